@@ -24,10 +24,14 @@ def _write(plot: Plot, path: Path, smoke: bool = False) -> Path:
 
 
 @contextmanager
-def drawn() -> Iterator[None]:
-    """Within it every figure is drawn, as by the commands, in this process."""
+def drawn(*names: str) -> Iterator[None]:
+    """Within it figures are drawn, as by the commands, in this process: those of these names, or all."""
+
+    def chosen(plot: Plot, path: Path, smoke: bool = False) -> Path:
+        return (_REDRAW if not names or plot.name in names else _write)(plot, path, smoke)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "redraw", _REDRAW)
+        patch.setattr(figures, "redraw", chosen)
         patch.setattr(figures, "mapped", map)
         yield
 

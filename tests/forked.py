@@ -139,10 +139,12 @@ def forked_runs(by: Forking) -> Iterator[None]:
 
 
 def main_with_forked_runs() -> int:
-    """The command s2s, whose runs are forked."""
+    """The command s2s, whose runs are forked and whose figures are not drawn."""
+    from tests.drawing import not_drawn
+
     from search_to_signal.cli import main
 
-    with forking() as found, forked_runs(found):
+    with forking() as found, forked_runs(found), not_drawn():
         return main()
 
 

@@ -92,7 +92,8 @@ def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[st
     return subprocess.run(
         [sys.executable, "-c", COMMAND, *map(str, arguments)],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project / "artifact")},
+        # The copy has no bytecode yet: the first command writes it for the others.
+        env={**os.environ, "PYTHONPATH": str(project / "artifact"), "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.drawing import drawn
+from tests.forked import COMMAND
 
 from search_to_signal.cli import main
 from search_to_signal.provenance.checksums import write_sums
@@ -45,8 +45,8 @@ RUN = Path("out", "cohort", "native-s42")
 
 
 def s2s(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in a fresh process where the host lies."""
-    command = [sys.executable, "-m", "search_to_signal.cli", *arguments]
+    """A command in a fresh process where the host lies, which draws no figure."""
+    command = [sys.executable, "-c", COMMAND, *arguments]
     return subprocess.run(command, cwd=place, env=os.environ, capture_output=True, text=True, check=False)
 
 
@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("shelves.py"), directory)
     (directory / "mine.toml").write_text(PROFILE, encoding="utf-8")
-    with drawn(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         assert main(["run", "--profile", "mine.toml", "--out", "out"]) == 0
     return directory
