@@ -302,9 +302,9 @@ MUTANTS = {
 }
 
 
-def findings(path: Path, *checks: str) -> list[HostFinding]:
+def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
     """What the comparison of bin packing says of the small split."""
-    asked = conform(path, ["obp"], checks, programs=3, draws=600, split="embedded")
+    asked = conform(path, ["obp"], checks, programs=3, draws=draws, split="embedded")
     return [finding for _, _, finding in asked]
 
 
@@ -347,7 +347,8 @@ def test_every_mutant_is_found(
     sabotaged: Sabotage, check: str, subject: str, file: str, old: str, new: str
 ) -> None:
     """The check that a changed fact belongs to says that it differs, and names it."""
-    found = findings(sabotaged(file, old, new), check)
+    # A coin that is hardly unfair shows in many draws, the other frequencies in few.
+    found = findings(sabotaged(file, old, new), check, draws=600 if check == "parents" else 300)
     differing = [one.subject for one in found if one.verdict is Verdict.DIFFERS]
     assert any(one.startswith(subject) for one in differing), found
     assert all(one.detail for one in found if one.verdict is Verdict.DIFFERS)
@@ -423,6 +424,7 @@ OPTION_LINES = {
 }
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_the_command_names_options(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
     """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
     for old, new, _ in OPTION_LINES.values():
@@ -441,6 +443,7 @@ def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.splitlines()[-1] == "s2s: EQUAL: 4 equal, 0 differ, 0 not compared"
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_a_difference_and_nothing_else_are_told_apart(
     sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -506,6 +509,7 @@ FAILING = """    def started(self, prompt, answer):
 """
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither findings, nor the reasons of failures, nor the host itself print what it asks."""
     calm = sabotaged("calm_trainer.py", "    def started(", f"{FAILING}    def unused(")
