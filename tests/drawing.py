@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.analysis import figures
-from search_to_signal.analysis.figures.plot import Plot
+from search_to_signal.analysis.figures import course, outcomes
+from search_to_signal.analysis.figures.plot import Plot, draw_from_csv
 
 # One grey pixel.
 _PNG = bytes.fromhex(
@@ -17,7 +18,18 @@ _PNG = bytes.fromhex(
 _REDRAW = figures.redraw
 
 
+def _write_csv(name: str, text: str, draw: object, size: object, out: Path) -> Path:
+    """In place of ``draw_from_csv``."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.csv").write_text(text, encoding="utf-8")
+    return _write_pixel(out / f"{name}.csv")
+
+
 def _write(plot: Plot, path: Path, smoke: bool = False) -> Path:
+    return _write_pixel(path)
+
+
+def _write_pixel(path: Path) -> Path:
     path.with_suffix(".pdf").write_bytes(b"%PDF-1.4\n")
     path.with_suffix(".png").write_bytes(_PNG)
     return path.with_suffix(".png")
@@ -32,6 +44,8 @@ def drawn(*names: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", chosen)
+        for module in (course, outcomes):
+            patch.setattr(module, "draw_from_csv", draw_from_csv)
         patch.setattr(figures, "mapped", map)
         yield
 
@@ -41,5 +55,7 @@ def not_drawn() -> Iterator[None]:
     """Within it figures have their data, and a grey pixel in place of what would be drawn from it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", _write)
+        for module in (course, outcomes):
+            patch.setattr(module, "draw_from_csv", _write_csv)
         patch.setattr(figures, "mapped", map)
         yield

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
+from search_to_signal.analysis.figures.course import draw_courses
 from search_to_signal.analysis.figures.drawing import letter, seed_count
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
@@ -84,6 +86,20 @@ def test_the_course_ends_where_the_tables_do(evidence: Evidence, figures: Path) 
         distinct = [float(row["value"]) for row in own if "distinct" in row["measure"] and row["value"]]
         assert distinct
         assert all(0 < share <= 100 for share in distinct)
+
+
+def test_courses_stand_side_by_side(figures: Path, tmp_path: Path) -> None:
+    """A row per measure and a column per model; one model alone has the figure of its own page."""
+    text = (figures / "course.csv").read_text()
+    alone, two = (
+        draw_courses(texts, tmp_path / str(len(texts))) for texts in ({"a": text}, {"a": text, "b": text})
+    )
+    assert CsvFrame.read(two.with_suffix(".csv").read_text()).names("cohort") == ["a", "b"]
+    wide, high = (struct.unpack(">II", path.read_bytes()[16:24]) for path in (alone, two))
+    assert wide[0] > wide[1]
+    assert high[1] > high[0]
+    again = draw_courses({"a": text, "b": text}, tmp_path / "again")
+    assert again.read_bytes() == two.read_bytes()
 
 
 def crowded(frame: CsvFrame) -> CsvFrame:

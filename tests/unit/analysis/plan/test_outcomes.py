@@ -9,6 +9,7 @@ from statistics import mean, stdev
 import pytest
 from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
+from tests.drawing import drawn
 from tests.forging import record_elsewhere
 from tests.plans import plan_text
 from tests.probes import write_synthetic_probe
@@ -202,7 +203,9 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({}, {"key": "main.r", "seeds": 4, "role": "secondary"}, seeds=4))
     summary = build_plan_summary(root, read_plan(path), plan_sha256(path))
-    page = write_plan_report(summary, tmp_path / "out").read_text()
+    with drawn():
+        page = write_plan_report(summary, tmp_path / "out").read_text()
+    assert (tmp_path / "out" / "figures" / "outcomes.png").stat().st_size > 5000
     assert summary.partial
     for words in (
         "PARTIAL.",
