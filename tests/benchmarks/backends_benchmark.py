@@ -108,7 +108,8 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 def error_line(text: str, code: int) -> str:
     """The last line that names an error, else the last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # vLLM puts its rank before every line of a traceback.
+    lines = [re.sub(r"^\[rank\d+\]:\s*", "", line.strip()) for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     last = (named or lines or [""])[-1]
     return f"exit status {code}: {last[:300]}"

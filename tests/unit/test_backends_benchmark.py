@@ -55,6 +55,8 @@ def test_the_error_is_the_last_line_that_names_one() -> None:
     """Libraries print after the error, at exit."""
     printed = "Traceback:\n  x\nsearch_to_signal.errors.ConfigError: no card\nprocess group not destroyed\n"
     assert error_line(printed, 1) == "exit status 1: search_to_signal.errors.ConfigError: no card"
+    ranked = "[rank0]: RuntimeError: no update\n[rank0]:[W1125 10:54:37] Warning: not destroyed\n"
+    assert error_line(ranked, 1) == "exit status 1: RuntimeError: no update"
 
 
 def test_a_failing_backend_ends_no_other_and_the_stock_trainer_gets_equal_tokens(tmp_path: Path) -> None:
