@@ -44,9 +44,7 @@ def require_card(profile: Profile) -> None:
 
 def cards_of(profile: Profile) -> tuple[str, ...]:
     """The names of the visible cards that the runs share; none where no run of the profile needs one."""
-    if not any(True for part in _parts(profile) for _ in _required_memory(profile, part)):
-        return ()
-    return tuple(card.name for card in visible_cards())
+    return tuple(card.name for card in visible_cards()) if _needs_card(profile) else ()
 
 
 def card_warnings(profile: Profile) -> Iterator[str]:
@@ -68,12 +66,16 @@ def _loading(profile: Profile) -> ModelLoading:
     return profile.model.loading if isinstance(profile.model, ModelSettings) else ModelLoading()
 
 
+def _needs_card(profile: Profile) -> bool:
+    """Whether this package's own sampler runs on a card; an engine sees to its card itself."""
+    return _loading(profile).device == "cuda" and profile.generation.backend == "local"
+
+
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
     """The model and the memory in MiB of one run of a part; none for runs without the card."""
-    loading = _loading(profile)
-    if loading.device != "cuda" or profile.generation.backend != "local":
+    if not _needs_card(profile):
         return
     conditions = getattr(part, "conditions", (FROZEN,))
     learner = profile.learner if set(conditions) - {FROZEN} else None
     name = model_name(part.model)
-    yield name, required_mib(model_directory(name), loading, profile.generation, learner)
+    yield name, required_mib(model_directory(name), _loading(profile), profile.generation, learner)
