@@ -33,7 +33,7 @@ from search_to_signal.analysis.plan.outcomes import (
     QuestionOutcome,
     compute_outcomes,
 )
-from search_to_signal.analysis.plan.verdicts import (
+from search_to_signal.analysis.plan.verdict_lines import (
     build_continued_table,
     conclude,
     describe_continued_runs,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers.containers import JSON, Sniffed, container_of
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
@@ -20,7 +21,6 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     rows_of,
 )
-from search_to_signal.audit.importers.sniffing import JSON, Sniffed, container_of
 from search_to_signal.errors import ConfigError, RecordError
 
 BATCH = 65_536

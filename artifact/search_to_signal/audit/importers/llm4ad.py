@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.containers import JSON
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.rows import NAN, Group, RolloutRow, consecutive, count, digest, score
-from search_to_signal.audit.importers.sniffing import JSON
 from search_to_signal.errors import RecordError
 
 _EVIDENCE = candidates(

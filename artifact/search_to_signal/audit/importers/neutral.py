@@ -15,12 +15,12 @@ import msgspec
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
 from search_to_signal.audit.importers.columns import Codes, Table, assembled, has, table_of
+from search_to_signal.audit.importers.containers import CSV, JSON, JSONL, PARQUET, container_of, sniff
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, runs_of, until_damaged
 from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
 from search_to_signal.audit.importers.rollouts import Columns, refused
 from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, number
-from search_to_signal.audit.importers.sniffing import CSV, JSON, JSONL, PARQUET, container_of, sniff
 from search_to_signal.audit.importers.spreadsheets import read_csv
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError

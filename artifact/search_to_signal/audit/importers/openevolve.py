@@ -27,8 +27,8 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.containers import JSON, JSONL
 from search_to_signal.audit.importers.rows import RolloutRow, count, digest, numbers, score
-from search_to_signal.audit.importers.sniffing import JSON, JSONL
 
 _EVIDENCE = candidates(
     "a group is one candidate, improvement is over its parent, and admission is not logged"

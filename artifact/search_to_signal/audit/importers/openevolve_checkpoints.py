@@ -19,6 +19,7 @@ from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers import openevolve
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record, parse_json
 from search_to_signal.audit.importers.rows import (
     NAN,
@@ -31,7 +32,6 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     rows_of,
 )
-from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.errors import RecordError, reason
 
 Program = dict[str, Any]

@@ -11,9 +11,9 @@ import msgspec
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.rows import NAN, RolloutRow, batches, count, digest, number
-from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.rows import NAN, Group, RolloutRow, count, digest, number
-from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.errors import RecordError
 
 _COUNTED = ("is_masked", "is_masked_high", "is_masked_low")

@@ -19,6 +19,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record, read_lines
 from search_to_signal.audit.importers.rows import (
@@ -31,7 +32,6 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:

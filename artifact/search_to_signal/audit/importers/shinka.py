@@ -17,6 +17,7 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.containers import SQLITE
 from search_to_signal.audit.importers.lines import parse_json
 from search_to_signal.audit.importers.rows import (
     NAN,
@@ -28,7 +29,6 @@ from search_to_signal.audit.importers.rows import (
     number,
     score,
 )
-from search_to_signal.audit.importers.sniffing import SQLITE
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
 
 _PROGRAMS = """

@@ -16,9 +16,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.rows import RolloutRow, assumed, digest, score
-from search_to_signal.audit.importers.sniffing import JSONL
 
 _STEP = re.compile(r"global_step_(\d+)")
 _EVIDENCE = assumed(

@@ -14,10 +14,10 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.containers import TORCH, samples_in
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.plain_pickle import load_plain
 from search_to_signal.audit.importers.rows import RolloutRow, batches, count, digest, numbers, rows_of, score
-from search_to_signal.audit.importers.sniffing import TORCH, samples_in
 from search_to_signal.errors import RecordError
 
 GroupKey = Callable[[Mapping[str, Any]], Hashable]

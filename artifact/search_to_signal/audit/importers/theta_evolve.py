@@ -15,10 +15,10 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
+from search_to_signal.audit.importers.containers import TORCH
 from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import batches
 from search_to_signal.audit.importers.slime import dump_rows
-from search_to_signal.audit.importers.sniffing import TORCH
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:

@@ -21,9 +21,9 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import Key
 from search_to_signal.audit.importers.rows import Group, RolloutRow, count, number, numbers, score
-from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.containers import PARQUET
 from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import (
     NAN,
@@ -33,7 +34,6 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.audit.importers.sniffing import PARQUET
 from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
 from search_to_signal.errors import RecordError
 

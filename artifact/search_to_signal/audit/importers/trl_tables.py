@@ -15,8 +15,8 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.audit.importers.trl import contents_of, read_rows
 from search_to_signal.errors import RecordError
 

@@ -19,6 +19,7 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.rows import (
     Group,
     RolloutRow,
@@ -29,7 +30,6 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     score,
 )
-from search_to_signal.audit.importers.sniffing import JSONL
 
 _EVIDENCE = assumed(
     "restarting_index", "a group goes from one trajectory_index 0 to the next: the log names no group"

@@ -23,6 +23,7 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.rows import (
@@ -35,7 +36,6 @@ from search_to_signal.audit.importers.rows import (
     score,
     sizes,
 )
-from search_to_signal.audit.importers.sniffing import JSONL
 
 _INPUTS = assumed(
     "equal_inputs",

@@ -33,13 +33,13 @@ from search_to_signal.verification.consistency.completion_texts import (
     prompt_problems,
     store_problems,
 )
-from search_to_signal.verification.consistency.credit import credit_problems, missing_code
 from search_to_signal.verification.consistency.instance_scores import (
     heuristic_problems,
     instance_problems,
     instances_of,
 )
 from search_to_signal.verification.consistency.manifests import manifest_problems
+from search_to_signal.verification.consistency.rewards_and_advantages import credit_problems, missing_code
 from search_to_signal.verification.consistency.training_inputs import batch_problems, pair_problems
 from search_to_signal.verification.findings import findings_of
 

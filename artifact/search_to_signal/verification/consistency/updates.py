@@ -17,7 +17,7 @@ from search_to_signal.records.manifest import Manifest, read_manifest, runs_belo
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
 from search_to_signal.rewards import find_mapping, rewards_of
-from search_to_signal.verification.consistency.credit import agree
+from search_to_signal.verification.consistency.rewards_and_advantages import agree
 
 Credit = Mapping[tuple[str, str], Floats]
 Key = tuple[str, str, tuple[int, ...], tuple[str, str]]

@@ -18,7 +18,7 @@ from search_to_signal.analysis.plan.lines import (
 )
 from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.verdicts import group_by_verdict
+from search_to_signal.analysis.plan.verdict_lines import group_by_verdict
 from search_to_signal.records.plan import Plan, read_plan
 
 FEWER = {"key": "main.fewer", "seeds": 3, "role": "secondary"}

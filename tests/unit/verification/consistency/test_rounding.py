@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_to_signal.verification.consistency.credit import agree
+from search_to_signal.verification.consistency.rewards_and_advantages import agree
 
 
 def test_last_bits_of_another_processor_agree() -> None:
