@@ -40,6 +40,8 @@ TEXTS = {
     "llm_engine.model_config": ("vllm", "vllm/engine/llm_engine.py", "self.model_config = "),
     "model_config.max_model_len": ("vllm", "vllm/config.py", "self.max_model_len = "),
     "model.vllm_engine": ("unsloth", "unsloth/models/llama.py", "model.vllm_engine = llm"),
+    "llama.HAS_XFORMERS": ("unsloth", "unsloth/models/llama.py", "HAS_XFORMERS = xformers is not None"),
+    "llama.HAS_FLASH_ATTENTION": ("unsloth", "unsloth/models/_utils.py", "HAS_FLASH_ATTENTION = False"),
     "LoRARequest replaced": ("unsloth_zoo", "unsloth_zoo/vllm_utils.py", "vllm.lora.request.LoRARequest = "),
 }
 

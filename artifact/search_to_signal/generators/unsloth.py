@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.local import load_tokenizer
@@ -28,6 +29,19 @@ def working_directory(path: Path) -> Iterator[None]:
         os.chdir(before)
 
 
+def check_attention(llama: Any) -> None:
+    """Refuse an Unsloth whose training pass would read later tokens; raises ConfigError.
+
+    Without xformers and flash-attn this release calls torch's attention with neither a mask nor
+    ``is_causal``. Its log-probabilities are then not those of the tokens that were sampled.
+    """
+    if not (llama.HAS_XFORMERS or llama.HAS_FLASH_ATTENTION):
+        raise ConfigError(
+            "Unsloth attends to later tokens when it trains without xformers or flash-attn, and can import "
+            "neither: see what `python -c 'import xformers.ops.fmha'` says, or use the backend local or vllm"
+        )
+
+
 def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:
     """Load a model directory by Unsloth with its engine; raises ConfigError where it is not installed."""
     model, scratch, knobs = model.resolve(), scratch.resolve(), settings.engine
@@ -41,6 +55,7 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
             unsloth = import_module("unsloth")
         except ImportError as error:
             raise ConfigError(f"Unsloth cannot be imported ({error}): install the extra 'gpu'") from error
+        check_attention(import_module("unsloth.models.llama"))
         loaded, _ = unsloth.FastLanguageModel.from_pretrained(
             model_name=str(model),
             use_exact_model_name=True,  # a local directory is never replaced by one of their uploads

@@ -110,6 +110,7 @@ def backend(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         module("vllm.lora"),
         lora,
         module("unsloth", FastLanguageModel=FastLanguageModel),
+        module("unsloth.models.llama", HAS_XFORMERS=True, HAS_FLASH_ATTENTION=False),
     ):
         monkeypatch.setitem(sys.modules, made.__name__, made)
     return str(request.param)
@@ -188,6 +189,18 @@ def test_the_learner_keeps_the_trainer_of_trl(
     with pytest.raises(ConfigError, match="far enough"):
         opened("unsloth", model, tmp_path / "scratch")
     assert loaded[-1]
+
+
+@pytest.mark.parametrize("backend", ["unsloth"], indirect=True)
+def test_attention_without_a_causal_mask_is_refused(
+    backend: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Unsloth found neither xformers nor flash-attn, training would read the tokens to come."""
+    monkeypatch.setattr(sys.modules["unsloth.models.llama"], "HAS_XFORMERS", False)
+    with pytest.raises(ConfigError, match=r"import xformers\.ops\.fmha"):
+        opened(backend, model, tmp_path / "scratch")
+    monkeypatch.setattr(sys.modules["unsloth.models.llama"], "HAS_FLASH_ATTENTION", True)
+    assert opened(backend, model, tmp_path / "scratch").base()
 
 
 @pytest.mark.parametrize("backend", ["vllm"], indirect=True)
