@@ -94,10 +94,11 @@ class StaticSampler:
         """Read the prompt, once for all rows, and lay the numbers ready that tokens are drawn by."""
         state, start = self._state, len(prompt_ids)
         places = min(-(-start // _PROMPT) * _PROMPT, self.room)
-        if places not in self._prompts:
-            self._prompts[places] = self._launched(partial(self._read_prompt, places))
         self._prompt[0, :start] = torch.tensor(list(prompt_ids))
         self._last.fill_(start - 1)
+        # Behind the two lines above: the place of a longer prompt's last token is beyond these places.
+        if places not in self._prompts:
+            self._prompts[places] = self._launched(partial(self._read_prompt, places))
         self._prompts[places]()
         self._uniforms.copy_(uniform_numbers(seeds, self.drawing.limit))
         state.position.fill_(start)
