@@ -1,6 +1,6 @@
 """The decoder for cards computes, step by step on the processor, what the model computes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,25 @@ def test_an_adapter_is_read_before_every_group(opened: tuple[Any, list[int], fro
             if "lora_B" in name:
                 parameter.mul_(-20)
     assert sampler.sample(prompt, (1, 2)) != first
+
+
+def test_prompts_may_come_in_any_order_of_lengths(
+    opened: tuple[Any, list[int], frozenset[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card tries what it launches, once for every length: a shorter prompt may come after a longer one."""
+
+    def tried(_: StaticSampler, work: Callable[[], None]) -> Callable[[], None]:
+        work()
+        return work
+
+    model, prompt, ends = opened
+    longer = prompt * (300 // len(prompt) + 1)
+    monkeypatch.setattr(StaticSampler, "_launched", tried)
+    sampler = StaticSampler(model, 2, len(longer) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    sampler.sample(longer, (1, 2))
+    assert sampler.sample(prompt, (1, 2)) == sample_group(
+        model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends
+    )
 
 
 def test_drawing_in_blocks_draws_the_same_token() -> None:
