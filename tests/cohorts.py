@@ -6,7 +6,7 @@ from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress, Progress
 from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.verification.consistency.verify import verify
 
 

@@ -14,7 +14,7 @@ from search_to_signal.provenance.checksums import sum_problems
 from search_to_signal.records.layers import COHORT, RESTART
 from search_to_signal.scheduling.adapters import make_adapters
 from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers import restart
 
 HOW = Execution(resume=True, plan="a" * 64)

@@ -4,16 +4,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import (
+from search_to_signal.cli.drawing import add_draws, draw_findings
+from search_to_signal.cli.options import (
     Add,
     add_repeated,
     allow_code,
     load_allowed,
-    print_problems,
     refuse_loose_sample,
     sample_seed,
 )
-from search_to_signal.cli.drawing import add_draws, draw_findings
+from search_to_signal.cli.output import print_problems, print_result
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display
@@ -69,14 +69,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.signer is not None:
         used.append(levels.SIGNATURE)
     problems = sum(finding.compared for finding in findings)
-    state = "FAILED" if problems else "OK"
     counts = ((result.counts["files"], "file"), (result.counts["runs"], "run"), (problems, "problem"))
-    print(f"s2s: {state}: {', '.join(counted(*count) for count in counts)}")
-    if problems:
-        return 1
-    for level in used:
+    code = print_result(problems, ", ".join(counted(*count) for count in counts))
+    for level in () if problems else used:
         print(levels.promise(level))
-    return 0
+    return code
 
 
 def _lacks_sums(arguments: argparse.Namespace) -> bool:

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import AGAIN, Add
+from search_to_signal.cli.options import AGAIN, Add
+from search_to_signal.cli.output import print_result
 from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.progress import counted
 from search_to_signal.records.files import storage_errors
@@ -79,8 +80,7 @@ def _check_document(path: Path) -> int:
         print(f"... {len(left_out)} more; the ledger belongs to: {document.title}, {document.sha256} ...")
     for problem in problems[_SHOWN:][-_SHOWN:]:
         print(f"PROBLEM {problem}")
-    print(f"s2s: {'FAILED' if problems else 'OK'}: {counted(len(problems), 'problem')}")
-    return 1 if problems else 0
+    return print_result(len(problems), counted(len(problems), "problem"))
 
 
 def register(add: Add) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import allow_code, print_problems, sample_seed
+from search_to_signal.cli.options import allow_code, sample_seed
+from search_to_signal.cli.output import print_problems
 from search_to_signal.errors import ConfigError
 from search_to_signal.progress import Progress, counted, one_line, progress_display
 

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.options import Add
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import progress_display
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.options import Add
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.conditions import FROZEN
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from inspect import cleandoc
 from pathlib import Path
 
-from search_to_signal.cli.base import AGAIN, Add, show
+from search_to_signal.cli.options import AGAIN, Add
+from search_to_signal.cli.output import show
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.fetching.known import KNOWN, PLACE
 from search_to_signal.progress import progress_display

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import AGAIN, Add, add_repeated, allow_code, load_allowed, show
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed
+from search_to_signal.cli.output import show
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors
@@ -168,7 +169,7 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
     from search_to_signal.analysis.plan.lines import build_outcome_table
-    from search_to_signal.analysis.plan.outcomes import compute_outcomes
+    from search_to_signal.analysis.plan.verdicts import compute_outcomes
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 

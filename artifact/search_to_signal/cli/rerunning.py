@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import (
+from search_to_signal.cli.options import (
     Add,
     add_repeated,
     allow_code,
@@ -62,7 +62,7 @@ def _retrain(arguments: argparse.Namespace) -> None:
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.scheduling.execution import Execution, RunSlot, execute
+    from search_to_signal.scheduling.execution import Execution, PlannedRun, execute
     from search_to_signal.verification.rerun.rerun import refuse_inside, runnable_config, with_parents
 
     if arguments.jobs < 1:
@@ -76,13 +76,13 @@ def _retrain(arguments: argparse.Namespace) -> None:
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
     with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
-        slots = [
-            RunSlot(config, arguments.out / name, recorded=recorded / name)
+        planned = [
+            PlannedRun(config, arguments.out / name, recorded=recorded / name)
             for name, config in configs.items()
         ]
         for name in configs:
             _refuse_other_adapter(arguments.out / name, recorded / name)
-        execute(slots, Execution(jobs=arguments.jobs, resume=True), progress)
+        execute(planned, Execution(jobs=arguments.jobs, resume=True), progress)
     print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
 
 

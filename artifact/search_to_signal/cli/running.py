@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.cli.base import AGAIN, Add, add_repeated, allow_code, load_allowed, show
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed
+from search_to_signal.cli.output import show
 from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import AGAIN, Add, add_repeated
+from search_to_signal.cli.options import AGAIN, Add, add_repeated
+from search_to_signal.cli.output import print_result
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.records.files import storage_errors
@@ -60,8 +61,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
             print(f"{name}: {len(rebuilt)} files of its report come out otherwise with this version")
         if not others:
             print(f"{name}: every other file has its recorded bytes")
-    print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {counted(wrong, 'problem')}")
-    return 1 if wrong else 0
+    return print_result(wrong, f"unpacked into {arguments.out}, {counted(wrong, 'problem')}")
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
@@ -79,10 +79,9 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         print(f"... and {len(result.problems) - _LISTED} more")
     for remark in result.remarks:
         print(one_line(remark))
-    state = "FAILED" if result.problems else "OK"
     pages = " and ".join(map(str, result.pages))
-    print(f"s2s: {state}: {counted(len(result.problems), 'problem')}; open {pages}")
-    return 1 if result.problems else 0
+    number = len(result.problems)
+    return print_result(number, f"{counted(number, 'problem')}; open {pages}")
 
 
 def _own_readme(evidence: Path) -> Path | None:

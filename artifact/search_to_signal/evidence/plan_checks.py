@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import QuestionOutcome
+from search_to_signal.analysis.plan.verdicts import QuestionOutcome
 from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file

@@ -1,1 +1,1 @@
-"""Execution of many runs: the slot of each run, finished runs, and the others executed in parallel."""
+"""Execution of many runs: those planned, those finished already, and the others executed in parallel."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.profiles.run_config import ADAPTER
 from search_to_signal.provenance.checksums import read_sums, sha256_file
-from search_to_signal.scheduling.execution import RunSlot, execute
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.execution import PlannedRun, execute
+from search_to_signal.scheduling.planned_runs import Reproduction
 
 
 def make_adapters(reproduction: Reproduction, cohort: Path, names: Collection[str]) -> None:
@@ -28,8 +28,10 @@ def make_adapters(reproduction: Reproduction, cohort: Path, names: Collection[st
     scratch = reproduction.results.with_name(f".{reproduction.results.name}-adapters")
     for first in range(0, len(lacking), reproduction.execution.jobs):
         batch = lacking[first : first + reproduction.execution.jobs]
-        slots = [RunSlot(config, scratch / config.name, recorded=cohort / config.name) for config in batch]
-        execute(slots, reproduction.execution, reproduction.progress)
+        planned = [
+            PlannedRun(config, scratch / config.name, recorded=cohort / config.name) for config in batch
+        ]
+        execute(planned, reproduction.execution, reproduction.progress)
         for config in batch:
             _move_adapter(scratch / config.name / ADAPTER, cohort / config.name)
     shutil.rmtree(scratch)

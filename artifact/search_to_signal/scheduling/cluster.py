@@ -15,7 +15,7 @@ from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reaso
 from search_to_signal.loop.directory import set_aside
 from search_to_signal.progress import Progress
 from search_to_signal.records.reader import STEPS
-from search_to_signal.scheduling.execution import Execution, RunProcesses, RunSlot, execute_slot, stoppable
+from search_to_signal.scheduling.execution import Execution, PlannedRun, RunProcesses, execute_run, stoppable
 
 # The number of times that a run may lose its node.
 _RETRIES = 8
@@ -37,27 +37,27 @@ class _CollectedLines:
         self.lines.append(line)
 
 
-def _remote_run(slot: RunSlot, execution: Execution) -> list[str]:
+def _remote_run(run: PlannedRun, execution: Execution) -> list[str]:
     collected = _CollectedLines()
     with RunProcesses() as processes:
-        execute_slot(slot, execution, collected, processes, _WAIT_S)
+        execute_run(run, execution, collected, processes, _WAIT_S)
     return collected.lines
 
 
-def node_resources(slot: RunSlot, gpus: bool) -> dict[str, int]:
+def node_resources(run: PlannedRun, gpus: bool) -> dict[str, int]:
     """Return the resources of a run on its node: processors, and a GPU where the cluster has some.
 
     Evaluation workers run on the node of their run, in turns with the model, so the run needs the larger
     number of processors of the two.
     """
     return {
-        "num_cpus": max(slot.config.threads, slot.config.evaluation.slots),
+        "num_cpus": max(run.config.threads, run.config.evaluation.slots),
         "num_gpus": 1 if gpus else 0,
     }
 
 
-def execute_on_ray(pending: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
-    """Execute every slot on the cluster at ``execution.ray``, in this order as resources become free.
+def execute_on_ray(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
+    """Execute every run on the cluster at ``execution.ray``, in this order as resources become free.
 
     Raises ConfigError when there is no such cluster, RunFailedError when a run fails, StoppedError on
     Ctrl-C or SIGTERM; the last two end the other runs, which can be resumed.
@@ -96,41 +96,41 @@ def _require_listener(address: str | None) -> None:
         ) from error
 
 
-def _submit(ray: Any, pending: Sequence[RunSlot], execution: Execution) -> dict[Any, RunSlot]:
+def _submit(ray: Any, pending: Sequence[PlannedRun], execution: Execution) -> dict[Any, PlannedRun]:
     gpus = ray.cluster_resources().get("GPU", 0) >= 1
     # Every run has a new worker process, so that no state of another run or attempt remains.
     remote = ray.remote(max_retries=_RETRIES, max_calls=1)(_remote_run)
     waiting = {}
-    for slot in pending:
+    for run in pending:
         if not execution.resume:
-            set_aside(slot.directory)
-        slot = replace(slot, directory=slot.directory.resolve())
+            set_aside(run.directory)
+        run = replace(run, directory=run.directory.resolve())
         # From here on the directory can contain only an earlier attempt of this run.
         attempt = replace(execution, resume=True)
-        waiting[remote.options(**node_resources(slot, gpus)).remote(slot, attempt)] = slot
+        waiting[remote.options(**node_resources(run, gpus)).remote(run, attempt)] = run
     return waiting
 
 
-def _watch(ray: Any, waiting: dict[Any, RunSlot], progress: Progress) -> None:
+def _watch(ray: Any, waiting: dict[Any, PlannedRun], progress: Progress) -> None:
     shown: dict[str, int] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
             for reference in ready:
-                slot = waiting.pop(reference)
-                for line in _result(ray, reference, slot):
+                run = waiting.pop(reference)
+                for line in _result(ray, reference, run):
                     progress.say(line)
-            for slot in waiting.values():
-                label, groups = slot.config.label, _groups(slot.directory)
+            for run in waiting.values():
+                label, groups = run.config.label, _groups(run.directory)
                 if shown.get(label) != groups:
-                    progress.update(label, groups, slot.config.groups)
+                    progress.update(label, groups, run.config.groups)
                 shown[label] = groups
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
 
 
-def _result(ray: Any, reference: Any, slot: RunSlot) -> list[str]:
+def _result(ray: Any, reference: Any, run: PlannedRun) -> list[str]:
     try:
         lines: list[str] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -139,7 +139,7 @@ def _result(ray: Any, reference: Any, slot: RunSlot) -> list[str]:
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
-            f"run {slot.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
+            f"run {run.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
             f"node {_RETRIES} times, this command not its own): look at the nodes, then go on with --resume"
         ) from error
     return lines

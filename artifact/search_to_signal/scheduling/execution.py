@@ -30,7 +30,7 @@ _ENDING_S = 10.0
 
 
 @dataclass(frozen=True)
-class RunSlot:
+class PlannedRun:
     """A run and its directory; ``done`` where the directory contains this run, complete and verified.
 
     ``recorded`` is the directory of a finished run whose final adapter alone is to be made again.
@@ -67,8 +67,8 @@ class Execution:
     cards: tuple[str, ...] = ()
 
 
-def execute(pending: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
-    """Execute every slot, in this order as jobs become free.
+def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
+    """Execute every run, in this order as jobs become free.
 
     Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
     ended runs can be resumed.
@@ -82,8 +82,8 @@ def execute(pending: Sequence[RunSlot], execution: Execution, progress: Progress
 
         def begin(number: int) -> set[Future[None]]:
             return {
-                workers.submit(execute_slot, slot, execution, progress, processes)
-                for slot in islice(waiting, number)
+                workers.submit(execute_run, run, execution, progress, processes)
+                for run in islice(waiting, number)
             }
 
         # A queued run would start before the failure of another one is seen.
@@ -181,14 +181,14 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def execute_slot(
-    slot: RunSlot, execution: Execution, progress: Progress, processes: RunProcesses, wait_s: float = 0
+def execute_run(
+    run: PlannedRun, execution: Execution, progress: Progress, processes: RunProcesses, wait_s: float = 0
 ) -> None:
-    """Execute one slot in a process and report its output; raises RunFailedError where it fails.
+    """Execute one run in a process and report its output; raises RunFailedError where it fails.
 
     ``wait_s`` is the time that the run waits for another process that holds its directory.
     """
-    directory, log = slot.directory, log_file(slot.directory)
+    directory, log = run.directory, log_file(run.directory)
     with storage_errors(directory.parent):
         if not execution.resume:
             set_aside(directory)
@@ -197,23 +197,23 @@ def execute_slot(
     command += ["--checkpoint-every", str(execution.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if execution.resume else [])]
     command += ["--plan", execution.plan] if execution.plan is not None else []
-    command += ["--retrain", str(slot.recorded)] if slot.recorded is not None else []
+    command += ["--retrain", str(run.recorded)] if run.recorded is not None else []
     last_line = ""
-    progress.update(slot.config.label, 0, slot.config.groups, "starting")
-    with storage_errors(directory.parent), processes.start(command, log, slot.config.threads) as process:
+    progress.update(run.config.label, 0, run.config.groups, "starting")
+    with storage_errors(directory.parent), processes.start(command, log, run.config.threads) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(canonical_json(slot.config))
+            process.stdin.write(canonical_json(run.config))
             process.stdin.close()
         for line in process.stdout:
             last_line = one_line(line.decode(errors="replace"))
             if not last_line.startswith(ERROR_PREFIX):  # an error is reported once, with the exit code
-                _report_line(last_line, slot.config, progress)
+                _report_line(last_line, run.config, progress)
         code = process.wait()
     if code != 0:
         error = f" ({last_line})" if last_line.startswith(ERROR_PREFIX) else ""
-        raise RunFailedError(f"run {slot.config.label} ended with exit code {code}{error}: see {log}")
+        raise RunFailedError(f"run {run.config.label} ended with exit code {code}{error}: see {log}")
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -26,7 +26,7 @@ from search_to_signal.records.plan import Plan, Study
 from search_to_signal.runtime import called_every
 from search_to_signal.scheduling.card import cards_of
 from search_to_signal.scheduling.execution import Execution, stoppable
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.planned_work import planned_work
 from search_to_signal.studies.reproduction import chosen_layers, require_parts, run_layer
 

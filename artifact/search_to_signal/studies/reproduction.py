@@ -25,7 +25,7 @@ from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.scheduling.card import card_warnings, require_card
 from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.run_slots import Reproduction, unfinished
+from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
 from search_to_signal.studies import layers
 from search_to_signal.studies.example_tours import record_tours
 from search_to_signal.studies.implementation import implementation

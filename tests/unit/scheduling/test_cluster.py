@@ -16,8 +16,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.scheduling import cluster
 from search_to_signal.scheduling.cluster import node_resources
-from search_to_signal.scheduling.execution import Execution, RunSlot
-from search_to_signal.scheduling.run_slots import run_missing
+from search_to_signal.scheduling.execution import Execution, PlannedRun
+from search_to_signal.scheduling.planned_runs import run_missing
 
 
 class Quiet:
@@ -99,20 +99,20 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     """A Ray without GPUs, on which runs are played by hand."""
     made = Ray({"CPU": 4.0})
 
-    def execute_slot(
-        slot: RunSlot, execution: Execution, progress: Any, children: Any, wait_s: float
+    def execute_run(
+        run: PlannedRun, execution: Execution, progress: Any, children: Any, wait_s: float
     ) -> None:
-        assert (execution.resume, slot.directory.is_absolute(), wait_s > 0) == (True, True, True)
-        if slot.config.condition == "fails":
+        assert (execution.resume, run.directory.is_absolute(), wait_s > 0) == (True, True, True)
+        if run.config.condition == "fails":
             raise RunFailedError("run fails-s1 ended with exit code 7")
-        if slot.config.condition == "lost":
+        if run.config.condition == "lost":
             raise Lost("node died")
-        slot.directory.mkdir(parents=True)
-        (slot.directory / "steps.jsonl").write_text("{}\n{}\n")
-        progress.say(f"{slot.config.name}: fast")
+        run.directory.mkdir(parents=True)
+        (run.directory / "steps.jsonl").write_text("{}\n{}\n")
+        progress.say(f"{run.config.name}: fast")
 
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setattr(cluster, "execute_slot", execute_slot)
+    monkeypatch.setattr(cluster, "execute_run", execute_run)
     return made
 
 
@@ -122,16 +122,16 @@ def configuration(condition: str, **changes: Any) -> RunConfig:
     return msgspec.structs.replace(plain, condition=condition, **changes)
 
 
-def slots(out: Path, *conditions: str) -> list[RunSlot]:
-    """The slot of each run."""
+def planned(out: Path, *conditions: str) -> list[PlannedRun]:
+    """A planned run per condition."""
     configs = [configuration(condition) for condition in conditions]
-    return [RunSlot(config, out / config.name, done=False) for config in configs]
+    return [PlannedRun(config, out / config.name, done=False) for config in configs]
 
 
 def test_a_cohort_runs_on_ray(ray: Ray, tmp_path: Path) -> None:
     """Every run is played once, the longest first; what it says and how far it is comes back."""
     progress = Quiet()
-    run_missing(slots(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
+    run_missing(planned(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
     assert progress.said == ["native-s1: fast", ("cohort/frozen-s1", 0, 9), "frozen-s1: fast"]
     assert (ray.options, ray.connected) == ([{"num_cpus": 1, "num_gpus": 0}] * 2, None)
 
@@ -141,7 +141,7 @@ def test_unfinished_runs_are_set_aside_before_they_are_sent(
     ray: Ray, make_run: Callable[..., Path], tmp_path: Path, resume: bool
 ) -> None:
     """Once sent a run always goes on with what it finds, so what may not be there is moved first."""
-    (made,) = slots(tmp_path, "other")
+    (made,) = planned(tmp_path, "other")
     make_run(made.directory, status="running")
     (made.directory / "config.json").write_bytes(b"")
     if resume:
@@ -161,7 +161,7 @@ def test_unfinished_runs_are_set_aside_before_they_are_sent(
 )
 def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: str, named: str) -> None:
     """It is the same error of one line as here; what waits is cancelled and the connection closed."""
-    todo = slots(tmp_path, "first", condition, "waits", "waits too")
+    todo = planned(tmp_path, "first", condition, "waits", "waits too")
     with pytest.raises(RunFailedError, match=named):
         run_missing(todo, Execution(ray="auto"), Quiet())
     assert ray.cancelled == ["waits", "waits too"]
@@ -170,7 +170,7 @@ def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: s
 
 def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong address and a missing package are errors that say which."""
-    todo = slots(tmp_path, "native")
+    todo = planned(tmp_path, "native")
     with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):
         run_missing(todo, Execution(ray="nowhere"), Quiet())
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -182,14 +182,14 @@ def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_asks_for_what_it_uses() -> None:
     """One GPU where there are some; as many processors as the model or the evaluations keep busy."""
     plain = configuration("native")
-    assert node_resources(RunSlot(plain, Path(), done=False), gpus=False) == {"num_cpus": 1, "num_gpus": 0}
-    assert node_resources(RunSlot(plain, Path(), done=False), gpus=True) == {"num_cpus": 1, "num_gpus": 1}
+    assert node_resources(PlannedRun(plain, Path(), done=False), gpus=False) == {"num_cpus": 1, "num_gpus": 0}
+    assert node_resources(PlannedRun(plain, Path(), done=False), gpus=True) == {"num_cpus": 1, "num_gpus": 1}
     wide = configuration("native", threads=2, evaluation=EvaluationSettings(slots=6))
-    assert node_resources(RunSlot(wide, Path(), done=False), gpus=False)["num_cpus"] == 6
+    assert node_resources(PlannedRun(wide, Path(), done=False), gpus=False)["num_cpus"] == 6
 
 
 def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:
     """On a cluster with GPUs every run gets one."""
     ray.resources["GPU"] = 2.0
-    run_missing(slots(tmp_path, "native"), Execution(ray="auto"), Quiet())
+    run_missing(planned(tmp_path, "native"), Execution(ray="auto"), Quiet())
     assert ray.options == [{"num_cpus": 1, "num_gpus": 1}]

@@ -16,9 +16,9 @@ from tests.cohorts import nine_groups
 from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.scheduling.execution import (
     Execution,
-    RunSlot,
+    PlannedRun,
 )
-from search_to_signal.scheduling.run_slots import run_missing
+from search_to_signal.scheduling.planned_runs import run_missing
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ class Silent:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RunSlot]]:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[PlannedRun]]:
     """Places for runs that are stubs; of equal length unless ``groups`` says otherwise."""
     stub = tmp_path / "python"
     stub.write_text(STUB.format(python=sys.executable))
@@ -59,14 +59,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     monkeypatch.setattr(sys, "executable", str(stub))
     plain = nine_groups()
 
-    def slots(*conditions: str, **groups: int) -> list[RunSlot]:
+    def planned(*conditions: str, **groups: int) -> list[PlannedRun]:
         configs = [
             msgspec.structs.replace(plain, condition=condition, groups=groups.get(condition, 9))
             for condition in conditions
         ]
-        return [RunSlot(config, tmp_path / "out" / config.name, done=False) for config in configs]
+        return [PlannedRun(config, tmp_path / "out" / config.name, done=False) for config in configs]
 
-    return slots
+    return planned
 
 
 def gone(pid: int) -> bool:
@@ -78,7 +78,7 @@ def gone(pid: int) -> bool:
 
 
 def test_one_failure_ends_the_others_and_starts_no_more(
-    make: Callable[..., list[RunSlot]], tmp_path: Path
+    make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:
     """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
     start = time.monotonic()
@@ -104,7 +104,7 @@ def _at_a_terminal() -> Iterator[None]:
 @pytest.mark.usefixtures("_at_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_children(
-    make: Callable[..., list[RunSlot]], tmp_path: Path, number: signal.Signals
+    make: Callable[..., list[PlannedRun]], tmp_path: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C or SIGTERM is one line that says how to go on, and leaves no process and no handler behind."""
     before = signal.getsignal(signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_a_signal_ends_the_children(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_longest_run_starts_first(make: Callable[..., list[RunSlot]], tmp_path: Path) -> None:
+def test_the_longest_run_starts_first(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
     """A trained run is longer than a frozen one, and more groups are longer than fewer."""
     run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
     times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
@@ -159,13 +159,13 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
-        "import sys, search_to_signal.cli, search_to_signal.scheduling.run_slots;"
+        "import sys, search_to_signal.cli, search_to_signal.scheduling.planned_runs;"
         "print('ray' in sys.modules, 'search_to_signal.scheduling.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
 
-def test_runs_share_the_cards_evenly(make: Callable[..., list[RunSlot]], tmp_path: Path) -> None:
+def test_runs_share_the_cards_evenly(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
     """Each of several cards has as many runs; a single card is left to the process."""
     run_missing(make("a", "b", "c", "d", "e", "f"), Execution(jobs=2, cards=("GPU-x", "GPU-y")), Silent())
     used = (tmp_path / "out" / "cards").read_text().split()

@@ -26,7 +26,7 @@ from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest, read_roster
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.scheduling import execution
-from search_to_signal.scheduling.run_slots import Reproduction, assign_slots
+from search_to_signal.scheduling.planned_runs import Reproduction, plan_runs
 
 Make = Callable[..., Path]
 
@@ -300,13 +300,13 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     Reproduction(more, tmp_path, how, Quiet()).run_all({out: more.runs()})
     assert launched == rest
     with pytest.raises(RunDirectoryError, match="another plan"):
-        assign_slots(more.runs(), out, execution.Execution(plan="b" * 64))
+        plan_runs(more.runs(), out, execution.Execution(plan="b" * 64))
     with pytest.raises(RunDirectoryError, match="another version"):
-        assign_slots(more.runs(), out, execution.Execution())
+        plan_runs(more.runs(), out, execution.Execution())
     with (out / second.name / COMPLETIONS).open("ab") as file:
         file.write(b"{}\n")
     with pytest.raises(RunDirectoryError, match=COMPLETIONS):
-        assign_slots(more.runs(), out, execution.Execution(plan=plan))
+        plan_runs(more.runs(), out, execution.Execution(plan=plan))
 
 
 @pytest.mark.slow
@@ -359,7 +359,7 @@ def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig
     run_cohort(profile, tmp_path / "out", Quiet())
     launched.clear()
     wider = msgspec.structs.replace(profile, seeds=(42, 7))
-    assert [place.done for place in assign_slots(wider.runs(), tmp_path / "out", execution.Execution())] == [
+    assert [place.done for place in plan_runs(wider.runs(), tmp_path / "out", execution.Execution())] == [
         True,
         True,
         False,

@@ -8,7 +8,7 @@ import pytest
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.records.layers import Layer
 from search_to_signal.records.plan import read_plan
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies import recording
 from search_to_signal.studies.recording import Stop, record
 

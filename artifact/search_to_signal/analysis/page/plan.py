@@ -11,6 +11,12 @@ from typing import Any
 from search_to_signal.analysis.figures.course import COURSES, COURSES_CAPTION, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.summary import PageFinding
+from search_to_signal.analysis.plan.conclusions import (
+    build_continued_table,
+    conclude,
+    describe_continued_runs,
+    group_by_verdict,
+)
 from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.analysis.plan.exploratory import (
     ContinuedRuns,
@@ -27,17 +33,11 @@ from search_to_signal.analysis.plan.lines import (
     select_headline,
     select_primary,
 )
-from search_to_signal.analysis.plan.outcomes import (
+from search_to_signal.analysis.plan.verdicts import (
     NO_CLOSED_STUDIES,
     OutcomeVerdict,
     QuestionOutcome,
     compute_outcomes,
-)
-from search_to_signal.analysis.plan.verdict_lines import (
-    build_continued_table,
-    conclude,
-    describe_continued_runs,
-    group_by_verdict,
 )
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table

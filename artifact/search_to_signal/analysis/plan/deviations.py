@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import NO_CLOSED_STUDIES, QuestionOutcome
+from search_to_signal.analysis.plan.verdicts import NO_CLOSED_STUDIES, QuestionOutcome
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below

@@ -12,7 +12,6 @@ from statistics import mean
 
 from msgspec.structs import replace
 
-from search_to_signal.analysis.plan.outcomes import QuestionOutcome
 from search_to_signal.analysis.plan.readings import (
     COPIES,
     EACH_ONCE,
@@ -22,6 +21,7 @@ from search_to_signal.analysis.plan.readings import (
     compute_values,
     pair_with_horizon,
 )
+from search_to_signal.analysis.plan.verdicts import QuestionOutcome
 from search_to_signal.records.plan import Plan, Question, Study
 
 _EXPLORATORY_QUESTIONS = {

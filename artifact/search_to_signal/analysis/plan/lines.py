@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.outcomes import Bounds, OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.plan.readings import (
     COPIES,
     DIFFERENCE,
@@ -15,6 +14,7 @@ from search_to_signal.analysis.plan.readings import (
     START,
     ZERO,
 )
+from search_to_signal.analysis.plan.verdicts import Bounds, OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure

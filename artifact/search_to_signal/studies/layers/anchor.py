@@ -28,7 +28,7 @@ from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import TIMINGS
-from search_to_signal.scheduling.run_slots import Reproduction, finished_cohort
+from search_to_signal.scheduling.planned_runs import Reproduction, finished_cohort
 
 
 def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:

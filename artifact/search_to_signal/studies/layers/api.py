@@ -14,7 +14,7 @@ from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import API
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 
 
 def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:

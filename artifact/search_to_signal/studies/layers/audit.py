@@ -5,7 +5,7 @@ Paper, Controlled Evaluation, Scope: the audit covers four tasks, the live layer
 """
 
 from search_to_signal.records.layers import AUDIT
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers.cells import run_cells
 
 

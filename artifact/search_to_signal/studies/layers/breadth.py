@@ -1,7 +1,7 @@
 """Evidence layer "directional breadth": single-seed cells, task x model, never pooled with the cohort."""
 
 from search_to_signal.records.layers import BREADTH
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers.cells import run_cells
 
 

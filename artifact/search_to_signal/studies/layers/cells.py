@@ -8,7 +8,7 @@ from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.layers import AUDIT, BREADTH
 from search_to_signal.records.manifest import run_directories
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 
 
 def planned(profile: Profile, layer: str) -> dict[str, list[RunConfig]]:

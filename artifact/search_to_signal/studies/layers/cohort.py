@@ -1,7 +1,7 @@
 """Evidence layer "formal live cohort": conditions x seeds, with search and learner."""
 
 from search_to_signal.records.layers import COHORT
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers.anchor import fix_contract
 
 

@@ -42,7 +42,7 @@ from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 
 BATCH = 32
 KIND = Kind("held-out evaluation", HELDOUT_MANIFEST, stored_heldout)

@@ -33,7 +33,7 @@ from search_to_signal.records.probe import (
     write_probe,
 )
 from search_to_signal.scheduling.adapters import make_adapters
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers.probe_bank import build_bank
 
 KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))

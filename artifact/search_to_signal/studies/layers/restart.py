@@ -21,8 +21,8 @@ from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.scheduling.adapters import make_adapters
-from search_to_signal.scheduling.execution import RunSlot
-from search_to_signal.scheduling.run_slots import Reproduction, run_missing
+from search_to_signal.scheduling.execution import PlannedRun
+from search_to_signal.scheduling.planned_runs import Reproduction, run_missing
 
 
 def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, groups: int) -> RunConfig:
@@ -87,18 +87,18 @@ def run(reproduction: Reproduction) -> None:
     settings = profile.restart or RestartSettings()
     plan = {out: restarts(profile, settings, cohort)}
     plan |= {out / where: runs for where, runs in archive_restarts(profile, settings, cohort).items()}
-    slots = reproduction.begin(plan)
+    planned = reproduction.begin(plan)
     for first in range(0, len(profile.seeds), reproduction.execution.jobs):
         seeds = profile.seeds[first : first + reproduction.execution.jobs]
-        batch = [slot for slot in slots if slot.config.seed in seeds]
-        make_adapters(reproduction, cohort, {slot.config.name for slot in batch if _needs_adapter(slot)})
+        batch = [cell for cell in planned if cell.config.seed in seeds]
+        make_adapters(reproduction, cohort, {cell.config.name for cell in batch if _needs_adapter(cell)})
         run_missing(batch, reproduction.execution, reproduction.progress)
     # The list of the layer includes the lists of its subdirectories, so it is written last.
     for directory in reversed(plan):
         write_sums(directory)
 
 
-def _needs_adapter(slot: RunSlot) -> bool:
+def _needs_adapter(cell: PlannedRun) -> bool:
     """Whether a restart that is not done starts with a final adapter."""
-    parent = slot.config.parent
-    return not slot.done and parent is not None and parent.adapter_sha256 is not None
+    parent = cell.config.parent
+    return not cell.done and parent is not None and parent.adapter_sha256 is not None

@@ -24,7 +24,7 @@ from search_to_signal.records.manifest import read_manifest, run_directories, ru
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.scheduling.run_slots import Reproduction, unfinished
+from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
 from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell, run_name_below
 
 PAGE = "matched.md"

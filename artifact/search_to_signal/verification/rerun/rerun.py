@@ -25,7 +25,7 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
-from search_to_signal.scheduling.execution import Execution, RunSlot, execute
+from search_to_signal.scheduling.execution import Execution, PlannedRun, execute
 from search_to_signal.verification.recompute.runs import run_config
 from search_to_signal.verification.recompute.tools import Sample
 from search_to_signal.verification.rerun.equality import Difference, facts_that_differ, first_difference
@@ -97,11 +97,11 @@ def rerun(
             del ready[name]
             yield done[name]
         configs = {name: _with_recorded_parent(name, c, directory, done) for name, c in ready.items()}
-        slots = [RunSlot(config, out / name, done=False) for name, config in configs.items()]
-        kept = {slot.directory for slot in slots if finished_manifest(slot.directory)}
-        execute(slots, execution, progress)
-        for slot, name in zip(slots, configs, strict=True):
-            done[name] = _compare(directory, name, slot, slot.directory in kept)
+        planned = [PlannedRun(config, out / name, done=False) for name, config in configs.items()]
+        kept = {run.directory for run in planned if finished_manifest(run.directory)}
+        execute(planned, execution, progress)
+        for run, name in zip(planned, configs, strict=True):
+            done[name] = _compare(directory, name, run, run.directory in kept)
             yield done[name]
             del left[name]
 
@@ -210,7 +210,7 @@ def _with_recorded_parent(
     return msgspec.structs.replace(config, parent=msgspec.structs.replace(config.parent, run=str(recorded)))
 
 
-def _compare(directory: Path, name: str, slot: RunSlot, kept: bool) -> Rerun:
-    recorded, again = directory / name, slot.directory
+def _compare(directory: Path, name: str, run: PlannedRun, kept: bool) -> Rerun:
+    recorded, again = directory / name, run.directory
     facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
-    return Rerun(name, slot.config.groups, first_difference(recorded, again), facts, kept)
+    return Rerun(name, run.config.groups, first_difference(recorded, again), facts, kept)

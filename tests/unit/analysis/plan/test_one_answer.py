@@ -9,6 +9,7 @@ from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
 
+from search_to_signal.analysis.plan.conclusions import group_by_verdict
 from search_to_signal.analysis.plan.deviations import find_deviations
 from search_to_signal.analysis.plan.lines import (
     build_outcome_table,
@@ -16,9 +17,8 @@ from search_to_signal.analysis.plan.lines import (
     format_outcome,
     format_value,
 )
-from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.verdict_lines import group_by_verdict
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.records.plan import Plan, read_plan
 
 FEWER = {"key": "main.fewer", "seeds": 3, "role": "secondary"}

@@ -13,7 +13,7 @@ from tests.plans import plan_text
 from search_to_signal.analysis.metrics.audit import tally
 from search_to_signal.analysis.metrics.search import barren_start
 from search_to_signal.analysis.plan.lines import format_outcome
-from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.provenance.checksums import write_sums

@@ -25,7 +25,7 @@ from search_to_signal.provenance.source import source
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Source
 from search_to_signal.records.population import population_sha256
-from search_to_signal.scheduling.run_slots import finished_cohort
+from search_to_signal.scheduling.planned_runs import finished_cohort
 from search_to_signal.studies.layers import restart
 from search_to_signal.studies.layers.api import references
 from search_to_signal.studies.layers.cells import planned

@@ -15,9 +15,9 @@ from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
-from search_to_signal.scheduling import run_slots
+from search_to_signal.scheduling import planned_runs
 from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers import probe
 from search_to_signal.studies.layers.probe import checkpoints
 
@@ -82,7 +82,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
-    monkeypatch.setattr(run_slots, "finished_cohort", lambda profile, results, plan: results / COHORT)
+    monkeypatch.setattr(planned_runs, "finished_cohort", lambda profile, results, plan: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 

@@ -23,7 +23,7 @@ from search_to_signal.analysis.plan.lines import (
     format_outcome,
     headline_rows,
 )
-from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer

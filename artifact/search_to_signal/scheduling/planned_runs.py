@@ -1,4 +1,4 @@
-"""The slots of runs in a results directory: which are finished already, and execution of the others."""
+"""The planned runs in a results directory: which are finished already, and execution of the others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from search_to_signal.records.manifest import (
     runs_below,
     write_roster,
 )
-from search_to_signal.scheduling.execution import Execution, RunSlot, execute
+from search_to_signal.scheduling.execution import Execution, PlannedRun, execute
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,23 @@ class Reproduction:
         run_missing(pending, self.execution, self.progress)
         for out in plan:
             write_sums(out)
-        return [slot.directory for slot in pending]
+        return [run.directory for run in pending]
 
-    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[RunSlot]:
-        """Write the roster of every directory and return the slots of its runs; raises as ``run_all``."""
-        pending = [slot for out, configs in plan.items() for slot in self._slots(configs, out)]
+    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[PlannedRun]:
+        """Write the roster of every directory and return its planned runs; raises as ``run_all``."""
+        pending = [run for out, configs in plan.items() for run in self._planned(configs, out)]
         for out, configs in plan.items():
             write_roster(out, (config.name for config in configs))
         return pending
 
-    def _slots(self, configs: Sequence[RunConfig], out: Path) -> list[RunSlot]:
-        slots, finished_runs = assign_slots(configs, out, self.execution), self.execution.finished_runs
+    def _planned(self, configs: Sequence[RunConfig], out: Path) -> list[PlannedRun]:
+        planned, finished_runs = plan_runs(configs, out, self.execution), self.execution.finished_runs
         if finished_runs is None:
-            return slots
+            return planned
         other, plan = finished_runs / out.relative_to(self.results), self.execution.plan
         return [
-            replace(slot, done=slot.done or _is_finished(slot.config, other / slot.directory.name, plan))
-            for slot in slots
+            replace(run, done=run.done or _is_finished(run.config, other / run.directory.name, plan))
+            for run in planned
         ]
 
     @property
@@ -72,17 +72,17 @@ class Reproduction:
         return all((self.results / COHORT / config.name).is_dir() for config in self.profile.runs())
 
     def finished_cohort(self) -> Path:
-        """Return the directory of the profile's finished cohort; raises as ``run_slots.finished_cohort``."""
+        """Return the directory of the profile's finished cohort; raises as ``finished_cohort``."""
         return finished_cohort(self.profile, self.results, self.execution.plan)
 
 
-def _slot(
+def _planned_run(
     config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], execution: Execution
-) -> RunSlot:
+) -> PlannedRun:
     plan = execution.plan
     manifest = read_own(RUN, directory, lambda stored: _is_run(stored, config, plan))
     if manifest is None or manifest.status != "complete" or not (directory / SUMS).is_file():
-        return RunSlot(config, directory, done=False)
+        return PlannedRun(config, directory, done=False)
     remedy = "give another --out, or move it away"
     if plan is not None and manifest.plan_sha256 != plan:
         raise RunDirectoryError(f"{directory} holds this run of another plan: {remedy}")
@@ -91,7 +91,7 @@ def _slot(
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
     if problem := _first_problem(directory, execution):
         raise RunDirectoryError(f"{directory} is complete but damaged ({problem}): {remedy}")
-    return RunSlot(config, directory, done=True)
+    return PlannedRun(config, directory, done=True)
 
 
 def _first_problem(directory: Path, execution: Execution) -> str | None:
@@ -120,8 +120,8 @@ def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
         return False
 
 
-def assign_slots(configs: Sequence[RunConfig], out: Path, execution: Execution) -> list[RunSlot]:
-    """Return the slot of each run in ``out``.
+def plan_runs(configs: Sequence[RunConfig], out: Path, execution: Execution) -> list[PlannedRun]:
+    """Return the planned runs of ``out``.
 
     Raises RunDirectoryError, before anything is written, for another run in ``out`` and for a finished run of
     another plan, source or model, or with problems.
@@ -136,22 +136,24 @@ def assign_slots(configs: Sequence[RunConfig], out: Path, execution: Execution) 
     # Hashing the weights of a pretrained model takes seconds.
     loaded = {config.model: config.generation for config in configs}
     models = {model: model_files(generation, model) for model, generation in loaded.items()}
-    return [_slot(config, out / config.name, sha256, models[config.model], execution) for config in configs]
+    return [
+        _planned_run(config, out / config.name, sha256, models[config.model], execution) for config in configs
+    ]
 
 
-def run_missing(slots: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
-    """Execute every slot that is not done, on this machine or on a cluster.
+def run_missing(planned: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
+    """Execute every run that is not done, on this machine or on a cluster.
 
     The longest run starts first; runs of a plan start in order. Raises RunFailedError or StoppedError as
     ``execute`` does. An unfinished directory is never deleted.
     """
-    for slot in slots:
-        if slot.done:
-            groups = slot.config.groups
-            progress.update(slot.config.label, groups, groups)
+    for run in planned:
+        if run.done:
+            groups = run.config.groups
+            progress.update(run.config.label, groups, groups)
             if execution.plan is None:
-                progress.say(f"{slot.config.label}: complete and verified, kept")
-    pending = [slot for slot in slots if not slot.done]
+                progress.say(f"{run.config.label}: complete and verified, kept")
+    pending = [run for run in planned if not run.done]
     if execution.plan is None:
         pending.sort(key=_length, reverse=True)
     if execution.ray is not None:
@@ -162,9 +164,9 @@ def run_missing(slots: Sequence[RunSlot], execution: Execution, progress: Progre
         execute(pending, execution, progress)
 
 
-def _length(slot: RunSlot) -> int:
+def _length(run: PlannedRun) -> int:
     """A run's relative duration: an update takes about as long as a generation."""
-    return slot.config.groups * (2 if slot.config.trained else 1)
+    return run.config.groups * (2 if run.config.trained else 1)
 
 
 def finished_cohort(profile: Profile, results: Path, plan: str | None = None) -> Path:

@@ -1,18 +1,11 @@
-"""Helpers that all groups of commands share. Slow imports stand inside the commands that need them."""
+"""Options that several groups of commands share. Slow imports stand inside the commands that need them."""
 
 import argparse
 import secrets
-import sys
-from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.progress import one_line
-
-if TYPE_CHECKING:
-    from search_to_signal.verification.findings import Finding
 
 Command = Callable[[argparse.Namespace], int | None]
 """A command returns its exit code; None is 0. Its docstring is its help, the first paragraph in the list."""
@@ -80,22 +73,3 @@ def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:
 def sample_seed(arguments: argparse.Namespace) -> int:
     """Return the seed of --sample, a random one where none is given."""
     return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
-
-
-def print_problems(findings: "Sequence[Finding]", say: Callable[[str], None] = print) -> None:
-    """Print a line for every finding that is a problem, by ``say``."""
-    for finding in findings:
-        if finding.compared:
-            say(f"PROBLEM {one_line(finding.line)}")
-
-
-def show(page: Path) -> None:
-    """Print a Markdown page, rendered on a terminal and plain elsewhere."""
-    text = page.read_text(encoding="utf-8")
-    if sys.stdout.isatty() and find_spec("rich"):
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        Console().print(Markdown(text))
-    else:
-        print(text)
