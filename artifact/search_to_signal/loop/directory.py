@@ -19,7 +19,7 @@ from search_to_signal.hosts import open_host
 from search_to_signal.learner import get_rule, rule_errors
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.loop.files import CHECKPOINTS
-from search_to_signal.loop.resuming import ResumePoint, changes, resume_point
+from search_to_signal.loop.resuming import ResumePoint, changes, refuse_changed, resume_point
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.profiles.run_config import CONFIG, RunConfig
@@ -122,11 +122,7 @@ def open_run(
         begin(directory, descriptor, config, now)
         return now, None
     found = read_manifest(directory)
-    if changed := changes(found, now):
-        raise RunDirectoryError(
-            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
-            "give another --out, or run again without --resume"
-        )
+    refuse_changed(directory, found, now)
     if found.status == "complete":
         return found, None
     return found, resume_point(directory)

@@ -45,6 +45,15 @@ def changes(found: Manifest, now: Manifest) -> list[str]:
     ]
 
 
+def refuse_changed(directory: Path, found: Manifest, now: Manifest) -> None:
+    """Raise RunDirectoryError where the run of a directory would go on as another one."""
+    if changed := changes(found, now):
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            "give another --out, or run again without --resume"
+        )
+
+
 def _deciding(environment: Environment) -> dict[str, Any]:
     facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
     card = facts.pop("accelerator")
