@@ -1,6 +1,9 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +15,14 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.learner import GRPO
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote, save_checkpoint
 from search_to_signal.loop.group import (
+    EvaluatedCompletion,
     completion_records,
     evaluate_group,
+    evaluation_kind,
     generation_record,
     replay_admitted,
     step_record,
@@ -27,6 +33,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import Progress
 from search_to_signal.records.population import population_sha256
+from search_to_signal.records.preferences import PreferenceRecord
 from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.records.writer import RunFiles
 from search_to_signal.search.host import (
@@ -60,7 +67,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Live:
-    """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are."""
+    """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are.
+
+    ``replays_behind``: what a group admitted is replayed while the next one is sampled, not before.
+    """
 
     config: RunConfig
     problem: Problem
@@ -70,6 +80,30 @@ class Live:
     training: Training | None
     files: RunFiles
     checkpoint_every: int = 1
+    replays_behind: bool = False
+
+
+class PlayedGroup(NamedTuple):
+    """A group that search and learner have taken; ``replayed`` waits for the replay of what it admitted."""
+
+    state: Any
+    step: StepRecord
+    transition: Transition
+    generation: Generation
+    records: list[CompletionRecord]
+    pairs: PreferenceRecord | None
+    replayed: Callable[[], list[EvaluatedCompletion]]
+
+
+def can_replay_behind(config: RunConfig) -> bool:
+    """Whether a replay may go on while the next group is sampled; no byte of a record depends on it.
+
+    On a card, because a processor would be shared. A replay changes what a record says of the evaluation, no
+    outcome and no score (D20), so that search, mapping and GRPO need not wait; another rule may read records.
+    By elapsed time a program has the machine to itself.
+    """
+    reads_no_record = not config.trained or config.learning_rule == GRPO
+    return config.on_card and reads_no_record and config.evaluation.clock == "processor"
 
 
 _SEED_REMEDIES = {
@@ -115,13 +149,20 @@ def starting_position(live: Live) -> Position:
     return Position(state, 0)
 
 
-def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any, StepRecord]:
-    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model."""
+def live_step(
+    live: Live, state: Any, step: int, clock: StepClock, replays: Executor, before: PlayedGroup | None = None
+) -> PlayedGroup:
+    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model.
+
+    Writes the group ``before``, where it waited for its replay, as soon as this one is sampled.
+    """
     config, host = live.config, live.host
     with host_errors(config.host):
         request = host.propose(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
+    if before is not None:
+        write_group(live, before, clock)
     with clock.phase("evaluation"):
         evaluated = evaluate_group(
             generation.completions, live.pool, config.reading, wants_instance_scores(host)
@@ -130,8 +171,13 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
     with host_errors(config.host):
         transition = update_search(host, request, results, step)
         exposures = exposures_of(host, request, results)
-    with clock.phase("evaluation"):
-        evaluated = replay_admitted(evaluated, transition.events, live.pool)
+    replay = partial(replay_admitted, evaluated, transition.events, live.pool)
+    if live.replays_behind:
+        replayed = replays.submit(replay).result
+    else:
+        with clock.phase("evaluation"):
+            evaluated = replay()
+        replayed = partial(list, evaluated)
     records = completion_records(
         request, step, config.problem, generation, evaluated, transition.events, exposures
     )
@@ -141,25 +187,47 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
         with clock.phase("update"):
             result = live.training.update(generation, records)
     record = step_record(request, transition, generation, records, config, result)
-    _write(live, transition, generation, records, record)
-    if result is not None and result.pairs is not None and live.files.preferences is not None:
-        live.files.preferences.write(result.pairs)
-    live.files.timings.write(clock.timing(step))
-    return transition.state, record
+    pairs = result.pairs if result is not None else None
+    return PlayedGroup(transition.state, record, transition, generation, records, pairs, replayed)
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> Any:
     """Run every group that is not done yet; returns the host's final state."""
     state, clock, groups = start.state, StepClock(), live.config.groups
-    for done in range(start.done + 1, groups + 1):
-        state, step = live_step(live, state, done - 1, clock)
-        # The last group too: what a complete run says has to be on disk before it says it is complete.
-        if done % live.checkpoint_every == 0 or done == groups:
-            _checkpoint(live, done)
-        progress.update(live.config.name, done, groups, _note(step))
+    replays, unwritten = ThreadPoolExecutor(1, thread_name_prefix="replay"), None
+    try:
+        for done in range(start.done + 1, groups + 1):
+            group = live_step(live, state, done - 1, clock, replays, unwritten)
+            # The last group too: what a complete run says has to be on disk before it says it is complete.
+            is_checkpoint = done % live.checkpoint_every == 0 or done == groups
+            unwritten = None if is_checkpoint or not live.replays_behind else group
+            if unwritten is None:
+                write_group(live, group, clock)
+            live.files.timings.write(clock.timing(done - 1))
+            if is_checkpoint:
+                _checkpoint(live, done)
+            state = group.state
+            progress.update(live.config.name, done, groups, _note(group.step))
+    finally:
+        # A run that is stopped does not wait for a program.
+        replays.shutdown(wait=False, cancel_futures=True)
     if live.training is not None:
         live.training.save(live.files.directory / "adapter")
     return state
+
+
+def write_group(live: Live, group: PlayedGroup, clock: StepClock) -> None:
+    """Write the records of a group, as soon as what it admitted has been replayed."""
+    with clock.phase("evaluation"):
+        replayed = group.replayed()
+    for record, item in zip(group.records, replayed, strict=True):
+        live.files.completions.write(msgspec.structs.replace(record, evaluation=evaluation_kind(item)))
+    live.files.generations.write(generation_record(group.step.step, group.generation))
+    for member in group.transition.admitted:
+        live.files.heuristics.write(heuristic_record(member))
+    live.files.steps.write(group.step)
+    if group.pairs is not None and live.files.preferences is not None:
+        live.files.preferences.write(group.pairs)
 
 
 def _note(step: StepRecord) -> str:
@@ -173,18 +241,3 @@ def _checkpoint(live: Live, done: int) -> None:
         live.files.evaluations.write(EvaluationNote(key, run))
     # Before its first step a learner is what the configuration makes it.
     save_checkpoint(live.files, done, live.training.learner if live.training and done else None)
-
-
-def _write(
-    live: Live,
-    transition: Transition,
-    generation: Generation,
-    records: list[CompletionRecord],
-    step: StepRecord,
-) -> None:
-    for record in records:
-        live.files.completions.write(record)
-    live.files.generations.write(generation_record(records[0].step, generation))
-    for member in transition.admitted:
-        live.files.heuristics.write(heuristic_record(member))
-    live.files.steps.write(step)

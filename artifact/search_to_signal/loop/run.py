@@ -22,7 +22,14 @@ from search_to_signal.loop.directory import (
 )
 from search_to_signal.loop.files import read_timing, run_files
 from search_to_signal.loop.learning import begin_restart, begin_training, open_run_generator
-from search_to_signal.loop.live_loop import Live, Parts, Position, run_live, starting_position
+from search_to_signal.loop.live_loop import (
+    Live,
+    Parts,
+    Position,
+    can_replay_behind,
+    run_live,
+    starting_position,
+)
 from search_to_signal.loop.resuming import ResumePoint, known_evaluations, replayed_state
 from search_to_signal.loop.retraining import remake_learner
 from search_to_signal.problems import get_problem
@@ -90,7 +97,7 @@ def run(
                     manifest = record_interruption(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
-                live = Live(config, *parts, files, checkpoint_every)
+                live = Live(config, *parts, files, checkpoint_every, can_replay_behind(config))
                 state = run_live(live, _position(live, point, progress), progress)
                 if isinstance(live.host, HasDatabase):
                     with host_errors(config.host):

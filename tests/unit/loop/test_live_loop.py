@@ -1,7 +1,9 @@
 """The loop itself, with answers from the grammar instead of a model: what it writes, verify accepts."""
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from search_to_signal.config import canonical_sha256
 from search_to_signal.corpus.pairs import pairs, sources
 from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
@@ -28,7 +31,7 @@ from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import STEPS, read_groups, read_records
-from search_to_signal.records.schema import CompletionRecord, StepRecord
+from search_to_signal.records.schema import CompletionRecord, StepRecord, StepTiming
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.host import Host
 from search_to_signal.verification.consistency.run_records import record_problems
@@ -106,15 +109,59 @@ def pool() -> Iterator[EvaluationPool]:
         yield running
 
 
-def play(directory: Path, pool: EvaluationPool, condition: str) -> tuple[RunConfig, Training | None]:
+def play(
+    directory: Path, pool: Any, condition: str, generator: Any = None, groups: int = 12, **settings: Any
+) -> tuple[RunConfig, Training | None]:
     """Play a whole run into a directory."""
-    config = configuration(condition)
+    config = configuration(condition, groups=groups)
     training = None if condition == "frozen" else Training(condition)
     directory.mkdir()
     with run_files(directory) as files:
-        live = Live(config, get_problem("tsp"), host_of(config), Grammar(), pool, training, files)  # type: ignore[arg-type]
+        parts = (get_problem("tsp"), host_of(config), generator or Grammar(), pool, training)
+        live = Live(config, *parts, files, **settings)  # type: ignore[arg-type]
         run_live(live, starting_position(live), Silent())
     return config, training
+
+
+class Watched:
+    """A pool whose replays wait a moment for the next group to be sampled, and the generator of these groups.
+
+    What was replayed decides otherwise from then on, as a program may.
+    """
+
+    def __init__(self, pool: EvaluationPool) -> None:
+        self.pool, self.sampled, self.changed = pool, 0, threading.Condition()
+        self.behind: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pool, name)
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        replayed, group = self.pool.replay(codes), len(self.behind) + 1
+        with self.changed:
+            self.behind.append(self.changed.wait_for(lambda: self.sampled > group, 0.1))
+        return [dataclasses.replace(each, isolation=Isolation.NONDETERMINISTIC) for each in replayed]
+
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        with self.changed:
+            self.sampled += 1
+            self.changed.notify()
+        return Grammar().generate(prompt, seed)
+
+
+def test_replays_behind_change_no_byte(tmp_path: Path) -> None:
+    """A replay goes on while the next group is sampled, but for a checkpoint; the records are the same."""
+    runs = {}
+    for behind in (False, True):
+        directory = tmp_path / str(behind)
+        with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
+            watched = Watched(pool)
+            play(directory, watched, "factorized", watched, 5, checkpoint_every=3, replays_behind=behind)
+        assert watched.behind == [behind and done not in (3, 5) for done in range(1, 6)]
+        assert len(list(read_records(directory / "timings.jsonl", StepTiming))) == 5
+        runs[behind] = {name: (directory / f"{name}.jsonl").read_bytes() for name in RECORDS}
+    assert runs[True] == runs[False]
+    assert b"nondeterministic" in runs[True]["completions"]
 
 
 def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Manifest]) -> list[str]:
