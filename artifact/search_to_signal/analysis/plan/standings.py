@@ -1,0 +1,195 @@
+"""The best programs of recorded cohorts beside heuristics of the field, on the held-out TSP instances."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.evaluations import optimality_gap
+from search_to_signal.problems.base import heldout_splits
+from search_to_signal.problems.known_heuristics import KnownHeuristic, known_heuristics, known_scores
+from search_to_signal.problems.references import reference_file, reference_lengths
+from search_to_signal.problems.tsp import Tsp
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.progress import counted
+from search_to_signal.records.heldout import ProgramScores, final_heuristic
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import finished_manifest, run_directories
+from search_to_signal.records.reader import HEURISTICS
+
+NAME, TITLE = "standings", "Where the programs found here stand"
+SPLITS = heldout_splits(Tsp())
+_SIZES = tuple(split.rpartition("_")[2] for split in SPLITS)
+_FOUND_WITH, _REPORTED = "Found with", "Source's own report"
+_SEED_SHA256 = program_sha256(Tsp.seed.code)
+_NOTE = (
+    "Mean tour length and mean gap to the shipped reference tours, lower is better, on the same 64 instances "
+    "of each size for every row. A condition's program is the best of its seeds by its score in training: "
+    "one program, so no mean and no test. The last column is what a source reports on its own instances, by "
+    "its own reference: no difference to the other columns has a meaning."
+)
+
+
+@dataclass(frozen=True)
+class FoundProgram:
+    """The best program of a condition by its score in training, over ``seeds`` runs; ``run`` is its run.
+
+    ``profile`` is that of the cohort, ``score`` on the instances of the search (higher is better).
+    """
+
+    profile: str
+    condition: str
+    seeds: int
+    run: str
+    model: str
+    score: float
+    idea: str
+    code: str
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the program's canonical form."""
+        return program_sha256(self.code)
+
+    @property
+    def name(self) -> str:
+        """The label of its row."""
+        same = ", the seed itself" if self.sha256 == _SEED_SHA256 else ""
+        return f"{self.profile}: {self.condition}, best of {counted(self.seeds, 'seed')}{same}"
+
+
+def find_best_programs(root: Path, profiles: Iterable[str]) -> list[FoundProgram]:
+    """Return the best program of every condition of the TSP cohorts below ``root``, by profile.
+
+    Of equal scores the first counts, by seed and then in the order of the search. Runs that keep no
+    heuristics are left out. Raises RunDirectoryError and RecordError for records that cannot be read.
+    """
+    return [program for profile in profiles for program in _find_in_cohort(root, profile)]
+
+
+def _find_in_cohort(root: Path, profile: str) -> Iterator[FoundProgram]:
+    finished = [(run, finished_manifest(run)) for run in run_directories(root / profile / COHORT)]
+    runs = [
+        (run, manifest.facts)
+        for run, manifest in finished
+        if manifest is not None and manifest.facts.problem == Tsp.name and (run / HEURISTICS).is_file()
+    ]
+    ranked = sorted(runs, key=lambda pair: pair[1].rank)
+    for condition, members in groupby(ranked, key=lambda pair: pair[1].condition):
+        finals = [(final_heuristic(run), run, facts) for run, facts in members]
+        best, run, facts = max(finals, key=lambda final: final[0].score)
+        yield FoundProgram(
+            profile=profile,
+            condition=condition,
+            seeds=len(finals),
+            run=run.relative_to(root).as_posix(),
+            model=Path(facts.model).name,
+            score=best.score,
+            idea=best.idea,
+            code=best.code,
+        )
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The table, one sentence about it, and what the page shows of each program, folded."""
+
+    table: Table
+    sentence: str
+    programs: tuple[tuple[str, str, str, str], ...]
+    """Name, rule in words, origin, and source text."""
+
+
+def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Standings:
+    """Return the standings of found programs; ``scores`` are theirs, those of the field are shipped."""
+    by_program = {(one.program_sha256, one.split): one for one in (*scores, *known_scores())}
+    known = [_known_row(one, by_program) for one in known_heuristics()]
+    own = [_found_row(one, by_program) for one in found]
+    columns = (
+        _FOUND_WITH,
+        *(f"{what} {size}" for size in _SIZES for what in ("Length", "Gap (%)")),
+        _REPORTED,
+    )
+    table = Table(NAME, TITLE, COHORT, columns, (*known, *own), "Program", _NOTE)
+    field = ((one.name, one.idea, one.source, one.program) for one in known_heuristics())
+    ours = ((one.name, one.idea, _origin(one), one.code) for one in found)
+    return Standings(table, _conclude(table, known, own), (*field, *ours))
+
+
+def _origin(found: FoundProgram) -> str:
+    return f"{found.run}; score in training {found.score:.4f}"
+
+
+def _known_row(known: KnownHeuristic, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
+    reported = known.reported
+    unit = " %" if reported.unit == "gap" else ""
+    values = " / ".join(f"{value:g}" for value in reported.values)
+    text = f"{reported.unit} {values}{unit}, {reported.instances}, of the {reported.of}"
+    cells = _split_cells(program_sha256(known.program), scores)
+    return Row(known.name, (Cell(known.found_with), *cells, Cell(text)))
+
+
+def _found_row(found: FoundProgram, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
+    return Row(found.name, (Cell(found.model), *_split_cells(found.sha256, scores), Cell(None)))
+
+
+def _split_cells(sha256: str, scores: Mapping[tuple[str, str], ProgramScores]) -> Iterator[Cell]:
+    for split in SPLITS:
+        one = scores.get((sha256, split))
+        lengths = None if one is None or not one.scores else -np.array(one.scores)
+        if lengths is None:
+            yield from (Cell(None), Cell(None))
+            continue
+        gap = optimality_gap(-lengths, reference_lengths(split)[: len(lengths)])
+        yield Cell(float(lengths.mean()), len(lengths), "mean tour length over instances")
+        yield Cell(gap, len(lengths), "mean of (length - reference) / reference, in percent", decimals=2)
+
+
+def _conclude(table: Table, known: Sequence[Row], own: Sequence[Row]) -> str:
+    """Return how many of the field's heuristics are shorter than the best program of these runs, by size."""
+    parts = []
+    for size in _SIZES:
+        column = table.columns.index(f"Gap (%) {size}")
+        gaps, field = (
+            [
+                (cell.number, row.label)
+                for row in rows
+                for cell in [row.cells[column]]
+                if cell.number is not None
+            ]
+            for rows in (own, known)
+        )
+        if not gaps:
+            return ""
+        best, label = min(gaps)
+        shorter = sum(gap < best for gap, _ in field if gap is not None)
+        parts.append(f"{size} nodes {best:.2f} % ({label}), {shorter} of {len(field)} are shorter")
+    return f"The best program of these runs is above the reference tours, on {'; on '.join(parts)}."
+
+
+def score_problems(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
+    """Yield found programs without scores, scores of no such program, and scores that cannot be."""
+    wanted = {(one.sha256, split): one.name for one in found for split in SPLITS}
+    given = [(one.program_sha256, one.split) for one in scores]
+    shipped = {(one.program_sha256, one.split) for one in known_scores()}
+    for place, name in wanted.items():
+        if place not in (*given, *shipped):
+            yield f"{name} has no scores on {place[1]}: s2s standings makes them"
+    for one in scores:
+        where = f"program {one.program_sha256[:12]} on {one.split}"
+        if (one.program_sha256, one.split) not in wanted or given.count((one.program_sha256, one.split)) > 1:
+            yield f"{where} is no best program of a condition, or listed twice: s2s standings makes it anew"
+        elif not _possible(one):
+            yield f"{where}: scores that no tours of these instances have: restore the file"
+
+
+def _possible(scores: ProgramScores) -> bool:
+    """Whether no tour is shorter than its instance's lower bound, and a failure has no scores."""
+    bounds = [reference.lower_bound for reference in reference_file().splits[scores.split].instances]
+    if not scores.scores:
+        return scores.outcome.value != "valid"
+    whole = scores.outcome.value == "valid" and len(scores.scores) == len(bounds)
+    return whole and all(-score >= bound - 1e-9 for score, bound in zip(scores.scores, bounds, strict=True))
