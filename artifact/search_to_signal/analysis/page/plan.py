@@ -258,7 +258,7 @@ def _markdown(summary: PlanSummary, table: Table, standings: Standings | None) -
             )
         parts += [f"Deviation: {line}." for line in summary.deviations[study.key]]
     if standings is not None:
-        parts += [f"## {standings.table.title}", standings.sentence]
+        parts += [f"## {standings.table.title}", *standings.sentences]
         parts += [to_markdown(standings.table.text_rows()).strip(), standings.table.note]
     parts += [
         "## Deviations that concern all studies",

@@ -95,10 +95,10 @@ def _find_in_cohort(root: Path, profile: str) -> Iterator[FoundProgram]:
 
 @dataclass(frozen=True)
 class Standings:
-    """The table, one sentence about it, and what the page shows of each program, folded."""
+    """The table, a sentence about each cohort, and what the page shows of each program, folded."""
 
     table: Table
-    sentence: str
+    sentences: tuple[str, ...]
     programs: tuple[tuple[str, str, str, str], ...]
     """Name, rule in words, origin, and source text."""
 
@@ -116,7 +116,7 @@ def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScore
     table = Table(NAME, TITLE, COHORT, columns, (*known, *own), "Program", _NOTE)
     field = ((one.name, one.idea, one.source, one.program) for one in known_heuristics())
     ours = ((one.name, one.idea, _origin(one), one.code) for one in found)
-    return Standings(table, _conclude(table, known, own), (*field, *ours))
+    return Standings(table, _conclude(table, found, len(known)), (*field, *ours))
 
 
 def _origin(found: FoundProgram) -> str:
@@ -127,7 +127,7 @@ def _known_row(known: KnownHeuristic, scores: Mapping[tuple[str, str], ProgramSc
     reported = known.reported
     unit = " %" if reported.unit == "gap" else ""
     values = " / ".join(f"{value:g}" for value in reported.values)
-    text = f"{reported.unit} {values}{unit}, {reported.instances}, of the {reported.of}"
+    text = f"{reported.unit} {values}{unit} on {reported.instances}, of the {reported.of}"
     cells = _split_cells(program_sha256(known.program), scores)
     return Row(known.name, (Cell(known.found_with), *cells, Cell(text)))
 
@@ -148,26 +148,37 @@ def _split_cells(sha256: str, scores: Mapping[tuple[str, str], ProgramScores]) -
         yield Cell(gap, len(lengths), "mean of (length - reference) / reference, in percent", decimals=2)
 
 
-def _conclude(table: Table, known: Sequence[Row], own: Sequence[Row]) -> str:
-    """Return how many of the field's heuristics are shorter than the best program of these runs, by size."""
-    parts = []
-    for size in _SIZES:
-        column = table.columns.index(f"Gap (%) {size}")
-        gaps, field = (
-            [
-                (cell.number, row.label)
-                for row in rows
-                for cell in [row.cells[column]]
-                if cell.number is not None
-            ]
-            for rows in (own, known)
-        )
-        if not gaps:
+def _conclude(table: Table, found: Sequence[FoundProgram], field: int) -> tuple[str, ...]:
+    """Return a sentence per cohort about its best program by training score, which no held-out score chose.
+
+    ``field`` is the number of rows of the field's heuristics, the table's first ones. A cohort whose best
+    program lacks a score has no sentence.
+    """
+    cohorts = [list(members) for _, members in groupby(found, key=lambda one: one.profile)]
+    best = (max(members, key=lambda one: one.score) for members in cohorts)
+    sentences = (_sentence(table, one, table.rows[:field]) for one in best)
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _sentence(table: Table, best: FoundProgram, field: Sequence[Row]) -> str:
+    gaps, shorter = [], []
+    for column in (f"Gap (%) {size}" for size in _SIZES):
+        own = table.cell(best.name, column)
+        known = [table.cell(row.label, column).number for row in field]
+        if own.number is None:
             return ""
-        best, label = min(gaps)
-        shorter = sum(gap < best for gap, _ in field if gap is not None)
-        parts.append(f"{size} nodes {best:.2f} % ({label}), {shorter} of {len(field)} are shorter")
-    return f"The best program of these runs is above the reference tours, on {'; on '.join(parts)}."
+        gaps.append(f"{own.text()} %")
+        shorter.append(sum(gap is not None and gap < own.number for gap in known))
+    return (
+        f"{best.profile}'s best program by its score in training ({best.condition}) is {_listed(gaps)} above "
+        f"the reference tours on {_listed(_SIZES)} nodes; {_listed(shorter)} of the field's {len(field)} "
+        "heuristics are shorter."
+    )
+
+
+def _listed(parts: Iterable[object]) -> str:
+    *most, last = map(str, parts)
+    return f"{', '.join(most)} and {last}"
 
 
 def score_problems(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
