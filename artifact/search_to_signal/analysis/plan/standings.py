@@ -23,13 +23,13 @@ from search_to_signal.records.reader import HEURISTICS
 NAME, TITLE = "standings", "Where the programs found here stand"
 SPLITS = heldout_splits(Tsp())
 _SIZES = tuple(split.rpartition("_")[2] for split in SPLITS)
-_FOUND_WITH, _REPORTED = "Found with", "Source's own report"
+_FOUND_WITH = "Found with"
 _SEED_SHA256 = program_sha256(Tsp.seed.code)
 _NOTE = (
     "Mean tour length and mean gap to the shipped reference tours, lower is better, on the same 64 instances "
     "of each size for every row. A condition's program is the best of its seeds by its score in training: "
-    "one program, so no mean and no test. The last column is what a source reports on its own instances, by "
-    "its own reference: no difference to the other columns has a meaning."
+    "one program, so no mean and no test. What sources report stands with each program below: on their own "
+    "instances, by their own references, so that no difference to the table has a meaning."
 )
 
 
@@ -75,7 +75,7 @@ def _find_in_cohort(root: Path, profile: str) -> Iterator[FoundProgram]:
     runs = [
         (run, manifest.facts)
         for run, manifest in finished
-        if manifest is not None and manifest.facts.problem == Tsp.name and (run / HEURISTICS).is_file()
+        if manifest is not None and manifest.facts.problem == Tsp.name and _keeps_heuristics(run)
     ]
     ranked = sorted(runs, key=lambda pair: pair[1].rank)
     for condition, members in groupby(ranked, key=lambda pair: pair[1].condition):
@@ -91,6 +91,11 @@ def _find_in_cohort(root: Path, profile: str) -> Iterator[FoundProgram]:
             idea=best.idea,
             code=best.code,
         )
+
+
+def _keeps_heuristics(run: Path) -> bool:
+    file = run / HEURISTICS
+    return file.is_file() and file.stat().st_size > 0
 
 
 @dataclass(frozen=True)
@@ -111,10 +116,12 @@ def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScore
     columns = (
         _FOUND_WITH,
         *(f"{what} {size}" for size in _SIZES for what in ("Length", "Gap (%)")),
-        _REPORTED,
     )
     table = Table(NAME, TITLE, COHORT, columns, (*known, *own), "Program", _NOTE)
-    field = ((one.name, one.idea, one.source, one.program) for one in known_heuristics())
+    field = (
+        (one.name, one.idea, f"{one.source}. It reports {_reported(one)}", one.program)
+        for one in known_heuristics()
+    )
     ours = ((one.name, one.idea, _origin(one), one.code) for one in found)
     return Standings(table, _conclude(table, found, len(known)), (*field, *ours))
 
@@ -123,17 +130,21 @@ def _origin(found: FoundProgram) -> str:
     return f"{found.run}; score in training {found.score:.4f}"
 
 
-def _known_row(known: KnownHeuristic, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
+def _reported(known: KnownHeuristic) -> str:
     reported = known.reported
     unit = " %" if reported.unit == "gap" else ""
     values = " / ".join(f"{value:g}" for value in reported.values)
-    text = f"{reported.unit} {values}{unit} on {reported.instances}, of the {reported.of}"
+    sizes = " / ".join(_SIZES[: len(reported.values)])
+    return f"mean {reported.unit} {values}{unit} on {sizes} nodes, {reported.instances}, of the {reported.of}"
+
+
+def _known_row(known: KnownHeuristic, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
     cells = _split_cells(program_sha256(known.program), scores)
-    return Row(known.name, (Cell(known.found_with), *cells, Cell(text)))
+    return Row(known.name, (Cell(known.found_with), *cells))
 
 
 def _found_row(found: FoundProgram, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
-    return Row(found.name, (Cell(found.model), *_split_cells(found.sha256, scores), Cell(None)))
+    return Row(found.name, (Cell(found.model), *_split_cells(found.sha256, scores)))
 
 
 def _split_cells(sha256: str, scores: Mapping[tuple[str, str], ProgramScores]) -> Iterator[Cell]:
