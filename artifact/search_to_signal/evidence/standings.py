@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.analysis.plan.standings import SPLITS, FoundProgram, find_best_programs
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.layout import list_evidence, packed_runs
+from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.problems.known_heuristics import known_heuristics, known_scores
 from search_to_signal.programs.canonical import program_sha256
@@ -108,7 +108,9 @@ def _by_place(scores: Sequence[ProgramScores] | Iterator[ProgramScores]) -> Scor
 
 
 def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:
-    """The best programs of packed cohorts; raises RunDirectoryError for damaged evidence."""
+    """The best programs of packed cohorts; raises RunDirectoryError for missing or damaged evidence."""
+    if not packed_results(root):
+        raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
     if damaged := damages(root):
         raise RunDirectoryError("; ".join(damaged))
     profiles = profiles_of(read_plan(root / PLAN.name))

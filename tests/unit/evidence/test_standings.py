@@ -160,6 +160,15 @@ def test_another_best_program_asks_for_scores(
     assert any("program 000000000000 on heldout_50 is no best program" in line for line in lines)
 
 
+def test_what_is_not_packed_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan without packed runs, and a check of no instance, are one line that says what to do."""
+    (tmp_path / "plan.toml").write_text(plan_text({}))
+    assert main(["standings", str(tmp_path)]) == 4
+    assert "holds no packed evidence: s2s pack makes it" in capsys.readouterr().err
+    assert main(["standings", str(tmp_path), "--check", "0"]) == 2
+    assert "--check 0: give a number of instances of at least 1" in capsys.readouterr().err
+
+
 def test_evidence_without_scores_says_so(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,8 +28,9 @@ _SEED_SHA256 = program_sha256(Tsp.seed.code)
 _NOTE = (
     "Mean tour length and mean gap to the shipped reference tours, lower is better, on the same 64 instances "
     "of each size for every row. A condition's program is the best of its seeds by its score in training: "
-    "one program, so no mean and no test. What sources report stands with each program below: on their own "
-    "instances, by their own references, so that no difference to the table has a meaning."
+    "one program, so no mean and no test. A dash: it failed there, or ran out of its time. What sources "
+    "report stands with each program below: on their own instances, by their own references, so that no "
+    "difference to the table has a meaning."
 )
 
 
