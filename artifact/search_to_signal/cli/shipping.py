@@ -103,9 +103,8 @@ def _standings(arguments: argparse.Namespace) -> int:
         problems = recomputed_differences(root, arguments.check, progress)
     for problem in problems[:_LISTED]:
         print(f"PROBLEM {one_line(problem)}")
-    state, count = "FAILED" if problems else "OK", counted(arguments.check, "instance")
-    print(f"s2s: {state}: {counted(len(problems), 'problem')}, on the first {count} of each size")
-    return 1 if problems else 0
+    number, count = len(problems), counted(arguments.check, "instance")
+    return print_result(number, f"{counted(number, 'problem')}, on the first {count} of each size")
 
 
 def _own_readme(evidence: Path) -> Path | None:
