@@ -30,6 +30,7 @@ COMMANDS = (
     "retrain",
     "pack",
     "unpack",
+    "standings",
     "rebuild",
     "replay",
     "updates",

@@ -22,7 +22,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "records": ("report", "replay", "compare", "trace"),
     "checking": ("verify", "seal"),
     "rerunning": ("rerun", "retrain"),
-    "shipping": ("pack", "unpack", "rebuild"),
+    "shipping": ("pack", "unpack", "rebuild", "standings"),
     "claims": ("claims",),
     "hosts": ("conformance", "released"),
     "models": ("pretrain", "card", "serve", "model"),

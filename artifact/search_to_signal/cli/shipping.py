@@ -5,13 +5,14 @@ from pathlib import Path
 
 from search_to_signal.cli.options import AGAIN, Add, add_repeated
 from search_to_signal.cli.output import print_result
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.records.files import storage_errors
 
 _MB = 1e6
 _SHOWN = 10
 _LISTED = 40
+_TIMEOUT_S = 1800.0
 
 
 def _pack(arguments: argparse.Namespace) -> None:
@@ -84,6 +85,28 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     return print_result(number, f"{counted(number, 'problem')}; open {pages}")
 
 
+def _standings(arguments: argparse.Namespace) -> int:
+    """Score the best program of every condition on held-out instances, to stand beside those of the field.
+
+    With --check nothing is written: the recorded scores are compared with ones made now.
+    """
+    from search_to_signal.evidence.standings import recomputed_differences, score_best_programs
+
+    root = arguments.directory
+    if arguments.check is not None and arguments.check < 1:
+        raise ConfigError(f"--check {arguments.check}: give a number of instances of at least 1")
+    with storage_errors(root, AGAIN), progress_display() as progress:
+        if arguments.check is None:
+            file = score_best_programs(root, arguments.timeout, progress)
+            print(f"s2s: scores in {file}; s2s rebuild --ship puts them on the page")
+            return 0
+        problems = recomputed_differences(root, arguments.check, progress)
+    for problem in problems[:_LISTED]:
+        print(f"PROBLEM {one_line(problem)}")
+    number, count = len(problems), counted(arguments.check, "instance")
+    return print_result(number, f"{counted(number, 'problem')}, on the first {count} of each size")
+
+
 def _own_readme(evidence: Path) -> Path | None:
     """Return the README of this checkout where ``evidence`` is its shipped evidence."""
     from search_to_signal.package_data import EVIDENCE
@@ -113,3 +136,8 @@ def register(add: Add) -> None:
         "--readme", type=Path, metavar="FILE", help="a page to hold the first table (default: the checkout's)"
     )
     rebuild.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")
+    standings = add(_standings, "s2s standings artifact/evidence --check 4")
+    standings.add_argument("directory", type=Path, help="packed evidence with its plan")
+    standings.add_argument("--check", type=int, metavar="N", help="compare on the first N instances")
+    limit = "processor seconds of a program on all instances of a size (default: %(default)s)"
+    standings.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="SECONDS", help=limit)

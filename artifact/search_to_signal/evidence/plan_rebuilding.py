@@ -16,6 +16,13 @@ from search_to_signal.analysis.page.plan import (
     write_plan_report,
 )
 from search_to_signal.analysis.page.summary import PageFinding, build_findings
+from search_to_signal.analysis.plan.standings import (
+    FoundProgram,
+    Standings,
+    build_standings,
+    find_best_programs,
+    score_problems,
+)
 from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import read_evidence
@@ -24,6 +31,7 @@ from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
+from search_to_signal.evidence.standings import FILE, profiles_of, read_scores
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.progress import Progress
@@ -68,10 +76,14 @@ class OtherPlans(NamedTuple):
 
 
 class _Reports(NamedTuple):
-    """What the restored records of a plan gave; ``reports`` has findings or a reason by profile."""
+    """What the restored records of a plan gave.
+
+    ``reports`` has findings or a reason by profile, ``found`` the best program of each condition.
+    """
 
     summary: PlanSummary
     reports: Mapping[str, tuple[list[PageFinding], str]]
+    found: list[FoundProgram]
     embedded: bool
     problems: list[str]
     remarks: list[str]
@@ -89,14 +101,19 @@ def rebuild_plan(
     closed = closed_studies(read_amendments(root / PLAN.name, plan))
     if ship:
         list_evidence(root)
-    summary, reports, embedded, problems, remarks = _write_reports(root, out, names, plan, closed, progress)
-    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
-    reported = [name for name in order if name in reports and not reports[name][1]]
+    records = _write_reports(root, out, names, plan, closed, progress)
+    summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
+    reported = [name for name in profiles_of(plan) if name in reports and not reports[name][1]]
     survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
     courses = _courses(plan, out, reported)
     drawn = {**courses, **others.courses} if courses else {}
-    page = write_plan_report(summary, out / REPORT, survived, pages, others.pages, embedded, drawn)
+    standings, unscored, remark = _build_standings(root, records.found)
+    problems += unscored
+    remarks += [remark] if remark else []
+    page = write_plan_report(
+        summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings
+    )
     write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
     remarks += [summary.counts] if summary.partial or closed else []
     if ship:
@@ -127,12 +144,23 @@ def _write_reports(
         embedded = read_facts(top).embedded
         for name in names:
             keep_whole_seeds(top / name)
+        found = find_best_programs(top, [name for name in profiles_of(plan) if name in names])
         tasks = [(top / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
         remarks += [f"{name}: {reason}"] if reason else []
-    return _Reports(summary, reports, embedded, problems, remarks)
+    return _Reports(summary, reports, found, embedded, problems, remarks)
+
+
+def _build_standings(root: Path, found: Sequence[FoundProgram]) -> tuple[Standings | None, list[str], str]:
+    """The standings of the best programs, their problems, and a remark where scores were not made."""
+    scores = read_scores(root)
+    if scores is None:
+        command = f"no {FILE}: s2s standings sets the best programs beside those of the field"
+        return None, [], command if found else ""
+    problems = [f"{FILE}: {line}" for line in score_problems(found, scores)]
+    return build_standings(found, scores), problems, ""
 
 
 def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:

@@ -36,6 +36,21 @@ class HeldoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     scores: tuple[float, ...]
 
 
+class ProgramScores(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A program on the instances of one split, by the hash of its canonical form, whoever found it.
+
+    ``scores`` are per instance (higher is better), none for a program that failed there. ``timeout_s`` is the
+    processor time that it had for all of them.
+    """
+
+    program_sha256: str
+    split: str
+    outcome: Outcome
+    detail: str
+    scores: tuple[float, ...]
+    timeout_s: float
+
+
 class BehaviourRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One program of the runs on the behaviour set.
 

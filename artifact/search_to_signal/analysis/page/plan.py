@@ -33,6 +33,7 @@ from search_to_signal.analysis.plan.lines import (
     select_headline,
     select_primary,
 )
+from search_to_signal.analysis.plan.standings import Standings
 from search_to_signal.analysis.plan.verdicts import (
     NO_CLOSED_STUDIES,
     OutcomeVerdict,
@@ -131,12 +132,14 @@ def write_plan_report(
     others: Mapping[str, str] | None = None,
     embedded: bool = True,
     courses: Mapping[str, str] = MappingProxyType({}),
+    standings: Standings | None = None,
 ) -> Path:
     """Write table, figures, evidence.md and evidence.html; returns the latter.
 
     ``findings`` are those of a profile's own tables, ``pages`` are pages by profile and ``others`` pages of
     other plans by title, relative to ``out``. ``embedded`` is true where this artifact ships every model.
-    ``courses`` are the CSVs of the cohorts whose courses are drawn side by side, by name.
+    ``courses`` are the CSVs of the cohorts whose courses are drawn side by side, by name. ``standings`` are
+    those of the best programs.
     """
     out.mkdir(parents=True, exist_ok=True)
     table = build_outcome_table(summary.outcomes, summary.plan)
@@ -145,6 +148,8 @@ def write_plan_report(
         write_table(build_exploratory_table(summary.exploratory, summary.plan), out)
     if summary.longer:
         write_table(build_continued_table(summary.longer), out)
+    if standings is not None:
+        write_table(standings.table, out)
     drawn = select_primary(summary.outcomes)
     pictures = []
     if drawn:
@@ -153,8 +158,9 @@ def write_plan_report(
         pictures.append((COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures")))
     page = out / HTML
     context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
+    context["standings"] = standings
     page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
-    (out / MARKDOWN).write_text(_markdown(summary, table), encoding="utf-8")
+    (out / MARKDOWN).write_text(_markdown(summary, table, standings), encoding="utf-8")
     return page
 
 
@@ -235,7 +241,7 @@ def _html(
     )
 
 
-def _markdown(summary: PlanSummary, table: Table) -> str:
+def _markdown(summary: PlanSummary, table: Table, standings: Standings | None) -> str:
     parts = [
         f"# {summary.plan.title}",
         f"**PARTIAL.** {summary.counts}" if summary.partial else summary.counts,
@@ -251,6 +257,9 @@ def _markdown(summary: PlanSummary, table: Table) -> str:
                 "\n".join([f"**{question.asks}** ({question.role})", "", *(f"- {line}" for line in lines)])
             )
         parts += [f"Deviation: {line}." for line in summary.deviations[study.key]]
+    if standings is not None:
+        parts += [f"## {standings.table.title}", *standings.sentences]
+        parts += [to_markdown(standings.table.text_rows()).strip(), standings.table.note]
     parts += [
         "## Deviations that concern all studies",
         *(f"- {line}" for line in summary.deviations[""] or ["none"]),

@@ -1,0 +1,38 @@
+"""Programs scored on the held-out TSP instances, in isolation: the field's, and the best ones found."""
+
+from collections.abc import Iterator, Mapping
+
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import heldout_splits
+from search_to_signal.progress import Progress
+from search_to_signal.records.heldout import ProgramScores
+from search_to_signal.studies.layers.heldout import first_instances
+
+PROBLEM = "tsp"
+
+
+def score_programs(
+    codes: Mapping[str, str], timeout_s: float, count: int | None, progress: Progress
+) -> Iterator[ProgramScores]:
+    """Yield the scores of programs, given by the hash of their canonical form, split by split.
+
+    ``count`` is the number of instances of each split, the first ones; None for all. ``timeout_s`` is the
+    processor time of a program on one split. Raises SandboxError where isolation cannot be had.
+    """
+    problem = get_problem(PROBLEM)
+    limits = EvaluationSettings(timeout_s=timeout_s, replay="off")
+    for split in heldout_splits(problem):
+        with EvaluationPool(first_instances(problem, count), split, limits) as pool:
+            for number, (sha256, code) in enumerate(codes.items(), start=1):
+                (result,) = pool.evaluate([code])
+                progress.update(f"{PROBLEM}/{split}", number, len(codes))
+                yield ProgramScores(
+                    program_sha256=sha256,
+                    split=split,
+                    outcome=result.outcome,
+                    detail=result.detail,
+                    scores=result.per_instance,
+                    timeout_s=timeout_s,
+                )
