@@ -76,15 +76,17 @@ def recomputed_differences(root: Path, count: int, progress: Progress) -> list[s
     if recorded is None:
         raise RunDirectoryError(f"{root} has no {FILE}: s2s standings {root} makes it")
     names = {program_sha256(known.program): (known.name, known.program) for known in known_heuristics()}
-    names |= {one.sha256: (one.name, one.code) for one in _packed_best_programs(root, progress)}
+    names |= {
+        program.sha256: (program.name, program.code) for program in _packed_best_programs(root, progress)
+    }
     scores = _by_place((*known_scores(), *recorded))
-    limit = max(one.timeout_s for one in scores.values())
+    limit = max(scored.timeout_s for scored in scores.values())
     again = score_programs({sha256: code for sha256, (_, code) in names.items()}, limit, count, progress)
     return [
         line
-        for one in again
+        for scored in again
         for line in _differences(
-            names[one.program_sha256][0], one, scores.get((one.program_sha256, one.split))
+            names[scored.program_sha256][0], scored, scores.get((scored.program_sha256, scored.split))
         )
     ]
 
@@ -104,7 +106,7 @@ def _differences(name: str, again: ProgramScores, recorded: ProgramScores | None
 
 
 def _by_place(scores: Sequence[ProgramScores] | Iterator[ProgramScores]) -> Scores:
-    return {(one.program_sha256, one.split): one for one in scores}
+    return {(scored.program_sha256, scored.split): scored for scored in scores}
 
 
 def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:

@@ -111,19 +111,19 @@ class Standings:
 
 def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Standings:
     """Return the standings of found programs; ``scores`` are theirs, those of the field are shipped."""
-    by_program = {(one.program_sha256, one.split): one for one in (*scores, *known_scores())}
-    known = [_known_row(one, by_program) for one in known_heuristics()]
-    own = [_found_row(one, by_program) for one in found]
+    by_program = {(scored.program_sha256, scored.split): scored for scored in (*scores, *known_scores())}
+    known = [_known_row(heuristic, by_program) for heuristic in known_heuristics()]
+    own = [_found_row(program, by_program) for program in found]
     columns = (
         _FOUND_WITH,
         *(f"{what} {size}" for size in _SIZES for what in ("Length", "Gap (%)")),
     )
     table = Table(NAME, TITLE, COHORT, columns, (*known, *own), "Program", _NOTE)
     field = (
-        (one.name, one.idea, f"{one.source}. It reports {_reported(one)}", one.program)
-        for one in known_heuristics()
+        (each.name, each.idea, f"{each.source}. It reports {_reported(each)}", each.program)
+        for each in known_heuristics()
     )
-    ours = ((one.name, one.idea, _origin(one), one.code) for one in found)
+    ours = ((program.name, program.idea, _origin(program), program.code) for program in found)
     return Standings(table, _conclude(table, found, len(known)), (*field, *ours))
 
 
@@ -150,8 +150,8 @@ def _found_row(found: FoundProgram, scores: Mapping[tuple[str, str], ProgramScor
 
 def _split_cells(sha256: str, scores: Mapping[tuple[str, str], ProgramScores]) -> Iterator[Cell]:
     for split in SPLITS:
-        one = scores.get((sha256, split))
-        lengths = None if one is None or not one.scores else -np.array(one.scores)
+        scored = scores.get((sha256, split))
+        lengths = None if scored is None or not scored.scores else -np.array(scored.scores)
         if lengths is None:
             yield from (Cell(None), Cell(None))
             continue
@@ -166,9 +166,9 @@ def _conclude(table: Table, found: Sequence[FoundProgram], field: int) -> tuple[
     ``field`` is the number of rows of the field's heuristics, the table's first ones. A cohort whose best
     program lacks a score has no sentence.
     """
-    cohorts = [list(members) for _, members in groupby(found, key=lambda one: one.profile)]
-    best = (max(members, key=lambda one: one.score) for members in cohorts)
-    sentences = (_sentence(table, one, table.rows[:field]) for one in best)
+    cohorts = [list(members) for _, members in groupby(found, key=lambda program: program.profile)]
+    best = (max(members, key=lambda program: program.score) for members in cohorts)
+    sentences = (_sentence(table, program, table.rows[:field]) for program in best)
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -195,17 +195,18 @@ def _listed(parts: Iterable[object]) -> str:
 
 def score_problems(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
     """Yield found programs without scores, scores of no such program, and scores that cannot be."""
-    wanted = {(one.sha256, split): one.name for one in found for split in SPLITS}
-    given = [(one.program_sha256, one.split) for one in scores]
-    shipped = {(one.program_sha256, one.split) for one in known_scores()}
+    wanted = {(program.sha256, split): program.name for program in found for split in SPLITS}
+    given = [(scored.program_sha256, scored.split) for scored in scores]
+    shipped = {(scored.program_sha256, scored.split) for scored in known_scores()}
     for place, name in wanted.items():
         if place not in (*given, *shipped):
             yield f"{name} has no scores on {place[1]}: s2s standings makes them"
-    for one in scores:
-        where = f"program {one.program_sha256[:12]} on {one.split}"
-        if (one.program_sha256, one.split) not in wanted or given.count((one.program_sha256, one.split)) > 1:
+    for scored in scores:
+        place = (scored.program_sha256, scored.split)
+        where = f"program {scored.program_sha256[:12]} on {scored.split}"
+        if place not in wanted or given.count(place) > 1:
             yield f"{where} is no best program of a condition, or listed twice: s2s standings makes it anew"
-        elif not _possible(one):
+        elif not _possible(scored):
             yield f"{where}: scores that no tours of these instances have: restore the file"
 
 
