@@ -193,13 +193,13 @@ def find_normalizer(name_or_path: str) -> Normalizer:
     return _usable(name_or_path, plugins.find(name_or_path, NORMALIZERS, GROUP, "--normalizer"))
 
 
-def _usable(name_or_path: str, found: object) -> Normalizer:
-    if isinstance(found, type) or not callable(found):
+def _usable(name_or_path: str, plugin: object) -> Normalizer:
+    if isinstance(plugin, type) or not callable(plugin):
         raise ConfigError(
             f"{name_or_path!r} is no normalizer: give a function of (N, G) rewards that returns (N, G) "
             "advantages; call a class first"
         )
-    return cast(Normalizer, found)
+    return cast(Normalizer, plugin)
 
 
 def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
@@ -211,10 +211,10 @@ def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, 
     name = getattr(normalizer, "__name__", type(normalizer).__name__)
     with plugins.third_party_errors(f"normalizer {name}"):
         if isinstance(normalizer, ComponentNormalizer):
-            found = normalizer.of_components({key: part.copy() for key, part in components.items()})
+            returned = normalizer.of_components({key: part.copy() for key, part in components.items()})
         else:
-            found = normalizer(reward.copy())
-    return _promised(name, found, reward.shape)
+            returned = normalizer(reward.copy())
+    return _promised(name, returned, reward.shape)
 
 
 def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
@@ -232,9 +232,9 @@ def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapp
     return np.concatenate(rows) if rows else np.zeros_like(reward)
 
 
-def _promised(name: str, found: object, shape: tuple[int, ...]) -> Floats:
+def _promised(name: str, returned: object, shape: tuple[int, ...]) -> Floats:
     try:
-        values = np.asarray(found, dtype=np.float64)
+        values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise MappingError(f"normalizer {name} returned no numbers ({error}): return advantages") from error
     if values.shape != shape:

@@ -26,11 +26,11 @@ def source_files() -> dict[str, Path]:
     """The files that decide a result, by their path in the repository, sorted; a wheel has the same ones."""
     package = {f"artifact/search_to_signal/{path.relative_to(PACKAGE)}": path for path in PACKAGE.rglob("*")}
     profiles = {f"artifact/profiles/{path.name}": path for path in PROFILES.glob("*.toml")}
-    found = {**package, **profiles, PYPROJECT.name: PYPROJECT, LOCK.name: LOCK}
+    files = {**package, **profiles, PYPROJECT.name: PYPROJECT, LOCK.name: LOCK}
     return {
-        name: found[name]
-        for name in sorted(found, key=lambda name: name.split("/"))
-        if found[name].is_file() and not {"__pycache__", _DATA.name} & set(name.split("/"))
+        name: files[name]
+        for name in sorted(files, key=lambda name: name.split("/"))
+        if files[name].is_file() and not {"__pycache__", _DATA.name} & set(name.split("/"))
     }
 
 

@@ -51,9 +51,9 @@ def _imported(path: str) -> object:
     module, _, attribute = path.partition(":")
     try:
         with _working_directory_searched():
-            found: object = getattr(import_module(module), attribute)
+            plugin: object = getattr(import_module(module), attribute)
         _ALLOWED.add(path)
-        return found
+        return plugin
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"cannot load {path!r} ({error}): check that the module is on PYTHONPATH and defines that name"
@@ -65,13 +65,13 @@ def _imported(path: str) -> object:
 def _loaded(option: str, path: str) -> object:
     module, _, attribute = path.partition(":")
     # A module of the standard library is loaded already, which does not show that it was meant to be loaded.
-    found = vars(sys.modules[module]) if path in _ALLOWED and module in sys.modules else {}
-    if attribute not in found:
+    names = vars(sys.modules[module]) if path in _ALLOWED and module in sys.modules else {}
+    if attribute not in names:
         raise ConfigError(
             f"{path!r} is third-party code, which is not run unasked: look at it, then allow it with "
             f"{option} {path}"
         )
-    return found[attribute]
+    return names[attribute]
 
 
 @contextmanager

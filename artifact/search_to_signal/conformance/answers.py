@@ -123,7 +123,7 @@ def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[floa
     state = hosts.members(bases)
     asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))
     ours, theirs = hosts.both(state, asked, (text,))
-    found = numbers(subject, ours.rewards, theirs.rewards)
-    if found.verdict is Verdict.CLOSE and ours.scores == theirs.scores:
-        return replace(found, verdict=Verdict.DIFFERS)  # equal scores have equal rewards, to the bit (23)
-    return found
+    finding = numbers(subject, ours.rewards, theirs.rewards)
+    if finding.verdict is Verdict.CLOSE and ours.scores == theirs.scores:
+        return replace(finding, verdict=Verdict.DIFFERS)  # equal scores have equal rewards, to the bit (23)
+    return finding

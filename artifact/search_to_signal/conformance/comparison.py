@@ -55,16 +55,16 @@ def conform(
     require_checkout(path)
     if not any_revision:
         require_pinned(path)
-    found = offered(path)
+    available = offered(path)
     wanted = _known("--problem", problems, NAMES)
     asked = _known("--check", checks, CHECKS)
     if min(programs, draws) < 1:
         raise ConfigError("--programs and --draws count from 1")
-    require_interface(path, [name for name in wanted if name in found or problems is not None])
+    require_interface(path, [name for name in wanted if name in available or problems is not None])
     with opened(path) as checkout, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
         for name in wanted:
-            if name not in found:
+            if name not in available:
                 missing = f"the checkout has no problems/{NAMES[name]}.py and no configs/{NAMES[name]}"
                 yield name, "all", HostFinding("all", Verdict.UNKNOWN, missing)
                 continue

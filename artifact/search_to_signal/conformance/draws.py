@@ -34,11 +34,11 @@ def _operators_often(hosts: HostPair, size: int) -> HostFinding:
     chances = operator_probabilities(size, hosts.settings)
     expected = {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
     counted = Counter(asked.operator for asked in draws(hosts, "operators", size))
-    found = frequencies(f"{size} members", counted, expected)
+    finding = frequencies(f"{size} members", counted, expected)
     raised = _raised_by_one(size, hosts.settings)
-    if found.verdict is Verdict.DIFFERS and frequencies("", counted, raised).verdict is Verdict.CLOSE:
-        return replace(found, detail=f"{found.detail}: injection has the largest weight plus one (9)")
-    return found
+    if finding.verdict is Verdict.DIFFERS and frequencies("", counted, raised).verdict is Verdict.CLOSE:
+        return replace(finding, detail=f"{finding.detail}: injection has the largest weight plus one (9)")
+    return finding
 
 
 def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]:

@@ -85,8 +85,8 @@ def attempted(
 ) -> Iterator[HostFinding]:
     """The findings of a comparison; where it raises, one more that says why it was not made."""
     try:
-        found = compare(*arguments)
-        yield from [found] if isinstance(found, HostFinding) else found
+        result = compare(*arguments)
+        yield from [result] if isinstance(result, HostFinding) else result
     except (Exception, SystemExit) as error:
         yield HostFinding(subject, Verdict.UNKNOWN, reason(error))
 
@@ -101,8 +101,8 @@ def reason(error: BaseException) -> str:
         return _line(str(error))
     frames = extract_tb(error.__traceback__)
     place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    said = f": {error}" if isinstance(error, _SPEAKING) else ""
-    return _line(f"{type(error).__name__}{place}{said}")
+    message = f": {error}" if isinstance(error, _SPEAKING) else ""
+    return _line(f"{type(error).__name__}{place}{message}")
 
 
 def _line(text: str) -> str:

@@ -30,16 +30,16 @@ def kind_of(asked: AskedPrompt) -> Kind:
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
     """Exact chance of each kind of prompt, as ``selection`` has it."""
-    found: Counter[Kind] = Counter()
+    by_kind: Counter[Kind] = Counter()
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
         if operator != CROSSOVER:
             for position, share in enumerate(alone):
-                found[kind_of(AskedPrompt(operator, (position,)))] += chance * share
+                by_kind[kind_of(AskedPrompt(operator, (position,)))] += chance * share
         elif chance:
             for (first, second), share in np.ndenumerate(_pairs(state, len(alone))):
-                found[kind_of(AskedPrompt(operator, tuple(sorted((first, second)))))] += chance * share
-    return {kind: float(chance) for kind, chance in found.items() if chance > 0}
+                by_kind[kind_of(AskedPrompt(operator, tuple(sorted((first, second)))))] += chance * share
+    return {kind: float(chance) for kind, chance in by_kind.items() if chance > 0}
 
 
 def _pairs(state: SearchState, head: int) -> Floats:

@@ -60,8 +60,8 @@ class HostPair:
         """A state of made-up members with these scores, and the seed heuristic outside of it."""
         made = crowded_state(self.problem, self.seed, len(scores) + 1).archive
         others = [member for member in made if member is not self.seed and member.id != self.seed.id]
-        found = [replace(member, score=score) for member, score in zip(others, scores, strict=True)]
-        return state_of(found, [self.seed]).listed()
+        scored = [replace(member, score=score) for member, score in zip(others, scores, strict=True)]
+        return state_of(scored, [self.seed]).listed()
 
     def asked(
         self,

@@ -55,8 +55,8 @@ def _compared(name: str, ours: float, theirs: Any, paper: float | None = None) -
     paper = PAPER.get(name, paper)
     if float(theirs) == ours and paper in (None, ours):
         return HostFinding(name, Verdict.EXACT)
-    said = "" if paper is None else f"paper {paper}, "
-    return HostFinding(name, Verdict.DIFFERS, f"{said}ours {ours}, checkout {theirs}")
+    paper_part = "" if paper is None else f"paper {paper}, "
+    return HostFinding(name, Verdict.DIFFERS, f"{paper_part}ours {ours}, checkout {theirs}")
 
 
 @cache

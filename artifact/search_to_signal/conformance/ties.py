@@ -62,8 +62,8 @@ def _paired(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
     return frequencies(subject, Counter(kind_of(request) for request in asked), expected)
 
 
-def _crossovers(found: dict[Kind, float]) -> dict[Kind, float]:
-    pairs = {kind: chance for kind, chance in found.items() if kind[0] == "crossover"}
+def _crossovers(by_kind: dict[Kind, float]) -> dict[Kind, float]:
+    pairs = {kind: chance for kind, chance in by_kind.items() if kind[0] == "crossover"}
     return {kind: chance / sum(pairs.values()) for kind, chance in pairs.items()}
 
 

@@ -65,12 +65,12 @@ class Channel:
         return np.frombuffer(self._read(length), dtype).reshape(shape)
 
     def _expect(self, kind: int) -> tuple[int, int]:
-        found, length, nonce, value = frames.ANSWER.unpack(self._read(frames.ANSWER.size))
+        received, length, nonce, value = frames.ANSWER.unpack(self._read(frames.ANSWER.size))
         if nonce != self._nonce:
             raise CandidateError(Isolation.PROTOCOL, "answer to another question")
-        if found == frames.FAILED:
+        if received == frames.FAILED:
             raise self._failure(length, value)
-        if found != kind or (length and kind != frames.DATA):
+        if received != kind or (length and kind != frames.DATA):
             raise CandidateError(Isolation.PROTOCOL, "unexpected frame")
         return value, length
 

@@ -48,13 +48,13 @@ _DENIED = _words(
 @cache
 def allowed_attributes() -> frozenset[str]:
     """Public names of what heuristics legitimately use, without those that reach out of it."""
-    found = set(_MORE)
+    names = set(_MORE)
     for path in _SOURCES:
         source = _resolve(path)
-        found |= set(getattr(source, "__all__", dir(source)))
+        names |= set(getattr(source, "__all__", dir(source)))
     for kind in _TYPES:
-        found |= set(dir(kind))
-    return frozenset(name for name in found if not name.startswith("_")) - _DENIED
+        names |= set(dir(kind))
+    return frozenset(name for name in names if not name.startswith("_")) - _DENIED
 
 
 def _resolve(path: str) -> object:

@@ -56,7 +56,7 @@ def project(
     steps = tl.cdiv(tl.cdiv(K, BLOCK_K), PARTS)
     start = part * steps * BLOCK_K
     end = tl.minimum(start + steps * BLOCK_K, K)
-    found = tl.zeros([16, BLOCK_N], tl.float32)
+    product = tl.zeros([16, BLOCK_N], tl.float32)
     if block < base:
         column = block * BLOCK_N + tl.arange(0, BLOCK_N)
         for first in range(start, end, BLOCK_K):
@@ -64,7 +64,7 @@ def project(
             values = _input(x, gain, scale, row, here, k, K, NORMED)
             address = weight + column[:, None].to(tl.int64) * K + k[None, :]
             weights = tl.load(address, mask=(column < N)[:, None], other=0.0)
-            found = tl.dot(values, tl.trans(weights), found, input_precision="ieee")
+            product = tl.dot(values, tl.trans(weights), product, input_precision="ieee")
         target, limit = column, N
     else:
         column = (block - base) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -74,10 +74,10 @@ def project(
             for piece in tl.static_range(PIECES):
                 address = pieces + (piece * R + column[:, None]) * K + k[None, :]
                 factor = tl.load(address, mask=(column < R)[:, None], other=0.0)
-                found = tl.dot(values, tl.trans(factor), found, input_precision="ieee")
+                product = tl.dot(values, tl.trans(factor), product, input_precision="ieee")
         target, limit = N + column, N + R
     kept = here[:, None] & (target < limit)[None, :]
-    tl.store(partial + (part * rows + row[:, None]) * (N + R) + target[None, :], found, mask=kept)
+    tl.store(partial + (part * rows + row[:, None]) * (N + R) + target[None, :], product, mask=kept)
 
 
 @triton.jit
@@ -88,12 +88,12 @@ def _output(
     """Some columns of a projection (16, columns): the parts added up, the bias, the adapter's change."""
     width = N + R
     at = row[:, None] * width + column[None, :]
-    found = tl.zeros([16, column.shape[0]], tl.float32)
+    projected = tl.zeros([16, column.shape[0]], tl.float32)
     for part in tl.static_range(PARTS):
-        found += tl.load(partial + part * rows * width + at, mask=here[:, None], other=0.0)
+        projected += tl.load(partial + part * rows * width + at, mask=here[:, None], other=0.0)
     if BIASED:
-        found += tl.load(bias + column).to(tl.float32)[None, :]
-    found = found.to(DTYPE)
+        projected += tl.load(bias + column).to(tl.float32)[None, :]
+    projected = projected.to(DTYPE)
     if RANK > 0:
         first = tl.min(column, axis=0)
         rank = tl.arange(0, RANK)
@@ -104,8 +104,8 @@ def _output(
             inner += tl.load(place, mask=here[:, None], other=0.0)
         factor = tl.load(up + column[:, None] * RANK + rank[None, :])
         change = tl.dot(inner, tl.trans(factor), input_precision="ieee")
-        found = (found.to(tl.float32) + change).to(DTYPE)
-    return found
+        projected = (projected.to(tl.float32) + change).to(DTYPE)
+    return projected
 
 
 @triton.jit
@@ -148,14 +148,14 @@ def turn_and_store(
 
 @triton.jit
 def attend(
-    q, keys, values, position, found, tops, sums,
+    q, keys, values, position, weighted, tops, sums,
     room, scale,
     GROUP: tl.constexpr, WIDE: tl.constexpr, OTHERS: tl.constexpr, D: tl.constexpr,
     SPLITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Attention of the queries of one key head over one split of the places up to ``position``.
 
-    found (rows, heads, splits, d), tops and sums (rows, heads, splits): what ``merge`` puts together.
+    weighted (rows, heads, splits, d), tops and sums (rows, heads, splits): what ``merge`` puts together.
     """
     pair, split = tl.program_id(0), tl.program_id(1)
     row, other = pair // OTHERS, pair % OTHERS
@@ -187,20 +187,20 @@ def attend(
         mixed = tl.dot(shares.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
         top = higher
     part = head * SPLITS + split
-    tl.store(found + part[:, None] * D + d[None, :], mixed, mask=here[:, None])
+    tl.store(weighted + part[:, None] * D + d[None, :], mixed, mask=here[:, None])
     tl.store(tops + part, top, mask=here)
     tl.store(sums + part, total, mask=here)
 
 
 @triton.jit
-def merge(found, tops, sums, mixed, D: tl.constexpr, SPLITS: tl.constexpr):
+def merge(weighted, tops, sums, mixed, D: tl.constexpr, SPLITS: tl.constexpr):
     """mixed (rows, heads, d): the splits' attention, each by its share."""
     head = tl.program_id(0)
     split, d = tl.arange(0, SPLITS), tl.arange(0, D)
     top = tl.load(tops + head * SPLITS + split)
     share = tl.exp(top - tl.max(top, axis=0))
     total = tl.sum(share * tl.load(sums + head * SPLITS + split), axis=0)
-    values = tl.load(found + (head * SPLITS + split)[:, None] * D + d[None, :])
+    values = tl.load(weighted + (head * SPLITS + split)[:, None] * D + d[None, :])
     kept = tl.where((share > 0)[:, None], values * share[:, None], 0.0)
     tl.store(mixed + head * D + d, (tl.sum(kept, axis=0) / total).to(mixed.dtype.element_ty))
 
@@ -217,9 +217,9 @@ def add_output(
     here = row < rows
     column = block * BLOCK + tl.arange(0, BLOCK)
     dtype: tl.constexpr = x.dtype.element_ty
-    found = _output(partial, bias, up, row, here, column, rows, N, R, N, N, RANK, False, PARTS, dtype)
+    projected = _output(partial, bias, up, row, here, column, rows, N, R, N, N, RANK, False, PARTS, dtype)
     at = x + row[:, None] * N + column[None, :]
-    total = (tl.load(at, mask=here[:, None], other=0.0) + found).to(dtype)
+    total = (tl.load(at, mask=here[:, None], other=0.0) + projected).to(dtype)
     tl.store(at, total, mask=here[:, None])
     wide = total.to(tl.float32)
     tl.store(squares + row * BLOCKS + block, tl.sum(wide * wide, axis=1), mask=here)

@@ -66,7 +66,7 @@ class CardStep:
         self._squares = buffer(rows, self._blocks)
         self._q = buffer(rows, heads, self._d, dtype=keys.dtype)
         self._mixed = buffer(rows, heads * self._d, dtype=keys.dtype)
-        self._found = buffer(rows, heads, _SPLITS, self._d)
+        self._weighted = buffer(rows, heads, _SPLITS, self._d)
         self._tops, self._sums = buffer(rows, heads, _SPLITS), buffer(rows, heads, _SPLITS)
         self._h = buffer(rows, layer.down.weight.size(1), dtype=keys.dtype)
         matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
@@ -154,7 +154,7 @@ class CardStep:
             keys,
             values,
             position,
-            self._found,
+            self._weighted,
             self._tops,
             self._sums,
             self._room,
@@ -169,7 +169,7 @@ class CardStep:
         )
         grid = (self._rows * heads,)
         card_kernels.merge[grid](
-            self._found, self._tops, self._sums, self._mixed, D=self._d, SPLITS=_SPLITS, num_warps=1
+            self._weighted, self._tops, self._sums, self._mixed, D=self._d, SPLITS=_SPLITS, num_warps=1
         )
 
     def _add(self, x: Tensor, matrix: Matrix) -> None:

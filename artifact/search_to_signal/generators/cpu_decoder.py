@@ -112,8 +112,8 @@ def _attend(memory: _KeyValues, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     scores = [torch.bmm(q, memory.prompt_keys), own_scores.view(heads, rows * queries, -1)]
     share = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
     prompt = memory.prompt_keys.size(2)
-    found = torch.bmm(share[:, :, :prompt], memory.prompt_values).view(heads * rows, queries, width)
-    own = torch.baddbmm(found, share.view(heads * rows, queries, -1)[:, :, prompt:], own_values)
+    prompt_part = torch.bmm(share[:, :, :prompt], memory.prompt_values).view(heads * rows, queries, width)
+    own = torch.baddbmm(prompt_part, share.view(heads * rows, queries, -1)[:, :, prompt:], own_values)
     return own.view(heads, rows, queries, width)
 
 
@@ -140,8 +140,8 @@ def _next_logits(
         turned = torch.addcmul(turned * cos, swapped, sin)
         q = turned[:, :-kv].view(rows, kv, -1, width).transpose(0, 1)
         k, v = turned[:, -kv:].transpose(0, 1), qkv[:, -kv:].transpose(0, 1)
-        found = _attend(memory, q, k, v, at).transpose(0, 1).reshape(rows, -1)
-        x = torch.addmm(x, found, layer.out)
+        attended = _attend(memory, q, k, v, at).transpose(0, 1).reshape(rows, -1)
+        x = torch.addmm(x, attended, layer.out)
         normed = _norm(x, layer.mlp_norm, weights.width, weights.epsilon)
         gate, up = torch.mm(normed, layer.gate_up).chunk(2, dim=-1)
         x = torch.addmm(x, functional.silu(gate) * up, layer.down)

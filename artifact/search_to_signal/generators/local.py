@@ -46,7 +46,7 @@ _TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "
 def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The causal language model of a directory on the CPU, in evaluation mode; raises ModelFileError."""
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
             directory,
             torch_dtype=dtype,
             attn_implementation="sdpa",
@@ -57,7 +57,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
         )
     except _UNLOADABLE as error:
         raise ModelFileError(f"cannot load the model in {directory}: {error}") from error
-    if random := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
+    if random := sorted(map(str, [*loading_info["missing_keys"], *loading_info["mismatched_keys"]])):
         # With a warning alone they would be drawn at random.
         raise ModelFileError(f"the model in {directory} lacks {', '.join(random[:3])}: restore its files")
     return model.eval()

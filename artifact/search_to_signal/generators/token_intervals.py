@@ -52,7 +52,7 @@ def token_intervals(
     no completion longer than the settings' limit.
     """
     numbers = uniform_numbers(seeds, settings.max_completion_tokens)
-    found = []
+    intervals = []
     logits = logits_by_slice(model, prompt_ids, completions)
     for tokens, row, slices in zip(completions, numbers, logits, strict=True):
         parts, done = [], 0
@@ -61,8 +61,8 @@ def token_intervals(
             parts.append(bounds(part, ids, settings))
             done += len(part)
         below, above = (torch.cat(side).cpu().numpy() for side in zip(*parts, strict=True))
-        found.append(Intervals(below, above, row[: len(tokens)].numpy()))
-    return tuple(found)
+        intervals.append(Intervals(below, above, row[: len(tokens)].numpy()))
+    return tuple(intervals)
 
 
 def logits_by_slice(

@@ -81,13 +81,13 @@ def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def _times(x: Tensor, matrix: Matrix) -> Tensor:
-    found = functional.linear(x, matrix.weight, matrix.bias)
+    product = functional.linear(x, matrix.weight, matrix.bias)
     if matrix.down is None or matrix.up is None:
-        return found
+        return product
     inner = torch.split(functional.linear(x.float(), matrix.down), matrix.rank, dim=-1)
     ups = torch.split(matrix.up, list(matrix.sizes))
     change = torch.cat([functional.linear(part, up) for part, up in zip(inner, ups, strict=True)], dim=-1)
-    return (found.float() + change).to(x.dtype)
+    return (product.float() + change).to(x.dtype)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

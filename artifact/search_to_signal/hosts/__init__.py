@@ -48,8 +48,8 @@ def open_host(name_or_path: str, setup: HostSetup) -> Host:
 
 def find_host(name_or_path: str, setup: HostSetup) -> Host:
     """``open_host`` for a name that a results directory gives: runs no code that was not allowed."""
-    found = plugins.find(name_or_path, HOSTS, GROUP, "--host")
-    return _made(name_or_path, _factory(name_or_path, found), setup)
+    plugin = plugins.find(name_or_path, HOSTS, GROUP, "--host")
+    return _made(name_or_path, _factory(name_or_path, plugin), setup)
 
 
 def host_errors(name: str) -> AbstractContextManager[None]:
@@ -57,10 +57,10 @@ def host_errors(name: str) -> AbstractContextManager[None]:
     return plugins.third_party_errors(f"host {name}", name in HOSTS)
 
 
-def _factory(name_or_path: str, found: object) -> HostFactory:
-    if not callable(found):
+def _factory(name_or_path: str, plugin: object) -> HostFactory:
+    if not callable(plugin):
         raise ConfigError(f"{name_or_path!r} makes no host: give a class or function of a HostSetup")
-    return cast(HostFactory, found)
+    return cast(HostFactory, plugin)
 
 
 def _made(name_or_path: str, factory: HostFactory, setup: HostSetup) -> Host:

@@ -61,8 +61,8 @@ class Entropic:
 
     def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
         """A batch of groups has one step."""
-        found = settings_of(settings, EntropicSettings, "rule_settings")
-        return RuleFacts(groups_per_step=found.groups_per_batch)
+        rule_settings = settings_of(settings, EntropicSettings, "rule_settings")
+        return RuleFacts(groups_per_step=rule_settings.groups_per_batch)
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer and no group."""
@@ -85,9 +85,9 @@ def get_rule(name_or_path: str) -> LearningRule:
 
     Raises ConfigError with the known names, or with what the object lacks to be a rule.
     """
-    found = plugins.load(name_or_path, RULES, GROUP)
-    missing = [name for name in ("check", "learner") if not callable(getattr(found, name, None))]
-    if isinstance(found, type) or missing:
+    rule = plugins.load(name_or_path, RULES, GROUP)
+    missing = [name for name in ("check", "learner") if not callable(getattr(rule, name, None))]
+    if isinstance(rule, type) or missing:
         what = f"lacks {', '.join(missing)}" if missing else "is a class: call it first"
         raise ConfigError(f"the learning rule {name_or_path!r} {what}; see learner/base.py")
-    return cast(LearningRule, found)
+    return cast(LearningRule, rule)

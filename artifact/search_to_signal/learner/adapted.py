@@ -48,9 +48,9 @@ class AdaptedProjection(torch.autograd.Function):
         return (gradient @ ctx.weight()).add_(change), None, None, of_down, of_up, None
 
 
-def _sum(found: Tensor, change: Tensor) -> Tensor:
-    """The float32 sum, rounded to the precision of ``found``."""
-    return change.add_(found).to(found.dtype)
+def _sum(output: Tensor, change: Tensor) -> Tensor:
+    """The float32 sum, rounded to the precision of ``output``."""
+    return change.add_(output).to(output.dtype)
 
 
 def use_fewer_passes(model: Any) -> None:
@@ -66,7 +66,7 @@ def _forward(module: Any, x: Tensor) -> Tensor:
         return functional.linear(x, base_weight(base), base.bias)
     (name,) = module.active_adapters
     down, up = module.lora_A[name].weight, module.lora_B[name].weight
-    found: Tensor = AdaptedProjection.apply(  # type: ignore[no-untyped-call]
+    output: Tensor = AdaptedProjection.apply(  # type: ignore[no-untyped-call]
         x, partial(base_weight, base), base.bias, down, up, module.scaling[name]
     )
-    return found
+    return output

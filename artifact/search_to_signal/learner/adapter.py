@@ -76,18 +76,18 @@ def read_tensors(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def _read_config(path: Path) -> LoraConfig:
-    found = json.loads(path.read_bytes())
-    if not isinstance(found, dict):
+    stored = json.loads(path.read_bytes())
+    if not isinstance(stored, dict):
         raise ValueError(f"{path.name} is no object")
-    rank, alpha = found.get("r"), found.get("lora_alpha")
+    rank, alpha = stored.get("r"), stored.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, int):
         raise ValueError(f"{path.name} has no rank and alpha")
     config = _config(LearnerSettings(lora_rank=rank, lora_alpha=alpha))
     written = _plain(config)
-    for name in sorted({*found, *written}):
-        if found.get(name) != written.get(name):
+    for name in sorted({*stored, *written}):
+        if stored.get(name) != written.get(name):
             raise ValueError(
-                f"{path.name} has another {name} than an adapter of this package: {found.get(name)!r}"
+                f"{path.name} has another {name} than an adapter of this package: {stored.get(name)!r}"
             )
     return config
 
@@ -129,8 +129,8 @@ def _plain(config: LoraConfig) -> dict[str, Any]:
     """A configuration as it is written: JSON, without the name of a base model."""
     plain = {name: _canonical(value) for name, value in config.to_dict().items()}  # type: ignore[no-untyped-call]
     text = json.dumps({**plain, "base_model_name_or_path": None}, default=_canonical)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    written: dict[str, Any] = json.loads(text)
+    return written
 
 
 def _canonical(value: Any) -> Any:

@@ -157,7 +157,7 @@ class HasFacts(Protocol):
 
 def rule_facts(rule: LearningRule, settings: Mapping[str, Any]) -> RuleFacts:
     """What a rule says of its steps; nothing where it does not. Raises ConfigError for anything else."""
-    found = rule.facts(settings) if isinstance(rule, HasFacts) else RuleFacts()
-    if not isinstance(found, RuleFacts):
-        raise ConfigError(f"the learning rule's facts are {type(found).__name__}: give records.RuleFacts")
-    return found
+    facts = rule.facts(settings) if isinstance(rule, HasFacts) else RuleFacts()
+    if not isinstance(facts, RuleFacts):
+        raise ConfigError(f"the learning rule's facts are {type(facts).__name__}: give records.RuleFacts")
+    return facts

@@ -63,13 +63,13 @@ class ChosenTokens(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         hidden, head, ids, norms = ctx.saved_tensors
-        found = torch.empty_like(hidden)
-        rows = zip(found, hidden, ids, norms, gradients[0] / ctx.temperature, strict=True)
+        hidden_gradient = torch.empty_like(hidden)
+        rows = zip(hidden_gradient, hidden, ids, norms, gradients[0] / ctx.temperature, strict=True)
         for target, row, tokens, norm, gradient in rows:
             shares = _times_head(row.float(), head.t()).div_(ctx.temperature)
             shares.sub_(norm[:, None]).exp_().mul_(gradient[:, None])
             target.copy_(functional.embedding(tokens, head) * gradient[:, None] - _times_head(shares, head))
-        return found, None, None, None
+        return hidden_gradient, None, None, None
 
 
 class _Scores(torch.nn.Module):
@@ -83,10 +83,10 @@ class _Scores(torch.nn.Module):
         hidden = self.base.model(input_ids=ids, use_cache=False).last_hidden_state
         # A product with ones and zeros picks places exactly, and its gradient adds up in one order.
         picked = kept.expand(len(ids), -1, -1) @ hidden
-        found: Tensor = ChosenTokens.apply(  # type: ignore[no-untyped-call]
+        log_probabilities: Tensor = ChosenTokens.apply(  # type: ignore[no-untyped-call]
             picked, self.base.lm_head.weight, chosen, self.temperature
         )
-        return found
+        return log_probabilities
 
 
 class _Inputs(NamedTuple):
@@ -149,11 +149,11 @@ class CapturedPasses:
         self._model.train()
         scores = _Scores(self._base, self._temperature)
         with torch.enable_grad():  # type: ignore[no-untyped-call]
-            found: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
+            graphed: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
                 scores, tuple(tensor.clone() for tensor in inputs), num_warmup_iters=1, pool=self._pool
             )
         self._model.train(training)
-        return found
+        return graphed
 
     @torch.no_grad()
     def _capture_base(self, inputs: _Inputs) -> Callable[[_Inputs], Tensor]:
@@ -166,14 +166,14 @@ class CapturedPasses:
             scores(*fixed)
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, pool=self._pool):
-                found = scores(*fixed)
+                fixed_output = scores(*fixed)
         self._model.train(training)
 
         def replay(given: _Inputs) -> Tensor:
             for target, tensor in zip(fixed, given, strict=True):
                 target.copy_(tensor)
             graph.replay()  # type: ignore[no-untyped-call]
-            answer: Tensor = found.clone()
+            answer: Tensor = fixed_output.clone()
             return answer
 
         return replay

@@ -29,8 +29,8 @@ def load_state(data: bytes, parameters: Mapping[str, torch.Tensor], optimizer: t
     """Put back what ``dump_state`` took; raises LearnerError when it belongs to another adapter."""
     tensors = load(data)
     shapes = {f"{_PARAMETER}{name}": tensor.shape for name, tensor in parameters.items()}
-    found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(_PARAMETER)}
-    if found != shapes:
+    stored_shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(_PARAMETER)}
+    if stored_shapes != shapes:
         raise LearnerError(
             "the checkpoint holds another adapter than this run's: go on with the run it is of"
         )

@@ -109,18 +109,18 @@ class DpoLearner:
 
     def _update(self, optimizer: torch.optim.Optimizer, batches: Batches) -> Update:
         """One optimizer step; a batch weighs as one of a whole step's, also where there are fewer."""
-        found = []
+        batch_metrics = []
         self.model.train()
         for batch in batches:
             policy = torch.stack([log_probabilities(self.model, pair, self._pad_id) for pair, _ in batch])
             reference = torch.stack([reference for _, reference in batch])
             loss, *metrics = dpo_loss(policy, reference, self._settings)
             (loss / self._settings.gradient_accumulation_steps).backward()  # type: ignore[no-untyped-call]
-            found.append((float(loss), *metrics))
+            batch_metrics.append((float(loss), *metrics))
         self.model.eval()
         parameters = list(self._trained.values())
         norm = clipped_step(optimizer, parameters, self._learner.max_grad_norm, "pairs")
-        loss_, accuracy, margin = np.mean(found, axis=0).tolist()
+        loss_, accuracy, margin = np.mean(batch_metrics, axis=0).tolist()
         tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
         return Update(loss_, norm, accuracy, margin, tokens)
 

@@ -102,11 +102,11 @@ class EntropicLearner:
     def load(self, data: bytes) -> None:
         """Go on from ``dump``; raises LearnerError when it belongs to another adapter."""
         try:
-            found = msgspec.msgpack.decode(data, type=_Dump)
+            dump = msgspec.msgpack.decode(data, type=_Dump)
         except msgspec.MsgspecError as error:
             raise LearnerError(f"the checkpoint is of another learning rule ({error})") from error
-        load_state(found.state, self._trained, self._optimizer)
-        self._waiting = found.waiting
+        load_state(dump.state, self._trained, self._optimizer)
+        self._waiting = dump.waiting
 
 
 def surrogate(model: Any, group: ScoredGroup, mean: float, penalty: float) -> torch.Tensor:

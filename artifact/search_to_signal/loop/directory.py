@@ -64,9 +64,9 @@ def read_own(kind: Kind[Found], directory: Path, ours: Callable[[Found], bool]) 
     if not directory.exists():
         return None
     if (directory / kind.manifest).is_file():
-        found = kind.read(directory)
-        if ours(found):
-            return found
+        manifest = kind.read(directory)
+        if ours(manifest):
+            return manifest
     elif directory.is_dir() and not _foreign(kind, directory):
         return None
     raise RunDirectoryError(
@@ -102,9 +102,9 @@ def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> 
     if not is_begun(directory):
         return
     with lock_directory(directory):
-        found = read_manifest(directory)
-        if found.status != "complete" and (
-            found.plan_sha256 != plan or changes(found, _manifest_now(config))
+        manifest = read_manifest(directory)
+        if manifest.status != "complete" and (
+            manifest.plan_sha256 != plan or changes(manifest, _manifest_now(config))
         ):
             move_aside(directory)
 
@@ -121,11 +121,11 @@ def open_run(
     if not is_begun(directory):
         begin(directory, descriptor, config, now)
         return now, None
-    found = read_manifest(directory)
-    refuse_changed(directory, found, now)
-    if found.status == "complete":
-        return found, None
-    return found, resume_point(directory)
+    recorded = read_manifest(directory)
+    refuse_changed(directory, recorded, now)
+    if recorded.status == "complete":
+        return recorded, None
+    return recorded, resume_point(directory)
 
 
 def _manifest_now(config: RunConfig) -> Manifest:

@@ -94,11 +94,11 @@ def newest_checkpoint(directory: Path) -> tuple[RunCheckpoint, bytes | None] | N
     RunDirectoryError when there are some and none is whole.
     """
     folder = directory / CHECKPOINTS
-    found = _files(folder)
-    for file in reversed(found):
+    files = _files(folder)
+    for file in reversed(files):
         if (whole := _read(folder, file)) is not None:
             return whole
-    if found:
+    if files:
         raise RunDirectoryError(
             f"no checkpoint in {folder} is whole: restore it from a copy, or run again without --resume, "
             "which sets the run aside"

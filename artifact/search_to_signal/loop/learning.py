@@ -155,13 +155,13 @@ def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Traina
     ``sha256``, ModelFileError when nothing can be loaded; the generator is then not to be used.
     """
     adapted = load_adapter(base, adapter)
-    found = adapter_sha256(adapted)
-    if found != sha256:
+    checksum = adapter_sha256(adapted)
+    if checksum != sha256:
         raise RunDirectoryError(
-            f"the adapter in {adapter} has the checksum {found}, its run recorded {sha256}: restore it"
+            f"the adapter in {adapter} has the checksum {checksum}, its run recorded {sha256}: restore it"
         )
     generator.load_adapter(TrainedAdapter(adapted))
-    return found
+    return checksum
 
 
 def begin_restart(config: RunConfig, directory: Path, generator: Generator) -> str | None:

@@ -56,8 +56,8 @@ def recorded_seed(directory: Path) -> Member:
     seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
-    found = given_member(seed)
-    return seed_member(Heuristic(seed.idea, seed.code), seed.score, found.instance_scores)
+    member = given_member(seed)
+    return seed_member(Heuristic(seed.idea, seed.code), seed.score, member.instance_scores)
 
 
 def recorded_start(directory: Path, host: Host) -> Any:
@@ -91,14 +91,14 @@ def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[
         transition = update_search(host, request, played.results(), played.step)
         events = tuple(record.archive_event for record in played.records)
         recorded = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
-        found = (
+        replayed = (
             request.operator,
             request.collapsed,
             len(transition.archive),
             transition.stagnation,
             transition.events,
         )
-        if differing := [fact for fact, a, b in zip(_FACTS, recorded, found, strict=True) if a != b]:
+        if differing := [fact for fact, a, b in zip(_FACTS, recorded, replayed, strict=True) if a != b]:
             raise RecordError(
                 f"{directory}: {', '.join(differing)} of step {played.step} cannot be drawn again and moved "
                 "on as recorded: check that the records are complete and were made with these settings"

@@ -191,8 +191,8 @@ def checked_plan(order: Order, progress: Progress) -> ReleasedPlan:
 
 
 def _config(order: Order, plan: ReleasedPlan) -> ReleasedConfig:
-    found = revision_of(order.calm.resolve())
-    formal = found is not None and found[1].startswith(pinned())
+    revision = revision_of(order.calm.resolve())
+    formal = revision is not None and revision[1].startswith(pinned())
     return ReleasedConfig(
         purpose="formal" if formal else "smoke",
         problem=plan.problem,
@@ -209,11 +209,13 @@ def _config(order: Order, plan: ReleasedPlan) -> ReleasedConfig:
 
 
 def _checkout(calm: Path) -> Checkout:
-    found = revision_of(calm)
+    revision = revision_of(calm)
     names = (file.relative_to(calm) for file in sorted(calm.rglob("*")) if file.is_file())
     held = (name for name in names if not {".git", "__pycache__"} & set(name.parts))
     lines = "".join(f"{sha256_file(calm / name)}  {name}\n" for name in held)
-    return Checkout(revision=found[1] if found else None, sha256=hashlib.sha256(lines.encode()).hexdigest())
+    return Checkout(
+        revision=revision[1] if revision else None, sha256=hashlib.sha256(lines.encode()).hexdigest()
+    )
 
 
 def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:

@@ -35,19 +35,19 @@ class ResumePoint(NamedTuple):
     learner_sha256: str | None = None
 
 
-def changes(found: Manifest, now: Manifest) -> list[str]:
+def changes(recorded: Manifest, now: Manifest) -> list[str]:
     """In what a run would go on as another one, by name; empty where it can go on."""
     return [
-        *_changes("configuration", found.config, now.config),
-        *_changes("source", {"sha256": found.source.sha256}, {"sha256": now.source.sha256}),
-        *_changes("model files", found.model_files, now.model_files),
-        *_changes("environment", _deciding(found.environment), _deciding(now.environment)),
+        *_changes("configuration", recorded.config, now.config),
+        *_changes("source", {"sha256": recorded.source.sha256}, {"sha256": now.source.sha256}),
+        *_changes("model files", recorded.model_files, now.model_files),
+        *_changes("environment", _deciding(recorded.environment), _deciding(now.environment)),
     ]
 
 
-def refuse_changed(directory: Path, found: Manifest, now: Manifest) -> None:
+def refuse_changed(directory: Path, recorded: Manifest, now: Manifest) -> None:
     """Raise RunDirectoryError where the run of a directory would go on as another one."""
-    if changed := changes(found, now):
+    if changed := changes(recorded, now):
         raise RunDirectoryError(
             f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
             "give another --out, or run again without --resume"
@@ -62,17 +62,17 @@ def _deciding(environment: Environment) -> dict[str, Any]:
     return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
 
 
-def _changes(what: str, found: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    names = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
+def _changes(what: str, recorded: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    names = sorted(name for name in {*recorded, *now} if recorded.get(name) != now.get(name))
     if names:
         yield f"{what}: {', '.join(names)}"
 
 
 def resume_point(directory: Path) -> ResumePoint:
     """Where a stopped run goes on; raises RunDirectoryError when it has groups but no whole checkpoint."""
-    found = newest_checkpoint(directory)
-    if found is not None:
-        checkpoint, learner = found
+    newest = newest_checkpoint(directory)
+    if newest is not None:
+        checkpoint, learner = newest
         return ResumePoint(checkpoint.done, checkpoint.files, learner, checkpoint.learner)
     # The first checkpoint is made before the first group.
     steps = directory / NAMES["steps"]

@@ -43,11 +43,11 @@ class Remade(NamedTuple):
         """What to say of an update that did not give the recorded adapter, None for one that did."""
         if self.step is None or self.result is None:
             return None
-        recorded, found = self.step.adapter_sha256, self.result.adapter_sha256
-        if found == recorded:
+        recorded, retrained = self.step.adapter_sha256, self.result.adapter_sha256
+        if retrained == recorded:
             return None
         return (
-            f"the update of step {self.step.step} comes out otherwise here: adapter {found}, recorded "
+            f"the update of step {self.step.step} comes out otherwise here: adapter {retrained}, recorded "
             f"{recorded} (s2s rerun says what differs between the machines)"
         )
 

@@ -33,16 +33,16 @@ def find_problem(name_or_path: str) -> Problem:
     return _checked(name_or_path, plugins.find(name_or_path, PROBLEMS, GROUP, "--problem"))
 
 
-def _checked(name_or_path: str, found: object) -> Problem:
-    protocol = _PROTOCOLS.get(getattr(found, "dialogue", ""))
-    if isinstance(found, type) or protocol is None:
+def _checked(name_or_path: str, plugin: object) -> Problem:
+    protocol = _PROTOCOLS.get(getattr(plugin, "dialogue", ""))
+    if isinstance(plugin, type) or protocol is None:
         raise ConfigError(
             f"{name_or_path!r} is no problem: give an object whose dialogue is one of "
             f"{', '.join(_PROTOCOLS)}; call a class first"
         )
-    if missing := [name for name in _members(protocol) if not hasattr(found, name)]:
+    if missing := [name for name in _members(protocol) if not hasattr(plugin, name)]:
         raise ConfigError(f"the problem {name_or_path!r} lacks {', '.join(missing)}: see docs/adding.md")
-    return cast(Problem, found)
+    return cast(Problem, plugin)
 
 
 def _members(protocol: type) -> list[str]:

@@ -227,6 +227,6 @@ def as_matrix(answer: Any, shape: tuple[int, ...], by_rows: bool = False) -> Arr
     if by_rows:
         matrix = read_by_rows(matrix, shape)
     if matrix.shape != shape or matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
-        found = f"{matrix.dtype} {matrix.shape}"
-        raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {found}")
+        actual = f"{matrix.dtype} {matrix.shape}"
+        raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {actual}")
     return matrix

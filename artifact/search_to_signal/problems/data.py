@@ -16,10 +16,10 @@ def sha256_of(array: Array) -> str:
 
 def check_sha256(what: str, array: Array, expected: str) -> None:
     """Raise DataHashError unless the array has the recorded bytes."""
-    found = sha256_of(array)
-    if found != expected:
+    actual = sha256_of(array)
+    if actual != expected:
         raise DataHashError(
-            f"{what} has SHA-256 {found}, expected {expected}: this numpy draws other instances; "
+            f"{what} has SHA-256 {actual}, expected {expected}: this numpy draws other instances; "
             "install the locked environment (uv sync --locked) and run again"
         )
 

@@ -102,10 +102,10 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def base(self) -> ModelSettings:
         """The model, and how it is loaded; ``learner.load_in_4bit`` says so too, for a local one."""
-        found = ModelLoading() if self.loading is msgspec.UNSET else self.loading
+        loading = ModelLoading() if self.loading is msgspec.UNSET else self.loading
         if self.learner.load_in_4bit and self.generation.backend == "local":
-            found = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
-        return ModelSettings(name=self.model, **msgspec.structs.asdict(found))
+            loading = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
+        return ModelSettings(name=self.model, **msgspec.structs.asdict(loading))
 
     @property
     def on_card(self) -> bool:

@@ -32,10 +32,10 @@ class Program:
         """
         self._names.clear()
         exec(self._code, self._names)
-        found = [value for value in self._names.values() if callable(value) and _has_code(value)]
-        if len(found) != 1:
-            raise NotOneFunctionError(f"{len(found)} functions at the top level instead of one")
-        function: Function = found[0]
+        functions = [value for value in self._names.values() if callable(value) and _has_code(value)]
+        if len(functions) != 1:
+            raise NotOneFunctionError(f"{len(functions)} functions at the top level instead of one")
+        function: Function = functions[0]
         return function
 
 

@@ -78,8 +78,8 @@ def visible_cards() -> list[VisibleCard]:
         lines = [f"{name}, {_query_card(name, 'memory.free')}" for name in named]
     else:
         lines = _query_card("", "uuid,memory.free").splitlines()
-    found = [line.rpartition(",") for line in lines]
-    return [VisibleCard(name.strip(), int(free)) for name, _, free in found if free.strip().isdigit()]
+    cards = [line.rpartition(",") for line in lines]
+    return [VisibleCard(name.strip(), int(free)) for name, _, free in cards if free.strip().isdigit()]
 
 
 def _named_cards() -> list[str]:

@@ -64,10 +64,10 @@ def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
 
 
 def _principal(signature: Path, signers: Path) -> str:
-    found = _ssh_keygen("find-principals", "-f", str(signers), "-s", str(signature))
-    names = found.stdout.decode(errors="replace").splitlines()
-    if found.returncode != 0 or not names:
-        raise SignatureError(f"{signature} is by no key that {signers} lists ({_output(found)})")
+    listed = _ssh_keygen("find-principals", "-f", str(signers), "-s", str(signature))
+    names = listed.stdout.decode(errors="replace").splitlines()
+    if listed.returncode != 0 or not names:
+        raise SignatureError(f"{signature} is by no key that {signers} lists ({_output(listed)})")
     return names[0]
 
 

@@ -47,16 +47,16 @@ def read_amendments(plan_file: Path, plan: Plan) -> tuple[Amendment, ...]:
     path = plan_file.with_name(AMENDMENTS)
     if not path.is_file():
         return ()
-    found = load_toml(path, Amendments).amendments
-    named = [study for amendment in found for study in amendment.studies]
+    amendments = load_toml(path, Amendments).amendments
+    named = [study for amendment in amendments for study in amendment.studies]
     known = {study.key for study in plan.studies}
     if unknown := sorted(set(named) - known):
         raise ConfigError(f"{path} names {', '.join(unknown)}, which the plan does not have: correct it")
     if twice := sorted({key for key in named if named.count(key) > 1}):
         raise ConfigError(f"{path} closes {', '.join(twice)} twice: leave one")
-    if list(found) != sorted(found, key=lambda amendment: amendment.date):
+    if list(amendments) != sorted(amendments, key=lambda amendment: amendment.date):
         raise ConfigError(f"{path}: amendments stand in the order of their dates: sort them")
-    return found
+    return amendments
 
 
 def closed_studies(amendments: tuple[Amendment, ...]) -> Mapping[str, Amendment]:

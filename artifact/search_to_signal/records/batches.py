@@ -22,13 +22,13 @@ def record_files(inputs: Sequence[Path]) -> list[Path]:
     Unfinished runs that a cohort set aside below a directory are left out.
     Raises RecordError for a path without any.
     """
-    found: list[Path] = []
+    all_files: list[Path] = []
     for path in inputs:
         files = _below(path) if path.is_dir() else [path] if path.exists() else []
         if not files:
             raise RecordError(f"{path} holds no {COMPLETIONS}: give run directories or JSON Lines of groups")
-        found += files
-    return found
+        all_files += files
+    return all_files
 
 
 def _below(directory: Path) -> list[Path]:

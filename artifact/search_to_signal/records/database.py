@@ -34,9 +34,9 @@ def read_database(directory: Path) -> Database:
     path = directory / DATABASE
     try:
         data = path.read_bytes()
-        if (found := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
+        if (version := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
             raise RecordError(
-                f"{path} is a database of version {found}, this is version {VERSION}: "
+                f"{path} is a database of version {version}, this is version {VERSION}: "
                 "read it with the version that wrote it, or run again"
             )
         return msgspec.json.decode(data, type=Database)

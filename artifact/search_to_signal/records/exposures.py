@@ -26,9 +26,9 @@ class ExposureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 def read_exposures(path: Path) -> dict[str, dict[str, Floats]]:
     """By run and reading (T, G) exposures, NaN where absent; empty without a file. Raises RecordError."""
-    found: dict[str, list[ExposureRecord]] = {}
+    by_run: dict[str, list[ExposureRecord]] = {}
     for record in read_records(path, ExposureRecord) if path.is_file() else ():
-        found.setdefault(record.run, []).append(record)
+        by_run.setdefault(record.run, []).append(record)
     return {
         run: {
             "exposure_unconditional": np.array(
@@ -36,5 +36,5 @@ def read_exposures(path: Path) -> dict[str, dict[str, Floats]]:
             ),
             "exposure_sampled": np.array([record.sampled for record in records], dtype=np.float64),
         }
-        for run, records in found.items()
+        for run, records in by_run.items()
     }

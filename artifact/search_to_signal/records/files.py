@@ -91,8 +91,8 @@ def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 def files_named(directory: Path, name: str) -> list[Path]:
     """Every regular file of that name below a directory, however deep, sorted."""
-    found = (entry for entry in entries_below(directory) if entry.name == name)
-    return sorted(Path(entry) for entry in found if entry.is_file(follow_symlinks=False))
+    entries = (entry for entry in entries_below(directory) if entry.name == name)
+    return sorted(Path(entry) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
 def special_files(directory: Path) -> dict[str, str]:
@@ -101,8 +101,8 @@ def special_files(directory: Path) -> dict[str, str]:
     A link leads out of what was checked, and reading a pipe never ends, so no record may be either.
     """
     special = (entry for entry in entries_below(directory) if not entry.is_file(follow_symlinks=False))
-    found = {Path(entry).relative_to(directory).as_posix(): _kind(entry) for entry in special}
-    return dict(sorted(found.items()))
+    kinds = {Path(entry).relative_to(directory).as_posix(): _kind(entry) for entry in special}
+    return dict(sorted(kinds.items()))
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -76,10 +76,10 @@ LAYERS = (
 
 def get_layer(key: str) -> Layer:
     """The layer of that key; raises ConfigError that lists the keys."""
-    found = {layer.key: layer for layer in LAYERS}
-    if key not in found:
-        raise ConfigError(f"there is no evidence layer {key!r}: choose one of {', '.join(found)}")
-    return found[key]
+    by_key = {layer.key: layer for layer in LAYERS}
+    if key not in by_key:
+        raise ConfigError(f"there is no evidence layer {key!r}: choose one of {', '.join(by_key)}")
+    return by_key[key]
 
 
 def in_paper_order() -> tuple[Layer, ...]:

@@ -147,20 +147,20 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def of_host(self) -> HostFacts:
         """What its host can, whichever version wrote it."""
-        found = self.host_facts
-        return found if isinstance(found, HostFacts) else facts_of_host(self.host)
+        recorded = self.host_facts
+        return recorded if isinstance(recorded, HostFacts) else facts_of_host(self.host)
 
     @property
     def of_rule(self) -> RuleFacts:
         """What its learning rule does, whichever version wrote it."""
-        found, rule = self.rule_facts, self.facts.learning_rule
-        return found if isinstance(found, RuleFacts) else facts_of_rule(rule, self.rule_settings)
+        recorded, rule = self.rule_facts, self.facts.learning_rule
+        return recorded if isinstance(recorded, RuleFacts) else facts_of_rule(rule, self.rule_settings)
 
     @property
     def rule_settings(self) -> dict[str, Any]:
         """``[rule_settings]``, empty where the configuration has none."""
-        found: dict[str, Any] = self.config.get("rule_settings", {})
-        return found
+        settings: dict[str, Any] = self.config.get("rule_settings", {})
+        return settings
 
 
 class _Generation(msgspec.Struct):
@@ -300,5 +300,5 @@ def run_directories(directory: Path) -> list[Path]:
 
 def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
-    found = (path.parent for path in files_named(directory, MANIFEST))
-    return sorted(path for path in found if INTERRUPTED not in path.relative_to(directory).parts)
+    directories = (path.parent for path in files_named(directory, MANIFEST))
+    return sorted(path for path in directories if INTERRUPTED not in path.relative_to(directory).parts)

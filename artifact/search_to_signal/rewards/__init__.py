@@ -72,8 +72,8 @@ def find_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
     """
-    found = plugins.find(name_or_path, _NAMED, GROUP, "--mapping")
-    return _checked(name_or_path, found)
+    plugin = plugins.find(name_or_path, _NAMED, GROUP, "--mapping")
+    return _checked(name_or_path, plugin)
 
 
 def own_name(name_or_path: str) -> str | None:
@@ -86,10 +86,10 @@ def own_name(name_or_path: str) -> str | None:
     return one_line(str(find_mapping(name_or_path).name), _LONGEST_NAME)
 
 
-def _checked(name_or_path: str, found: object) -> RewardMapping:
-    if isinstance(found, type) or not isinstance(found, RewardMapping):
+def _checked(name_or_path: str, plugin: object) -> RewardMapping:
+    if isinstance(plugin, type) or not isinstance(plugin, RewardMapping):
         raise ConfigError(
             f"{name_or_path!r} is not a reward mapping: give an object that has a name and maps a GroupBatch "
             "to Rewards; call a class or factory first"
         )
-    return found
+    return plugin

@@ -72,11 +72,13 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
         rewards = mapping(groups)
     shape = groups.outcome.shape
     if not isinstance(rewards, Rewards):
-        found = type(rewards).__name__
-        raise MappingError(f"mapping {mapping.name} returned {found}: return rewards.Rewards")
+        type_name = type(rewards).__name__
+        raise MappingError(f"mapping {mapping.name} returned {type_name}: return rewards.Rewards")
     if not isinstance(rewards.components, Mapping):
-        found = type(rewards.components).__name__
-        raise MappingError(f"mapping {mapping.name}: components are {found}: give a dict of arrays by name")
+        type_name = type(rewards.components).__name__
+        raise MappingError(
+            f"mapping {mapping.name}: components are {type_name}: give a dict of arrays by name"
+        )
     for name, values in {**rewards.components, "reward": rewards.reward}.items():
         if np.shape(values) != shape:
             raise MappingError(f"mapping {mapping.name}: {name} has shape {np.shape(values)}, groups {shape}")

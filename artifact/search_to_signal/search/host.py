@@ -207,22 +207,24 @@ def exposures_of(host: Host, request: Request, results: Sequence[Evaluated]) -> 
     """Exposures (G,) by the host, all None where it has none; raises MappingError for what is none."""
     if not isinstance(host, HasExposures):
         return (None,) * len(results)
-    found = tuple(host.exposures(request, results))
-    lacking = [exposure is None for exposure in found] != [result.score is None for result in results]
-    if lacking or any(exposure is not None and not 0.0 <= exposure <= 1.0 for exposure in found):
+    exposures = tuple(host.exposures(request, results))
+    lacking = [exposure is None for exposure in exposures] != [result.score is None for result in results]
+    if lacking or any(exposure is not None and not 0.0 <= exposure <= 1.0 for exposure in exposures):
         raise MappingError(
-            f"the host gave exposures {found} for {len(results)} completions: give one in [0, 1] for each "
-            "that has a score, and None for any other"
+            f"the host gave exposures {exposures} for {len(results)} completions: give one in [0, 1] for "
+            "each that has a score, and None for any other"
         )
-    return found
+    return exposures
 
 
 def database_of(host: HasDatabase, state: Any) -> Database:
     """The database of a state; raises MappingError for anything else than the record of one."""
-    found = host.database(state)
-    if not isinstance(found, Database):
-        raise MappingError(f"the host's database is {type(found).__name__}: give records.database.Database")
-    return found
+    database = host.database(state)
+    if not isinstance(database, Database):
+        raise MappingError(
+            f"the host's database is {type(database).__name__}: give records.database.Database"
+        )
+    return database
 
 
 def host_facts(host: Host) -> HostFacts:

@@ -151,8 +151,8 @@ class Change(NamedTuple):
 
 def readings_of(readings: Readings, problem: str) -> dict[tuple[str, str], ReadingTally]:
     """Return the tallies of a problem by reading and its mappings, in the order of decisions."""
-    found = {key[1:]: t for key, t in readings.items() if key[0] == problem and t.applies}
-    return dict(sorted(found.items(), key=lambda item: DECISIONS[item[0][0]]))
+    tallies = {key[1:]: t for key, t in readings.items() if key[0] == problem and t.applies}
+    return dict(sorted(tallies.items(), key=lambda item: DECISIONS[item[0][0]]))
 
 
 def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:

@@ -64,8 +64,8 @@ def _functions() -> dict[str, int]:
         library = ctypes.CDLL("linux-vdso.so.1")
     except OSError:
         return {}
-    found = {name: getattr(library, name) for name in _REPLACEMENTS if hasattr(library, name)}
-    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in found.items()}
+    functions = {name: getattr(library, name) for name in _REPLACEMENTS if hasattr(library, name)}
+    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in functions.items()}
 
 
 @functools.cache
@@ -84,5 +84,5 @@ def _mappings(kind: str) -> list[tuple[int, int]]:
 
 def _protect(protection: int) -> bool:
     """Change the protection of the whole vDSO."""
-    found = [syscall("mprotect", start, size, protection) == 0 for start, size in _mappings(_CODE)]
-    return not _functions() or (bool(found) and all(found))
+    protected = [syscall("mprotect", start, size, protection) == 0 for start, size in _mappings(_CODE)]
+    return not _functions() or (bool(protected) and all(protected))

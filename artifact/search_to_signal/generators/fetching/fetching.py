@@ -66,13 +66,13 @@ def _known(request: FetchRequest) -> KnownModel | None:
 def _refuse_another(name: str, out: Path) -> None:
     try:
         checked_files(out)
-        found = json.loads((out / SOURCE).read_text(encoding="utf-8"))["name"]
+        fetched_name = json.loads((out / SOURCE).read_text(encoding="utf-8"))["name"]
     except (S2SError, OSError, ValueError, LookupError, TypeError) as error:
         raise ModelFileError(
             f"{out} is there and is no whole fetched model ({error}): remove it, or give another --out"
         ) from error
-    if found != name:
-        raise ModelFileError(f"{out} holds {found}: give another --out")
+    if fetched_name != name:
+        raise ModelFileError(f"{out} holds {fetched_name}: give another --out")
 
 
 def _given(request: FetchRequest, given: Path, known: KnownModel | None) -> GgufSource | SafetensorsSource:

@@ -34,14 +34,14 @@ class GgufSource(NamedTuple):
         """Check the bytes, then convert them; raises ModelFileError for others, and for no model."""
         self._refuse_size()
         joined = out / _JOINED if len(self.files) > 1 else None
-        found = self._read(joined, progress)
-        self._refuse_bytes(found)
+        sha256 = self._read(joined, progress)
+        self._refuse_bytes(sha256)
         convert(joined or self.files[0], out, progress)
         if joined:
             joined.unlink()
         published = (self.known and self.known.gguf) or self.files[0].name
         revision = self.known.revision if self.known else None
-        return ModelOrigin(self.name, self.known, {published: found}, revision, converted=True)
+        return ModelOrigin(self.name, self.known, {published: sha256}, revision, converted=True)
 
     def _read(self, joined: Path | None, progress: Progress) -> str:
         size = total_size(self.files)
@@ -62,12 +62,12 @@ class GgufSource(NamedTuple):
                 f"{'a part is missing or cut' if size < expected else 'this is another file'}; get it again"
             )
 
-    def _refuse_bytes(self, found: str) -> None:
+    def _refuse_bytes(self, sha256: str) -> None:
         expected = self.known.files[self.known.gguf] if self.known and self.known.gguf else self.sha256
-        if found != expected:
+        if sha256 != expected:
             if self.cached:
                 remove_cached(self.files[0])
             raise ModelFileError(
-                f"the file given for {self.name} has SHA-256 {found}, not {expected}: it is damaged, or "
+                f"the file given for {self.name} has SHA-256 {sha256}, not {expected}: it is damaged, or "
                 "another; get it again"
             )

@@ -46,19 +46,19 @@ class SafetensorsSource(NamedTuple):
         size = total_size(list(self.files.values()))
         refuse_little_room(out, size)
         reading = Reading(f"copy {self.name}", size, progress)
-        found = {}
+        copied = {}
         for name, path in self.files.items():
             with (out / name).open("wb") as stream:
-                found[name] = reading.copy([path], stream)
-            if self.sums.get(name, found[name]) != found[name]:
+                copied[name] = reading.copy([path], stream)
+            if self.sums.get(name, copied[name]) != copied[name]:
                 if self.cached:
                     remove_cached(path)
                 raise ModelFileError(
-                    f"{path} has SHA-256 {found[name]}, not {self.sums[name]}: it is damaged, or another; "
+                    f"{path} has SHA-256 {copied[name]}, not {self.sums[name]}: it is damaged, or another; "
                     "get it again"
                 )
         edited = f", but for rope_theta in {CONFIG}" if _place_rotation(out / CONFIG) else ""
-        return ModelOrigin(self.name, self.known, found, self.revision, converted=False, edited=edited)
+        return ModelOrigin(self.name, self.known, copied, self.revision, converted=False, edited=edited)
 
 
 def wanted(name: str) -> bool:

@@ -39,10 +39,10 @@ def _files(directory: Path) -> list[Path]:
             if not any(name.startswith((".", "__pycache__")) for name in names):
                 yield path
 
-    found = list(islice(shown(), _MOST_ENTRIES + 1))
-    if len(found) > _MOST_ENTRIES:
+    paths = list(islice(shown(), _MOST_ENTRIES + 1))
+    if len(paths) > _MOST_ENTRIES:
         raise ModelFileError(f"{directory} holds more than {_MOST_ENTRIES} files: give the model's alone")
-    return sorted(path for path in found if path.is_file())
+    return sorted(path for path in paths if path.is_file())
 
 
 def _begins(path: Path) -> bool:
@@ -60,7 +60,7 @@ def _series(directory: Path) -> list[tuple[int, Path]]:
             f"{directory} holds no GGUF file, no *.safetensors, and no numbered parts of a file"
         )
     if len(series) > 1:
-        names = ", ".join(sorted(found[0][1].name for found in series.values())[:4])
+        names = ", ".join(sorted(parts[0][1].name for parts in series.values())[:4])
         raise ModelFileError(
             f"{directory} holds numbered files of several names ({names}): leave the parts of one file there"
         )

@@ -36,8 +36,8 @@ def component(response: str) -> str | None:
 
 def remembered(injected: tuple[str, ...], responses: Iterable[str]) -> tuple[str, ...]:
     """Add what these responses announce, each component once (HOST.md, points 15 and 19)."""
-    found = (phrase for phrase in map(component, responses) if phrase is not None)
-    return tuple(dict.fromkeys((*injected, *found)))
+    announced = (phrase for phrase in map(component, responses) if phrase is not None)
+    return tuple(dict.fromkeys((*injected, *announced)))
 
 
 def _admitted(
@@ -69,8 +69,10 @@ def _components(
     ignored = {ArchiveEvent.INVALID}
     if settings.components == "admitted":
         ignored.add(ArchiveEvent.DUPLICATE_SCORE)
-    told = (result.response for result, event in zip(results, events, strict=True) if event not in ignored)
-    return remembered(injected, told)
+    responses = (
+        result.response for result, event in zip(results, events, strict=True) if event not in ignored
+    )
+    return remembered(injected, responses)
 
 
 def transition(

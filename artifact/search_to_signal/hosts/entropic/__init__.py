@@ -60,12 +60,12 @@ class EntropicHost:
 
     def _new(self, request: Request, results: Sequence[Evaluated], step: int) -> tuple[Member, ...]:
         """The best children whose code the buffer does not have, in order of their completions."""
-        found: dict[str, Member] = {}
+        children: dict[str, Member] = {}
         known = {member.id for member in request.archive}
         for index, result in enumerate(results):
-            if result.score is not None and result.id not in {*known, *found}:
-                found[result.id] = member_of(result, request.operator, step, index)
-        ranked = sorted(found.values(), key=lambda member: -member.score)
+            if result.score is not None and result.id not in {*known, *children}:
+                children[result.id] = member_of(result, request.operator, step, index)
+        ranked = sorted(children.values(), key=lambda member: -member.score)
         kept = ranked[: self.settings.topk_children or None]
         return tuple(sorted(kept, key=lambda member: member.index))
 

@@ -44,8 +44,8 @@ def values(buffer: ReuseBuffer, settings: BufferSettings) -> Floats:
     Q + c * scale * P * sqrt(1 + T) / (1 + n), with the range of the scores, the seed left out, as scale.
     """
     scores = np.array([member.score for member in buffer.members])
-    found = scores[1:] if len(scores) > 1 else scores
-    scale = max(float(found.max() - found.min()), _LEAST_SCALE)
+    without_seed = scores[1:] if len(scores) > 1 else scores
+    scale = max(float(without_seed.max() - without_seed.min()), _LEAST_SCALE)
     visits = np.array([buffer.visits.get(member.id, 0) for member in buffer.members])
     reached = np.array([buffer.reached.get(member.id, member.score) for member in buffer.members])
     bonus = settings.puct_c * scale * priors(scores) * np.sqrt(1.0 + buffer.total) / (1.0 + visits)

@@ -22,10 +22,10 @@ def percentile(database: IslandDatabase, settings: EvoTuneSettings) -> float:
 
 def clusters(island: Island, settings: EvoTuneSettings) -> Clusters:
     """The programs of an island by scaled and rounded score, in order of registration."""
-    found: Clusters = {}
+    by_score: Clusters = {}
     for member in island:
-        found.setdefault(round(settings.score_scale * member.score, 3), []).append(member)
-    return found
+        by_score.setdefault(round(settings.score_scale * member.score, 3), []).append(member)
+    return by_score
 
 
 def in_percentile(scores: Floats, share: float, least: int) -> Floats:
@@ -63,10 +63,10 @@ def select_programs(
     database: IslandDatabase, island: int, settings: EvoTuneSettings, rng: np.random.Generator
 ) -> tuple[Member, ...]:
     """The programs for a prompt, best first: one each of distinct clusters of an island."""
-    found = clusters(database.islands[island], settings)
-    scores, chances, count = drawable(found, percentile(database, settings), settings)
+    by_score = clusters(database.islands[island], settings)
+    scores, chances, count = drawable(by_score, percentile(database, settings), settings)
     drawn = rng.choice(scores, size=count, replace=False, p=chances)
-    members = [_one_of(found[float(score)], rng) for score in drawn]
+    members = [_one_of(by_score[float(score)], rng) for score in drawn]
     return tuple(sorted(members, key=lambda member: member.score, reverse=True))
 
 
@@ -76,14 +76,14 @@ def _one_of(programs: list[Member], rng: np.random.Generator) -> Member:
 
 def chance_of(database: IslandDatabase, island: int, member: Member, settings: EvoTuneSettings) -> float:
     """How likely the next prompt shows a program, registered on its island alone; upkeep is left out."""
-    found = clusters((*database.islands[island], member), settings)
-    scores, chances, count = drawable(found, percentile(database, settings), settings)
-    (own,) = np.nonzero([any(program is member for program in found[float(score)]) for score in scores])
+    by_score = clusters((*database.islands[island], member), settings)
+    scores, chances, count = drawable(by_score, percentile(database, settings), settings)
+    (own,) = np.nonzero([any(program is member for program in by_score[float(score)]) for score in scores])
     if not len(own):
         return 0.0
     others = np.delete(chances, own[0])
     # Of two draws without replacement: first, or second after any other.
     first = chances[own[0]]
     drawn = first if count == 1 else first + float((others * first / (1 - others)).sum())
-    cluster = found[float(scores[own[0]])]
+    cluster = by_score[float(scores[own[0]])]
     return float(min(drawn, 1.0) * shortest_first(cluster)[-1] / len(database.islands))

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 def arrays_within(value: Any) -> list[NDArray[Any]]:
     """Every numeric array within a value, those of one place and shape also stacked."""
-    found: dict[str, list[NDArray[Any]]] = {}
+    by_place: dict[str, list[NDArray[Any]]] = {}
     for place, array in _leaves(value, "", 0):
-        found.setdefault(place, []).append(array)
-    stacked = [np.stack(group) for group in found.values() if len({array.shape for array in group}) == 1]
-    return [*stacked, *(array for group in found.values() for array in group)]
+        by_place.setdefault(place, []).append(array)
+    stacked = [np.stack(group) for group in by_place.values() if len({array.shape for array in group}) == 1]
+    return [*stacked, *(array for group in by_place.values() for array in group)]
 
 
 def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -88,27 +88,29 @@ def _require(path: Path, wanted: Signature) -> None:
     if wanted.owner and owner is None:
         raise HostError(f"{file} defines no class {wanted.owner}: the released host does")
     body = owner.body if owner else tree.body
-    found = next((node for node in body if isinstance(node, Function) and node.name == wanted.name), None)
-    if found is None and wanted.inherited and owner and owner.bases:
+    definition = next(
+        (node for node in body if isinstance(node, Function) and node.name == wanted.name), None
+    )
+    if definition is None and wanted.inherited and owner and owner.bases:
         return
-    if found is None:
+    if definition is None:
         raise HostError(f"{file} defines no {wanted}: the released host does")
-    fault = _fault(found, wanted)
+    fault = _fault(definition, wanted)
     if fault:
-        raise HostError(f"{file}:{found.lineno}: {wanted} {fault}")
+        raise HostError(f"{file}:{definition.lineno}: {wanted} {fault}")
 
 
-def _fault(found: Function, wanted: Signature) -> str | None:
-    given = [argument.arg for argument in (*found.args.posonlyargs, *found.args.args)]
+def _fault(definition: Function, wanted: Signature) -> str | None:
+    given = [argument.arg for argument in (*definition.args.posonlyargs, *definition.args.args)]
     static = any(
         isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
-        for decorator in found.decorator_list
+        for decorator in definition.decorator_list
     )
     given = given[1:] if wanted.owner and not static else given
     count = len(wanted.parameters)
-    needed = len(given) - len(found.args.defaults)
-    missing = [default for default in found.args.kw_defaults if default is None]
-    enough = len(given) >= count or (found.args.vararg is not None and not wanted.exact)
+    needed = len(given) - len(definition.args.defaults)
+    missing = [default for default in definition.args.kw_defaults if default is None]
+    enough = len(given) >= count or (definition.args.vararg is not None and not wanted.exact)
     same = tuple(given[:count]) == wanted.parameters or not wanted.exact
     if enough and same and needed <= count and not missing:
         return None

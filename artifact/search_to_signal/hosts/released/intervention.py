@@ -63,8 +63,8 @@ def intervene(checkout: ReleasedCheckout, observer: Observer, seed: int) -> type
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
                 observer.stop.check()  # the host may have taken it for a failure of a heuristic
                 texts = tuple(content(completion) for completion in completions)
-                found = lengths_of(self, chat, texts, others, observer.requests, observer.count)
-                observer.counted_by = found.counted_by
+                lengths = lengths_of(self, chat, texts, others, observer.requests, observer.count)
+                observer.counted_by = lengths.counted_by
                 played = ReleasedRound(
                     step=observer.step,
                     chat=chat,
@@ -75,7 +75,7 @@ def intervene(checkout: ReleasedCheckout, observer: Observer, seed: int) -> type
                     after=snapshot(self),
                     settings=observer.plan.settings,
                     asked=asked,
-                    lengths=found.each,
+                    lengths=lengths.each,
                 )
                 return observer.observe(played)
 

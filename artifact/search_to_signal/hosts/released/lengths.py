@@ -68,14 +68,14 @@ def _by_trainer(
     count, limit, end = count_with(tokenizer), _limit(trainer), getattr(tokenizer, "eos_token_id", None)
     prompt = count(chat)
     each = shown if shown is not None and len(shown) == len(texts) else [()] * len(texts)
-    found = []
+    lengths = []
     for text, tokens in zip(texts, each, strict=True):
         ids = tuple(int(token) for token in tokens)
         length = len(ids) or count(text)
         # Without its tokens a text is as long as it is when it is tokenized again, and lacks its end token.
         cut = limit is not None and length >= limit and (not ids or ids[-1] != end)
-        found.append(Length(prompt, length, cut, ids))
-    return tuple(found)
+        lengths.append(Length(prompt, length, cut, ids))
+    return tuple(lengths)
 
 
 def _limit(trainer: Any) -> int | None:

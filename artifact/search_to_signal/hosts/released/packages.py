@@ -83,8 +83,8 @@ def _nvml_calls(main: Path) -> list[ast.Attribute]:
         for node in ast.walk(ast.parse(main.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
     )
-    found = [node for node in named if isinstance(node.value, ast.Name) and node.value.id == NVML]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+    calls = [node for node in named if isinstance(node.value, ast.Name) and node.value.id == NVML]
+    return sorted(calls, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _nvml_needs(main: Path) -> str:
@@ -98,8 +98,8 @@ def _nvml_needs(main: Path) -> str:
 def _needed(checkout: ReleasedCheckout, plan: ReleasedPlan) -> list[_Import]:
     """What a plan imports for certain; of what is imported later, what a local model is known to need."""
     later = set() if plan.served else set(BRINGS)
-    found = _imports(checkout.path, plan.problem)
-    return [imported for imported in found if not imported.later or imported.package in later]
+    imports = _imports(checkout.path, plan.problem)
+    return [imported for imported in imports if not imported.later or imported.package in later]
 
 
 def _is_here(package: str) -> bool:
@@ -114,14 +114,14 @@ def _imports(path: Path, problem: str) -> Iterator[_Import]:
     own = {entry.stem for entry in path.iterdir()}
     for name in (*_MODULES, f"problems/{NAMES[problem]}"):
         file = f"{name}.py"
-        found: dict[str, _Import] = {}
+        by_package: dict[str, _Import] = {}
         for imported in _named(ast.parse((path / file).read_text(encoding="utf-8")), file):
-            known = found.get(imported.package)
+            known = by_package.get(imported.package)
             if imported.package in own or imported.package in sys.stdlib_module_names:
                 continue
             if known is None or (known.later and not imported.later):
-                found[imported.package] = imported
-        yield from found.values()
+                by_package[imported.package] = imported
+        yield from by_package.values()
 
 
 def _named(node: ast.AST, file: str, later: bool = False) -> Iterator[_Import]:

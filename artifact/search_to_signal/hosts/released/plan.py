@@ -109,13 +109,13 @@ def _require_released_failures(config: str, options: Any) -> None:
 
 
 def _problem(config: str, named: str, wanted: str | None) -> str:
-    found = next((ours for ours, theirs in NAMES.items() if theirs == named), None)
-    if found is None:
+    problem = next((ours for ours, theirs in NAMES.items() if theirs == named), None)
+    if problem is None:
         known = ", ".join(NAMES.values())
         raise HostError(f"{config}: problem_name is {named!r}, the released host has {known}")
-    if wanted not in (None, found):
+    if wanted not in (None, problem):
         raise HostError(f"{config}: problem_name is {named!r}, not the released name of {wanted}")
-    return found
+    return problem
 
 
 def require_model(plan: ReleasedPlan, list_models: ListModels) -> None:

@@ -38,22 +38,22 @@ class RequestRelay:
     def note(self, body: bytes) -> None:
         """Keep what an answer says of its one completion; anything else is the host's to see to."""
         with suppress(UnusableAnswer):
-            found = completion_of(body, None)
-            if found.request is not None:
+            completion = completion_of(body, None)
+            if completion.request is not None:
                 with self.lock:
-                    self.pending.append((found.text.strip(), found.request))
+                    self.pending.append((completion.text.strip(), completion.request))
 
     def taken(self, texts: Sequence[str]) -> tuple[RequestRecord, ...]:
         """What was reported of these texts, one each, and forget the rest; empty where one is missing."""
         with self.lock:
             pending, self.pending = self.pending, []
-        found: list[RequestRecord] = []
+        requests: list[RequestRecord] = []
         for text in texts:
             place = next((i for i, (known, _) in enumerate(pending) if known == text.strip()), None)
             if place is None:
                 return ()
-            found.append(pending.pop(place)[1])
-        return tuple(found)
+            requests.append(pending.pop(place)[1])
+        return tuple(requests)
 
 
 @contextmanager

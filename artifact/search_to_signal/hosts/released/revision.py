@@ -41,9 +41,9 @@ def require_checkout(path: Path) -> None:
 
 def require_pinned(path: Path) -> None:
     """Raise HostError when a checkout says that it is another revision than the pinned one (D40)."""
-    found = revision_of(path)
-    if found is not None and not found[1].startswith(pinned()):
-        file, commit = found
+    revision = revision_of(path)
+    if revision is not None and not revision[1].startswith(pinned()):
+        file, commit = revision
         raise HostError(
             f"{file}: the checkout is at {commit[:12] or 'no commit'}, the pinned revision is {pinned()}: "
             "check that one out, or give --any-revision"

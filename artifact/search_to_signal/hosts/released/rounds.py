@@ -107,16 +107,16 @@ def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, 
     By its code, then by its score alone: a host may keep the code in another form. Raises HostError for a
     new member that no completion holds.
     """
-    waiting, found = _new(played), dict[int, Member]()
+    waiting, admitted = _new(played), dict[int, Member]()
     for by_code in (True, False):
         for index, result in enumerate(results):
             alike = (m for m in waiting if (m.id == result.program if by_code else m.score == result.score))
-            if result.score is not None and index not in found and (member := next(alike, None)):
-                found[index] = member
+            if result.score is not None and index not in admitted and (member := next(alike, None)):
+                admitted[index] = member
                 waiting.remove(member)
     if waiting:
         raise HostError("calm_trainer.py: the archive has gained a heuristic that no completion holds")
-    return found
+    return admitted
 
 
 def _new(played: ReleasedRound) -> list[Member]:

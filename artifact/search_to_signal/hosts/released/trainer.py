@@ -133,12 +133,12 @@ def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
 
 def severities_of(options: Any) -> dict[Outcome, float]:
     """What the released options give each failure; the paper's value where no option names it."""
-    found = dict(SEVERITY)
+    severities = dict(SEVERITY)
     for name, value in vars(options).items():
         kind, _, rest = name.partition("_")
         if kind == "reward" and (failure := _FAILURES.get(rest.split("_")[0])):
-            found[failure] = float(value)
-    return found
+            severities[failure] = float(value)
+    return severities
 
 
 def outcome_of(reward: float, severities: Mapping[Outcome, float] = SEVERITY) -> Outcome | None:

@@ -146,10 +146,10 @@ def find_rivals(rating: Singles, largest: Singles, rivals: Bits) -> None:
     ants, width = rating.shape
     for ant in range(ants):
         near = largest[ant] * NEAR
-        found = np.int32(0)
+        packed = np.int32(0)
         for j in range(width):
-            found += np.int32(RIVAL + j) if rating[ant, j] >= near else np.int32(0)
-        rivals[ant] = found
+            packed += np.int32(RIVAL + j) if rating[ant, j] >= near else np.int32(0)
+        rivals[ant] = packed
 
 
 @compiled

@@ -36,9 +36,9 @@ def torch_version() -> str:
 def noise_for(colony: Colony) -> Noise:
     """Return the noise of a colony from memory, from the user's cache, or drawn now, which imports torch."""
     name = f"torch-{torch_version()}-{store.machine()}-{colony.draws}x{colony.ants}x{colony.nodes}"
-    found = store.load(name)
-    if found is not None:
-        return found
+    stored = store.load(name)
+    if stored is not None:
+        return stored
     drawn = draw_noise(colony)
     store.save(name, drawn)
     return drawn

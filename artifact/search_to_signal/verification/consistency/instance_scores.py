@@ -20,8 +20,8 @@ def heuristic_problems(heuristics: Sequence[HeuristicRecord], asked: bool) -> It
     """The same of stored heuristics; ``asked`` says whether the run's host asks for instance scores."""
     instances = instances_of(heuristics)
     if bool(instances) is not asked:
-        told = f"the seed has {instances} instance scores, the host asks for {_ASKED[asked]}"
-        yield f"{HEURISTICS}: {told}"
+        mismatch = f"the seed has {instances} instance scores, the host asks for {_ASKED[asked]}"
+        yield f"{HEURISTICS}: {mismatch}"
         return
     for heuristic in heuristics:
         for text in _problems(heuristic, instances):

@@ -59,7 +59,7 @@ def recompute(directory: Path, options: RecomputeOptions, progress: Progress) ->
     refuse_special_files(directory)
     if options.state is not None and options.state.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"{options.state} lies in the directory that is checked: keep the state elsewhere")
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     with ExitStack() as stack:
         evaluations = stack.enter_context(closing(Evaluations(options.state, source().sha256)))
         runner = stack.enter_context(closing(ProgramRunner(evaluations, options.slots)))
@@ -67,9 +67,9 @@ def recompute(directory: Path, options: RecomputeOptions, progress: Progress) ->
         tools = Tools(runner, Tokenizers(options.models), options.sample, progress, counts)
         for name, findings in _parts(directory):
             counts["parts"] += 1
-            found += (finding.within(name) for finding in _with_errors(findings, tools))
+            all_findings += (finding.within(name) for finding in _with_errors(findings, tools))
         counts["programs"] = evaluations.executed
-    return VerificationResult(tuple(found), counts)
+    return VerificationResult(tuple(all_findings), counts)
 
 
 def differing_environment(directory: Path) -> tuple[str, ...]:
