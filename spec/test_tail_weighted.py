@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.numerics import midranks, tilted
+from search_to_signal.exponential_tilt import tilted
+from search_to_signal.numerics import midranks
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import RewardMapping, TailWeighted

@@ -12,7 +12,8 @@ import numpy as np
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
-from search_to_signal.numerics import Floats, midranks, tilted
+from search_to_signal.exponential_tilt import tilted
+from search_to_signal.numerics import Floats, midranks
 
 Normalizer = Callable[[Floats], Floats]
 """From (N, G) finite rewards to (N, G) finite advantages; raises IllFormedGroupError for other input."""

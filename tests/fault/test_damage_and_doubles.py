@@ -15,7 +15,7 @@ import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of, tree
 
 from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.loop import directory as run_directory
+from search_to_signal.loop import new_manifest
 from search_to_signal.loop.directory import lock_directory, set_aside
 from search_to_signal.loop.run import run
 from search_to_signal.profiles.run_config import RunConfig
@@ -159,12 +159,12 @@ def test_a_run_never_goes_on_as_another(
         config = msgspec.structs.replace(config, seed=4)
     if what == "source":
         other = msgspec.structs.replace(found, sha256="0" * 64)
-        monkeypatch.setattr(run_directory, "source", lambda: other)
+        monkeypatch.setattr(new_manifest, "source", lambda: other)
     if what == "model":
-        monkeypatch.setattr(run_directory, "model_files", lambda settings, model: files)
+        monkeypatch.setattr(new_manifest, "model_files", lambda settings, model: files)
     if what == "environment":
         machine = msgspec.structs.replace(facts, cpu="other", kernel="other", packages=packages)
-        monkeypatch.setattr(run_directory, "environment", lambda card=False: machine)
+        monkeypatch.setattr(new_manifest, "environment", lambda card=False: machine)
     before = tree(stopped)
     with pytest.raises(RunDirectoryError, match=named):
         go(config, stopped)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
-from search_to_signal.loop import directory as run_directory
+from search_to_signal.loop import new_manifest
 from search_to_signal.loop.clock import tree_seconds
 from search_to_signal.loop.run import run
 from search_to_signal.profiles.run_config import RunConfig
@@ -81,8 +81,8 @@ def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | Non
 @pytest.fixture(autouse=True)
 def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
     facts, tree = environment(), source()
-    monkeypatch.setattr(run_directory, "environment", lambda card=False: facts)
-    monkeypatch.setattr(run_directory, "source", lambda: tree)
+    monkeypatch.setattr(new_manifest, "environment", lambda card=False: facts)
+    monkeypatch.setattr(new_manifest, "source", lambda: tree)
     # What was synced is remembered below; the real disk has no part in this.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 

@@ -37,7 +37,7 @@ from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, set_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
-from search_to_signal.learner.trl_loss import TokenGroup, token_log_probabilities
+from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
 from search_to_signal.loop.learning import begin_training, open_run_generator
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import Profile

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.numerics import Floats, midranks, tilted
+from search_to_signal.exponential_tilt import tilted
+from search_to_signal.numerics import Floats, midranks
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards import Rewards
 from search_to_signal.rewards.base import severity

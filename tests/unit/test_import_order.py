@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
-        *("numerics", "package_data"),
+        *("exponential_tilt", "numerics", "package_data"),
     ),
     ("records",),
     ("problems", "programs", "rewards", "normalizer", "audit", "provenance"),

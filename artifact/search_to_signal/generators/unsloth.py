@@ -50,7 +50,7 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
     with working_directory(scratch):
         # Unsloth replaces TRL's trainer by one whose log-probabilities are None. What was
         # imported before stays TRL's.
-        import_module("search_to_signal.learner.trl_loss")
+        import_module("search_to_signal.learner.grpo_loss")
         try:
             unsloth = import_module("unsloth")
         except ImportError as error:

@@ -18,6 +18,8 @@ GROUP = "search_to_signal.learning_rules"
 class Grpo:
     """One GRPO step per group with TRL 0.15.1's loss (paper, Learner); its knobs stand in ``[learner]``."""
 
+    reads_records = False
+
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings outside ``[learner]``."""
         if settings:

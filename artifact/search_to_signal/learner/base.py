@@ -117,7 +117,11 @@ class RoundLearner(Protocol):
 
 
 class LearningRule(Protocol):
-    """What a profile names as ``learning_rule``."""
+    """What a profile names as ``learning_rule``.
+
+    With an attribute ``reads_records`` that is false it leaves ``TrainingGroup.records`` alone, and
+    need not wait until what its group admitted has been replayed.
+    """
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Check settings before a run begins.
@@ -161,3 +165,8 @@ def rule_facts(rule: LearningRule, settings: Mapping[str, Any]) -> RuleFacts:
     if not isinstance(facts, RuleFacts):
         raise ConfigError(f"the learning rule's facts are {type(facts).__name__}: give records.RuleFacts")
     return facts
+
+
+def reads_records(rule: LearningRule) -> bool:
+    """Whether a rule may read the records of a group."""
+    return bool(getattr(rule, "reads_records", True))

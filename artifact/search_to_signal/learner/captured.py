@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from search_to_signal.learner.adapted import use_fewer_passes
-from search_to_signal.learner.trl_loss import TokenGroup
+from search_to_signal.learner.grpo_loss import TokenGroup
 
 Tensor = torch.Tensor
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from trl import DPOTrainer
 
+from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
 from search_to_signal.learner.settings import DpoSettings
-from search_to_signal.learner.trl_loss import fitting_group, token_log_probabilities
 
 Ids = Sequence[int]
 

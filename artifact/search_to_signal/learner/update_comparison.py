@@ -11,8 +11,8 @@ import torch
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, set_adapter
 from search_to_signal.learner.deltas import AdapterDelta, Tensors, adapter_delta
 from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.trl_loss import TokenGroup, token_log_probabilities
 from search_to_signal.numerics import Floats
 from search_to_signal.records.updates import FixedInputs
 

@@ -14,19 +14,9 @@ import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.generators.opening import model_files
-from search_to_signal.hosts import open_host
-from search_to_signal.learner import get_rule, rule_errors
-from search_to_signal.learner.base import rule_facts
 from search_to_signal.loop.files import CHECKPOINTS
-from search_to_signal.loop.resuming import ResumePoint, changes, refuse_changed, resume_point
-from search_to_signal.problems import get_problem
-from search_to_signal.problems.base import score_unit
-from search_to_signal.profiles.run_config import CONFIG, RunConfig
+from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.environment import environment
-from search_to_signal.provenance.source import source
-from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.files import TEMPORARY, write_all
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -35,8 +25,6 @@ from search_to_signal.records.manifest import (
     read_manifest,
     write_manifest,
 )
-from search_to_signal.rewards import get_mapping, own_name
-from search_to_signal.search.host import host_facts
 
 Found = TypeVar("Found")
 
@@ -97,70 +85,6 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> None:
-    """Move an unfinished run aside that another plan, version or environment began: it cannot go on."""
-    if not is_begun(directory):
-        return
-    with lock_directory(directory):
-        manifest = read_manifest(directory)
-        if manifest.status != "complete" and (
-            manifest.plan_sha256 != plan or changes(manifest, _manifest_now(config))
-        ):
-            move_aside(directory)
-
-
-def open_run(
-    directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
-) -> tuple[Manifest, ResumePoint | None]:
-    """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
-
-    Returns its manifest, and where an earlier process stopped, None in a fresh one. Raises RunDirectoryError,
-    touching nothing, when what is there is another run or is damaged.
-    """
-    now = msgspec.structs.replace(_manifest_now(config), plan_sha256=plan)
-    if not is_begun(directory):
-        begin(directory, descriptor, config, now)
-        return now, None
-    recorded = read_manifest(directory)
-    refuse_changed(directory, recorded, now)
-    if recorded.status == "complete":
-        return recorded, None
-    return recorded, resume_point(directory)
-
-
-def _manifest_now(config: RunConfig) -> Manifest:
-    """The manifest of a run that begins here and now."""
-    unit = score_unit(get_problem(config.problem))
-    files = model_files(config.generation, config.model)
-    facts = {"score_unit": unit, **mapping_facts(config.condition), **_parts(config)}
-    return first_manifest(config, config.sha256, files, config.on_card, **facts)
-
-
-def _parts(config: RunConfig) -> dict[str, Any]:
-    """The host of a run, and what host and learning rule can."""
-    host = open_host(config.host, config.host_setup)
-    with rule_errors(config.learning_rule):
-        rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
-    return {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
-
-
-def mapping_facts(condition: str) -> dict[str, str]:
-    """The manifest's name of a third-party mapping: the one that the mapping gives itself."""
-    mapping = Condition.parse(condition).mapping
-    if mapping == FROZEN:
-        return {}
-    get_mapping(mapping)
-    name = own_name(mapping)
-    return {} if name is None else {"mapping_name": name}
-
-
-def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
-    """The manifest of a run that goes on; written before its first new group."""
-    manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
-    write_manifest(directory, manifest)
-    return manifest
-
-
 def finish(directory: Path, manifest: Manifest) -> None:
     """Write the manifest of a complete run and its checksums; may be called again after it was stopped."""
     write_manifest(directory, manifest)
@@ -177,27 +101,6 @@ def begin(directory: Path, descriptor: int, config: msgspec.Struct, manifest: Ma
     write_all(descriptor, msgspec.json.format(canonical_json(config), indent=2) + b"\n")
     os.fsync(descriptor)
     write_manifest(directory, manifest)
-
-
-def first_manifest(
-    config: msgspec.Struct, sha256: str, files: dict[str, str], card: bool = False, **facts: Any
-) -> Manifest:
-    """The manifest of a run that begins; ``files`` are the model's, ``facts`` further fields.
-
-    ``card`` says that it computes on an accelerator.
-    """
-    manifest = Manifest(
-        status="running",
-        config=msgspec.to_builtins(config),
-        config_sha256=sha256,
-        source=source(),
-        environment=environment(card),
-        model_files=files,
-        isolation={},
-        **facts,
-    )
-    # As it will be read back: lists where the settings have tuples.
-    return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)
 
 
 @contextmanager

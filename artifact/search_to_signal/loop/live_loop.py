@@ -15,7 +15,8 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
-from search_to_signal.learner import GRPO
+from search_to_signal.learner import get_rule
+from search_to_signal.learner.base import reads_records
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote, save_checkpoint
 from search_to_signal.loop.group import (
@@ -99,11 +100,11 @@ def can_replay_behind(config: RunConfig) -> bool:
     """Whether a replay may go on while the next group is sampled; no byte of a record depends on it.
 
     On a card, because a processor would be shared. A replay changes what a record says of the evaluation, no
-    outcome and no score (D20), so that search, mapping and GRPO need not wait; another rule may read records.
-    By elapsed time a program has the machine to itself.
+    outcome and no score (D20): search and mapping need not wait, nor a rule that reads no record. By elapsed
+    time a program has the machine to itself.
     """
-    reads_no_record = not config.trained or config.learning_rule == GRPO
-    return config.on_card and reads_no_record and config.evaluation.clock == "processor"
+    waits = config.trained and reads_records(get_rule(config.learning_rule))
+    return config.on_card and not waits and config.evaluation.clock == "processor"
 
 
 _SEED_REMEDIES = {

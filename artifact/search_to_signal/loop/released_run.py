@@ -35,13 +35,13 @@ from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.directory import (
     begin,
     finish,
-    first_manifest,
     is_begun,
     lock_directory,
     refuse_occupied,
     set_aside,
 )
 from search_to_signal.loop.files import read_timing, run_files
+from search_to_signal.loop.new_manifest import first_manifest
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit

@@ -1,4 +1,4 @@
-"""Going on with a run that was stopped: what has to be unchanged, and the search as its records left it."""
+"""Whether a run goes on, begins again or is refused; from where, and its search as records left it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,10 +8,12 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
+from search_to_signal.loop.directory import begin, is_begun, lock_directory, move_aside
 from search_to_signal.loop.files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
+from search_to_signal.loop.new_manifest import manifest_now
 from search_to_signal.loop.recorded import recorded_start, replayed_rounds
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.records.manifest import Environment, Manifest
+from search_to_signal.records.manifest import Environment, Manifest, read_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.writer import START, Mark
 from search_to_signal.search.host import Host
@@ -43,6 +45,37 @@ def changes(recorded: Manifest, now: Manifest) -> list[str]:
         *_changes("model files", recorded.model_files, now.model_files),
         *_changes("environment", _deciding(recorded.environment), _deciding(now.environment)),
     ]
+
+
+def open_run(
+    directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
+) -> tuple[Manifest, ResumePoint | None]:
+    """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
+
+    Returns its manifest, and where an earlier process stopped, None in a fresh one. Raises RunDirectoryError,
+    touching nothing, when what is there is another run or is damaged.
+    """
+    now = msgspec.structs.replace(manifest_now(config), plan_sha256=plan)
+    if not is_begun(directory):
+        begin(directory, descriptor, config, now)
+        return now, None
+    recorded = read_manifest(directory)
+    refuse_changed(directory, recorded, now)
+    if recorded.status == "complete":
+        return recorded, None
+    return recorded, resume_point(directory)
+
+
+def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> None:
+    """Move an unfinished run aside that another plan, version or environment began: it cannot go on."""
+    if not is_begun(directory):
+        return
+    with lock_directory(directory):
+        manifest = read_manifest(directory)
+        if manifest.status != "complete" and (
+            manifest.plan_sha256 != plan or changes(manifest, manifest_now(config))
+        ):
+            move_aside(directory)
 
 
 def refuse_changed(directory: Path, recorded: Manifest, now: Manifest) -> None:

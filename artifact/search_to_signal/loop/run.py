@@ -12,14 +12,7 @@ from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import host_errors, open_host
 from search_to_signal.learner.device import prepare_processor
-from search_to_signal.loop.directory import (
-    begin_again_where_changed,
-    finish,
-    lock_directory,
-    open_run,
-    record_interruption,
-    refuse_occupied,
-)
+from search_to_signal.loop.directory import finish, lock_directory, refuse_occupied
 from search_to_signal.loop.files import read_timing, run_files
 from search_to_signal.loop.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.loop.live_loop import (
@@ -30,7 +23,14 @@ from search_to_signal.loop.live_loop import (
     run_live,
     starting_position,
 )
-from search_to_signal.loop.resuming import ResumePoint, known_evaluations, replayed_state
+from search_to_signal.loop.new_manifest import record_interruption
+from search_to_signal.loop.resuming import (
+    ResumePoint,
+    begin_again_where_changed,
+    known_evaluations,
+    open_run,
+    replayed_state,
+)
 from search_to_signal.loop.retraining import remake_learner
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.run_config import RunConfig

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from search_to_signal.numerics import Bools, Floats, difference, midranks, rms, tilted, unit_scaled
+from search_to_signal.exponential_tilt import tilted
+from search_to_signal.numerics import Bools, Floats, difference, midranks, rms, unit_scaled
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards.base import EQUAL_SCORES, Rewards, require, severity
 

@@ -23,7 +23,7 @@ SCALARS: Mapping[str, Callable[[StepRecord], float | None]] = {
     "search/archive_size": lambda step: step.archive_size,
     "search/admitted": lambda step: step.admitted,
     "completions/valid": lambda step: step.valid,
-    "learner/trl_loss": lambda step: step.loss,
+    "learner/grpo_loss": lambda step: step.loss,
     "learner/kl": lambda step: step.kl,
     "learner/grad_norm": lambda step: step.grad_norm,
     "learner/training_tokens": lambda step: step.training_tokens,

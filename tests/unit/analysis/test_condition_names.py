@@ -12,7 +12,7 @@ from search_to_signal.analysis.page.summary import build_findings
 from search_to_signal.analysis.results import Results, shown_conditions
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.analysis.tables.core import core_results
-from search_to_signal.loop.directory import mapping_facts
+from search_to_signal.loop.new_manifest import mapping_facts
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST, Manifest
 from search_to_signal.verification.consistency.verify import verify

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import search_to_signal.learner.trl_loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
+import search_to_signal.learner.grpo_loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
 from search_to_signal.errors import ConfigError, GenerationError
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded
@@ -180,12 +180,12 @@ def test_the_learner_keeps_the_trainer_of_trl(
 
     class Importing(ModuleType):
         def __getattr__(self, name: str) -> Any:
-            loaded.append("search_to_signal.learner.trl_loss" in sys.modules)
+            loaded.append("search_to_signal.learner.grpo_loss" in sys.modules)
             raise ConfigError("far enough")
 
     loaded: list[bool] = []
     monkeypatch.setitem(sys.modules, "unsloth", Importing("unsloth"))
-    monkeypatch.delitem(sys.modules, "search_to_signal.learner.trl_loss", raising=False)
+    monkeypatch.delitem(sys.modules, "search_to_signal.learner.grpo_loss", raising=False)
     with pytest.raises(ConfigError, match="far enough"):
         opened("unsloth", model, tmp_path / "scratch")
     assert loaded[-1]

@@ -9,8 +9,8 @@ import torch
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
+from search_to_signal.learner.grpo_loss import grpo_loss, token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.trl_loss import grpo_loss, token_group, token_log_probabilities
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 2), (15, 16, 17, 18, 19, 20))

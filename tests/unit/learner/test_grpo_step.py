@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from search_to_signal.errors import LearnerError
-from search_to_signal.learner import trl_loss
+from search_to_signal.learner import grpo_loss
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.trl_loss import token_group, token_log_probabilities
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
@@ -156,9 +156,9 @@ def test_what_is_thought_of_padding_reaches_no_gradient(
     group = teacher.group(PROMPT, COMPLETIONS, ())
     reference = teacher.reference(group)
     for name in ("_repeated_prompt", "_cached_prompt"):
-        read = getattr(trl_loss, name)
+        read = getattr(grpo_loss, name)
         monkeypatch.setattr(
-            trl_loss, name, lambda m, g, read=read: read(m, g) - 1e4 * (g.completion_mask == 0)
+            grpo_loss, name, lambda m, g, read=read: read(m, g) - 1e4 * (g.completion_mask == 0)
         )
     assert teacher.update(group, reference, ADVANTAGES).grad_norm is not None
 

@@ -24,9 +24,9 @@ from search_to_signal.learner.adapter import (
 )
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.trl_loss import token_group, token_log_probabilities
 from search_to_signal.normalizer import group_advantages, trl_float32
 
 PROMPT = (5, 6, 7, 8)
