@@ -1,10 +1,12 @@
 """Every test computes with the kernels that every command fixes; no property has a time limit per example."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from spec import profiles
+from tests.disk import unsynced
 
 from search_to_signal.runtime import fix_kernels
 
@@ -14,6 +16,13 @@ settings.load_profile("quick")
 
 # Below these, tests share what was recorded or drawn once.
 SHARING = ("tests/integration/", "tests/unit/analysis/", "tests/isolation/")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _disk() -> Iterator[None]:
+    """Tests do not wait for the disk."""
+    with unsynced():
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -69,13 +69,18 @@ need_place() {
     fi
 }
 
+# Tests are compiled once, too: pytest keeps what it made of them, which takes each worker four seconds.
+run_pytest() {
+    run env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m pytest -n 2 --dist loadfile --benchmark-disable "$@"
+}
+
 run_tests() {
     setup
     need_place results
     say "running the property suite and the tests"
     run .venv/bin/ruff check artifact spec tests
     run .venv/bin/mypy
-    run .venv/bin/python -m pytest spec tests -n 2 --dist loadfile --benchmark-disable -o junit_family=xunit2 --junitxml=results/tests.xml
+    run_pytest spec tests -o junit_family=xunit2 --junitxml=results/tests.xml
     say "OK: tests passed, results in results/tests.xml"
 }
 
@@ -83,8 +88,7 @@ run_tests() {
 run_quick_tests() {
     setup
     run .venv/bin/ruff check artifact spec tests
-    run .venv/bin/python -m pytest spec tests/spec_meta tests/unit -m "not slow" -n 2 --dist loadfile --benchmark-disable \
-        --hypothesis-profile few
+    run_pytest spec tests/spec_meta tests/unit -m "not slow" --hypothesis-profile few
     say "OK: the quick tests passed; ./reproduce.sh test runs all"
 }
 

@@ -27,6 +27,10 @@ any_scores = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
 )
 sizes = st.integers(2, 16)
+# Of a candidate, made once: Hypothesis checks every strategy that it meets for the first time.
+any_kinds, valid_kinds = st.integers(0, 5), st.integers(0, 3)
+sixteenths, texts = st.integers(0, 16), st.integers(0, 40)
+failed, offsets = st.sampled_from(FAILURES), st.sampled_from(OFFSETS)
 
 
 def group(
@@ -96,8 +100,10 @@ def groups(
     least = 1 if frontier or compared else 0
     archive = [] if frontier is False else draw(st.lists(scores, min_size=least, max_size=4))
     wanted = 0 if compared is False or not archive else 1 if compared else draw(st.integers(0, 1))
-    bases = draw(st.lists(st.sampled_from(archive), min_size=1, max_size=2)) if wanted else []
-    rows = [draw(_candidates(scores, tuple(archive), failures)) for _ in range(count)]
+    archived = st.sampled_from(archive) if archive else None
+    bases = draw(st.lists(archived, min_size=1, max_size=2)) if wanted and archived else []
+    candidates = _candidates(scores, archived, any_kinds if failures else valid_kinds)
+    rows = [draw(candidates) for _ in range(count)]
     values = [score for score, _, _ in rows]
     return group(
         values,
@@ -111,15 +117,16 @@ def groups(
 
 @st.composite
 def _candidates(
-    draw: st.DrawFn, scores: st.SearchStrategy[float], archive: tuple[float, ...], failures: bool
+    draw: st.DrawFn,
+    scores: st.SearchStrategy[float],
+    archived: st.SearchStrategy[float] | None,
+    kinds: st.SearchStrategy[int],
 ) -> tuple[float | Outcome, float, int]:
-    kind = draw(st.integers(0, 5 if failures else 3))
-    exposure, response = draw(st.integers(0, 16)) / 16.0, draw(st.integers(0, 40))
+    kind, exposure, response = draw(kinds), draw(sixteenths) / 16.0, draw(texts)
     if kind > 3:
-        return draw(st.sampled_from(FAILURES)), exposure, response
-    if archive and kind > 1:
-        near = draw(st.sampled_from(archive)) + draw(st.sampled_from(OFFSETS))
-        return min(max(near, -LARGEST), LARGEST), exposure, response
+        return draw(failed), exposure, response
+    if archived is not None and kind > 1:
+        return min(max(draw(archived) + draw(offsets), -LARGEST), LARGEST), exposure, response
     return draw(scores), exposure, response
 
 

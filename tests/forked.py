@@ -139,12 +139,13 @@ def forked_runs(by: Forking) -> Iterator[None]:
 
 
 def main_with_forked_runs() -> int:
-    """The command s2s, whose runs are forked and whose figures are not drawn."""
+    """The command s2s, which forks its runs, draws no figure and does not wait for the disk."""
+    from tests.disk import unsynced
     from tests.drawing import not_drawn
 
     from search_to_signal.cli import main
 
-    with forking() as found, forked_runs(found), not_drawn():
+    with forking() as found, forked_runs(found), not_drawn(), unsynced():
         return main()
 
 
@@ -159,7 +160,9 @@ def started(env: Mapping[str, str]) -> socket.socket:
 
 def serve(descriptor: int) -> None:
     """Fork a process per request, and beside it one that waits for its end and says how it was."""
-    with socket.socket(fileno=descriptor) as requests:
+    from tests.disk import unsynced
+
+    with socket.socket(fileno=descriptor) as requests, unsynced():
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel waits for those that only wait
         while True:
             whole, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 4)

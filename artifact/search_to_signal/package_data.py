@@ -4,8 +4,12 @@ In a checkout they stand beside the package and at the root of the repository; i
 ``_data``, where pyproject.toml puts them. Templates lie in the package that fills them.
 """
 
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PACKAGE = Path(__file__).resolve().parent
 _DATA = PACKAGE / "_data"
@@ -39,10 +43,15 @@ def render(package: str, template: str, **values: Any) -> str:
 
     A name that the template asks for and nobody gives is an error.
     """
+    return _environment(package).get_template(template).render(**values)
+
+
+@cache
+def _environment(package: str) -> "Environment":
+    """Templates of a package, each of which is compiled once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader(package)
-    environment = Environment(
+    return Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    return environment.get_template(template).render(**values)

@@ -1,6 +1,7 @@
 """A stopped run travels without its learner's weights: its records make the learner again, to the bit."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -46,8 +47,10 @@ def whole(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def stopped(config: RunConfig, place: Path) -> Path:
+@pytest.fixture(scope="module")
+def halted(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run, stopped behind its checkpoint, as it travels: without weights."""
+    place = tmp_path_factory.mktemp("halted") / "run"
     with pytest.raises(Stopped):
         run(config, place, StopsAt(4), checkpoint_every=3)
     weights = list(place.rglob("*.safetensors"))
@@ -57,9 +60,15 @@ def stopped(config: RunConfig, place: Path) -> Path:
     return place
 
 
-def test_it_goes_on_as_if_nothing_had_been_left_out(config: RunConfig, whole: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def stopped(halted: Path, tmp_path: Path) -> Path:
+    """A copy of it, to go on with."""
+    return Path(shutil.copytree(halted, tmp_path / "run"))
+
+
+def test_it_goes_on_as_if_nothing_had_been_left_out(config: RunConfig, whole: Path, stopped: Path) -> None:
     """Records and final adapter are those of the undisturbed run."""
-    place, progress = stopped(config, tmp_path / "run"), StopsAt()
+    place, progress = stopped, StopsAt()
     run(config, place, progress, resume=True)
     assert "update" in progress.notes
     assert read_manifest(place).status == "complete"
@@ -69,9 +78,9 @@ def test_it_goes_on_as_if_nothing_had_been_left_out(config: RunConfig, whole: Pa
         assert (place / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_another_learner_is_refused(config: RunConfig, tmp_path: Path) -> None:
+def test_another_learner_is_refused(config: RunConfig, stopped: Path) -> None:
     """Where the records make another one than the checkpoint names, the run is named and gets no group."""
-    place = stopped(config, tmp_path / "run")
+    place = stopped
     for file in (place / "checkpoint").glob("*.json"):
         checkpoint = json.loads(file.read_text())
         file.write_text(json.dumps({**checkpoint, "learner": "0" * 64}))

@@ -10,7 +10,6 @@ under one reading alone, and how many of those were recorded as valid.
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,16 +25,28 @@ from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE
 ALL, IDEA, PROPOSAL, VALID = "completions", "read otherwise", "a proposal under one alone", "of them valid"
 
 
+class Texts(msgspec.Struct):
+    """The completions of a group."""
+
+    completions: tuple[str, ...]
+
+
+class Recorded(msgspec.Struct):
+    """What a completion was recorded as."""
+
+    outcome: str
+
+
 def recorded(run: Path) -> Iterator[tuple[str, str]]:
     """Text and recorded outcome of every completion of a packed run, in order."""
     parts = read_container(run / RECORDS)
-    texts, outcomes = (
-        [msgspec.json.decode(line, type=dict[str, Any]) for line in (data or b"").splitlines()]
-        for name in (GENERATIONS, COMPLETIONS)
-        for data in [parts.get(name, parts.get(f"whole:{name}"))]
+    generations, completions = (
+        parts.get(name, parts.get(f"whole:{name}")) or b"" for name in (GENERATIONS, COMPLETIONS)
     )
-    whole = [text for line in texts for text in line["completions"]]
-    yield from zip(whole, (line["outcome"] for line in outcomes), strict=True)
+    groups = msgspec.json.Decoder(Texts).decode_lines(generations)
+    records = msgspec.json.Decoder(Recorded).decode_lines(completions)
+    texts = (text for group in groups for text in group.completions)
+    yield from zip(texts, (record.outcome for record in records), strict=True)
 
 
 def counted(run: Path) -> "Counter[str]":
@@ -45,9 +56,12 @@ def counted(run: Path) -> "Counter[str]":
     found: Counter[str] = Counter()
     for text, outcome in recorded(run):
         before, after = parse(text, BARE_FENCE), parse(text, ANY_FENCE)
-        alone = isinstance(before, Failure) != isinstance(after, Failure)
-        valid = alone and outcome == "valid"
-        found.update({ALL: 1, IDEA: before != after, PROPOSAL: alone, VALID: valid})
+        found[ALL] += 1
+        if before != after:
+            found[IDEA] += 1
+            alone = isinstance(before, Failure) != isinstance(after, Failure)
+            found[PROPOSAL] += alone
+            found[VALID] += alone and outcome == "valid"
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise, product
 from math import isqrt
 from operator import add
@@ -83,6 +83,7 @@ def is_number(text: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
 def rounded(text: str, unit: Fraction | None = None) -> Interval:
     """Return the numbers that round to ``text``: half a unit to either side, by default of its last decimal.
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -92,8 +93,7 @@ class ClaimTable:
         """
         rows = self.rows
         for condition in conditions:
-            heading = condition.partition("=")[0]
-            self._known(heading.removesuffix("!"))
+            self._known(_read_condition(condition)[0])
             rows = tuple(row for row in rows if meets(row, [condition]))
         if not rows:
             raise LedgerError(f"table {self.name} has no row with {', '.join(conditions)}")
@@ -155,10 +155,8 @@ def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:
     Case and the choice of hyphen or underscore do not matter.
     """
     for condition in conditions:
-        heading, _, wanted = condition.partition("=")
-        unequal = heading.endswith("!")
-        equal = _plain(row[heading.removesuffix("!")]) in map(_plain, wanted.split("|"))
-        if equal == unequal:
+        heading, unequal, wanted = _read_condition(condition)
+        if (_plain(row[heading]) in wanted) == unequal:
             return False
     return True
 
@@ -285,5 +283,14 @@ def _keys(label: str) -> dict[str, str]:
     return {"row": label, "Condition": condition, "Seed": seed[1] if seed else "", "Part": part}
 
 
+# A ledger asks thousands of rows for a few hundred conditions, again and again.
+@lru_cache(maxsize=4096)
+def _read_condition(text: str) -> tuple[str, bool, frozenset[str]]:
+    """Return a condition's heading, whether it is an inequality, and the plain texts that it names."""
+    heading, _, wanted = text.partition("=")
+    return heading.removesuffix("!"), heading.endswith("!"), frozenset(map(_plain, wanted.split("|")))
+
+
+@lru_cache(maxsize=4096)
 def _plain(text: str) -> str:
     return text.strip().lower().replace("-", "_")

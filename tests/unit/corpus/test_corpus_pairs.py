@@ -76,26 +76,29 @@ def _skeleton(code: str) -> tuple[str, ...]:
 def test_children_follow_from_their_prompts(source: PairSource) -> None:
     """A faithful answer's code has the terms of an edit of the very parents that its prompt shows."""
     none, vocabulary = dict.fromkeys(SHARES, 0.0), source.vocabulary
+    written = _written(vocabulary)
     for pair in itertools.islice(pairs(source, none, np.random.default_rng(2)), 60):
         found = parse(pair.response)
         assert isinstance(found, Proposal)
         programs = [parent.program for parent in pair.parents]
         rng = np.random.default_rng(0)
-        possible = {
+        # Drawn until the edit comes, of which most are among the first hundred.
+        possible = (
             tuple(sorted(apply(vocabulary, pair.operator, 2, programs, rng).terms)) for _ in range(1500)
-        }
+        )
         if pair.operator != CREATION:
-            assert _terms(vocabulary, found.code) in possible
+            assert tuple(sorted(written[line] for line in _skeleton(found.code))) in possible
         assert all(parent.code in pair.prompt.user for parent in pair.parents)
 
 
-def _terms(vocabulary: Vocabulary, code: str) -> tuple[str, ...]:
-    """The names of the terms in a program's lines."""
-    written = {
-        _skeleton(render_code(vocabulary, GrammarProgram((Part(term, 0.5, scale, shape),)))): term
-        for term, scale, shape in itertools.product(vocabulary.terms, SCALES, SHAPES)
-    }
-    return tuple(sorted(written[(line,)] for line in _skeleton(code)))
+def _written(vocabulary: Vocabulary) -> dict[str, str]:
+    """The names of the terms by the lines that they are written in."""
+    lines: dict[str, str] = {}
+    for term, scale, shape in itertools.product(vocabulary.terms, SCALES, SHAPES):
+        program = GrammarProgram((Part(term, 0.5, scale, shape),))
+        (line,) = _skeleton(render_code(vocabulary, program))
+        lines[line] = term
+    return lines
 
 
 def test_injections_name_their_component(source: PairSource, drawn: list[TrainingPair]) -> None:
