@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
-        *("exponential_tilt", "numerics", "package_data"),
+        *("numerics", "exponential_tilt", "package_data"),
     ),
     ("records",),
     ("problems", "programs", "rewards", "normalizer", "audit", "provenance"),
@@ -46,6 +46,7 @@ FOUNDATION = {
     ("plugins", "errors"),
     ("progress", "workload"),
     ("progress", "runtime"),
+    ("exponential_tilt", "numerics"),
 }
 # The only imports between packages of one place behind it.
 SIDEWAYS = {
