@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 
 from search_to_signal.hosts.calm.collapse import collapse_due
 from search_to_signal.hosts.calm.exposure import exposures
+from search_to_signal.hosts.calm.parents import draw_crossover, draw_parents
 from search_to_signal.hosts.calm.planning import plan_round
-from search_to_signal.hosts.calm.sampling import draw_crossover, draw_parents
 from search_to_signal.hosts.calm.selection import crossover_pairs
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, state_of

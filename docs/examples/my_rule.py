@@ -8,8 +8,8 @@ import torch
 from search_to_signal.errors import ConfigError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
+from search_to_signal.learner.stored_state import dump_state, load_state
 
 
 class PolicyGradientLearner:

@@ -17,7 +17,7 @@ from search_to_signal.evidence.layout import (
     packed_results,
     packed_runs,
 )
-from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
+from search_to_signal.evidence.packed_run import RECORDS, tokenizer, unpack_run
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks

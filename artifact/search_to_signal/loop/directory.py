@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.loop.files import CHECKPOINTS
+from search_to_signal.loop.checkpoints import CHECKPOINTS
 from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.files import TEMPORARY, write_all

@@ -17,8 +17,9 @@ from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.base import reads_records
+from search_to_signal.loop.checkpoints import save_checkpoint
 from search_to_signal.loop.clock import StepClock
-from search_to_signal.loop.files import EvaluationNote, save_checkpoint
+from search_to_signal.loop.files import EvaluationNote
 from search_to_signal.loop.group import (
     EvaluatedCompletion,
     completion_records,

@@ -7,8 +7,8 @@ import numpy as np
 
 from search_to_signal.hosts.calm.collapse import collapse_due, collapsed
 from search_to_signal.hosts.calm.operators import CREATION, REPLACEMENT
+from search_to_signal.hosts.calm.parents import draw_parents
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS
-from search_to_signal.hosts.calm.sampling import draw_parents
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, bases
 from search_to_signal.records.schema import Operator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from search_to_signal.hosts.calm.ideas import idea_distance, words_of
-from search_to_signal.hosts.calm.sampling import draw_crossover, draw_index, draw_index_or_none, pair_exists
+from search_to_signal.hosts.calm.parents import draw_crossover, draw_index, draw_index_or_none, pair_exists
 from search_to_signal.hosts.calm.selection import (
     crossover_pairs,
     primary,
