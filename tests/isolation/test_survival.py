@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.errors import SandboxError
+from search_to_signal.evaluation import fork_server
+from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -102,6 +105,16 @@ def test_a_server_killed_at_work_costs_time_only(pool: EvaluationPool) -> None:
         result = killing(pool, SLOW, servers)
         (honest,) = pool.evaluate([HEAD + "return min(unvisited)"])
     assert (result.isolation, result.score) == (Isolation.OK, honest.score)
+
+
+def test_a_server_that_reports_to_nobody_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    """Where its parent has ended before it was ready, a run's log gets no traceback."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        server = fork_server._start(theirs.fileno(), fork_server.SCORING, ALL)
+    ours.close()
+    assert server.wait(60) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_a_killed_worker_is_typed_and_not_remembered(pool: EvaluationPool) -> None:

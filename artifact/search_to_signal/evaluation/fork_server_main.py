@@ -41,7 +41,10 @@ def main(control_fd: int, wanted: Barrier, seed: int, wide: bool) -> None:
     preload(wide)
     allowed_attributes()
     lock, abi = _prepare(wanted, seed)
-    control.send(HELLO.pack(int(lock.barriers), abi, os.getuid()))
+    try:
+        control.send(HELLO.pack(int(lock.barriers), abi, os.getuid()))
+    except OSError:
+        os._exit(0)  # the parent has ended meanwhile, which is no error of this process
     while True:
         order, descriptors = _next_order(control, parent)
         if len(order) == SPAWN.size and descriptors:
