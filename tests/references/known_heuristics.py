@@ -4,7 +4,7 @@ The project's own evaluation scores them, in isolation, as it scores what a sear
 """
 
 from search_to_signal.problems.known_heuristics import SCORES, known_heuristics
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import progress_display
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.studies.standings import score_programs
@@ -14,7 +14,7 @@ TIMEOUT_S = 1800.0
 
 def main() -> None:
     """Write the scores anew."""
-    codes = {program_sha256(known.program): known.program for known in known_heuristics()}
+    codes = {sha256_text(known.program): known.program for known in known_heuristics()}
     SCORES.unlink(missing_ok=True)
     with progress_display() as progress, RecordWriter(SCORES) as writer:
         for scores in score_programs(codes, TIMEOUT_S, None, progress):

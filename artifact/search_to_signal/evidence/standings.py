@@ -12,7 +12,7 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.problems.known_heuristics import known_heuristics, known_scores
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import Progress
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.heldout import ProgramScores
@@ -75,7 +75,7 @@ def recomputed_differences(root: Path, count: int, progress: Progress) -> list[s
     recorded = read_scores(root)
     if recorded is None:
         raise RunDirectoryError(f"{root} has no {FILE}: s2s standings {root} makes it")
-    names = {program_sha256(known.program): (known.name, known.program) for known in known_heuristics()}
+    names = {sha256_text(known.program): (known.name, known.program) for known in known_heuristics()}
     names |= {
         program.sha256: (program.name, program.code) for program in _packed_best_programs(root, progress)
     }
@@ -86,7 +86,7 @@ def recomputed_differences(root: Path, count: int, progress: Progress) -> list[s
         line
         for scored in again
         for line in _differences(
-            names[scored.program_sha256][0], scored, scores.get((scored.program_sha256, scored.split))
+            names[scored.code_sha256][0], scored, scores.get((scored.code_sha256, scored.split))
         )
     ]
 
@@ -106,7 +106,7 @@ def _differences(name: str, again: ProgramScores, recorded: ProgramScores | None
 
 
 def _by_place(scores: Sequence[ProgramScores] | Iterator[ProgramScores]) -> Scores:
-    return {(scored.program_sha256, scored.split): scored for scored in scores}
+    return {(scored.code_sha256, scored.split): scored for scored in scores}
 
 
 def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:

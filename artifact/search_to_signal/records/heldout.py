@@ -37,13 +37,14 @@ class HeldoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class ProgramScores(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A program on the instances of one split, by the hash of its canonical form, whoever found it.
+    """A program on the instances of one split, whoever found it.
 
-    ``scores`` are per instance (higher is better), none for a program that failed there. ``timeout_s`` is the
-    processor time that it had for all of them.
+    ``code_sha256`` is of its text: with another Python the canonical form has another. ``scores`` are per
+    instance (higher is better), none for a program that failed there. ``timeout_s`` is the processor time
+    that it had for all of them.
     """
 
-    program_sha256: str
+    code_sha256: str
     split: str
     outcome: Outcome
     detail: str

@@ -16,7 +16,7 @@ PROBLEM = "tsp"
 def score_programs(
     codes: Mapping[str, str], timeout_s: float, count: int | None, progress: Progress
 ) -> Iterator[ProgramScores]:
-    """Yield the scores of programs, given by the hash of their canonical form, split by split.
+    """Yield the scores of programs, given by the hash of their text, split by split.
 
     ``count`` is the number of instances of each split, the first ones; None for all. ``timeout_s`` is the
     processor time of a program on one split. Raises SandboxError where isolation cannot be had.
@@ -29,7 +29,7 @@ def score_programs(
                 (result,) = pool.evaluate([code])
                 progress.update(f"{PROBLEM}/{split}", number, len(codes))
                 yield ProgramScores(
-                    program_sha256=sha256,
+                    code_sha256=sha256,
                     split=split,
                     outcome=result.outcome,
                     detail=result.detail,

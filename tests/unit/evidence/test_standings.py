@@ -158,7 +158,7 @@ def test_another_best_program_asks_for_scores(
     """A program without scores, and scores of a program that is no best one, are problems that name it."""
 
     def other(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        lines[0]["program_sha256"] = "0" * 64
+        lines[0]["code_sha256"] = "0" * 64
         return lines
 
     code, lines = run(capsys, "rebuild", changed(shipped, tmp_path, other), "--out", tmp_path / "out")

@@ -8,17 +8,17 @@ from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.problems.known_heuristics import KnownHeuristic, known_heuristics, known_scores
 from search_to_signal.problems.references import reference_file, reference_lengths
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.programs.loading import function_of
 
 TSP = get_problem("tsp")
-RECORDED = {(one.program_sha256, one.split): one for one in known_scores()}
+RECORDED = {(one.code_sha256, one.split): one for one in known_scores()}
 NAMED = {known.name: known for known in known_heuristics()}
 
 
 def test_every_heuristic_has_scores_on_every_size() -> None:
     """No more and no fewer, 64 tours each, none shorter than its instance's lower bound."""
-    hashes = [program_sha256(known.program) for known in known_heuristics()]
+    hashes = [sha256_text(known.program) for known in known_heuristics()]
     splits = heldout_splits(TSP)
     assert list(RECORDED) == [(sha256, split) for split in splits for sha256 in hashes]
     for (_, split), one in RECORDED.items():
@@ -33,7 +33,7 @@ def test_recorded_scores_are_those_of_the_program(known: KnownHeuristic) -> None
     """The first instance of each size, scored again; of TIDE, which takes seconds, not the largest."""
     for split in heldout_splits(TSP)[: 2 if known.name == "TIDE" else None]:
         again = evaluate_in_process(TSP, known.program, TSP.instances(split)[:1])
-        recorded = RECORDED[program_sha256(known.program), split].scores
+        recorded = RECORDED[sha256_text(known.program), split].scores
         assert again == pytest.approx(recorded[:1], rel=1e-9)
 
 
@@ -52,7 +52,7 @@ def test_looking_ahead_is_shorter_than_not() -> None:
     """The rules that plan the rest of the tour beat the nearest neighbour by far, as their sources say."""
     gaps = {
         name: np.mean(
-            -np.array(RECORDED[program_sha256(known.program), "heldout_50"].scores)
+            -np.array(RECORDED[sha256_text(known.program), "heldout_50"].scores)
             / reference_lengths("heldout_50")
             - 1.0
         )

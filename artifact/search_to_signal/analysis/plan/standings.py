@@ -13,7 +13,7 @@ from search_to_signal.problems.base import heldout_splits
 from search_to_signal.problems.known_heuristics import KnownHeuristic, known_heuristics, known_scores
 from search_to_signal.problems.references import reference_file, reference_lengths
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import counted
 from search_to_signal.records.heldout import ProgramScores, final_heuristic
 from search_to_signal.records.layers import COHORT
@@ -24,7 +24,7 @@ NAME, TITLE = "standings", "Where the programs found here stand"
 SPLITS = heldout_splits(Tsp())
 _SIZES = tuple(split.rpartition("_")[2] for split in SPLITS)
 _FOUND_WITH = "Found with"
-_SEED_SHA256 = program_sha256(Tsp.seed.code)
+_SEED_SHA256 = sha256_text(Tsp.seed.code)
 _NOTE = (
     "Mean tour length and mean gap to the shipped reference tours, lower is better, on the same 64 instances "
     "of each size for every row. A condition's program is the best of its seeds by its score in training: "
@@ -53,7 +53,7 @@ class FoundProgram:
     @property
     def sha256(self) -> str:
         """The hash of the program's canonical form."""
-        return program_sha256(self.code)
+        return sha256_text(self.code)
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class Standings:
 
 def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Standings:
     """Return the standings of found programs; ``scores`` are theirs, those of the field are shipped."""
-    by_program = {(scored.program_sha256, scored.split): scored for scored in (*scores, *known_scores())}
+    by_program = {(scored.code_sha256, scored.split): scored for scored in (*scores, *known_scores())}
     known = [_known_row(heuristic, by_program) for heuristic in known_heuristics()]
     own = [_found_row(program, by_program) for program in found]
     columns = (
@@ -140,7 +140,7 @@ def _reported(known: KnownHeuristic) -> str:
 
 
 def _known_row(known: KnownHeuristic, scores: Mapping[tuple[str, str], ProgramScores]) -> Row:
-    cells = _split_cells(program_sha256(known.program), scores)
+    cells = _split_cells(sha256_text(known.program), scores)
     return Row(known.name, (Cell(known.found_with), *cells))
 
 
@@ -196,14 +196,14 @@ def _listed(parts: Iterable[object]) -> str:
 def score_problems(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
     """Yield found programs without scores, scores of no such program, and scores that cannot be."""
     wanted = {(program.sha256, split): program.name for program in found for split in SPLITS}
-    given = [(scored.program_sha256, scored.split) for scored in scores]
-    shipped = {(scored.program_sha256, scored.split) for scored in known_scores()}
+    given = [(scored.code_sha256, scored.split) for scored in scores]
+    shipped = {(scored.code_sha256, scored.split) for scored in known_scores()}
     for place, name in wanted.items():
         if place not in (*given, *shipped):
             yield f"{name} has no scores on {place[1]}: s2s standings makes them"
     for scored in scores:
-        place = (scored.program_sha256, scored.split)
-        where = f"program {scored.program_sha256[:12]} on {scored.split}"
+        place = (scored.code_sha256, scored.split)
+        where = f"program {scored.code_sha256[:12]} on {scored.split}"
         if place not in wanted or given.count(place) > 1:
             yield f"{where} is no best program of a condition, or listed twice: s2s standings makes it anew"
         elif not _possible(scored):
