@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.generators.base import last_tokens
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.hosts.calm.operators import INJECTION
 from search_to_signal.hosts.calm.prompts import build_prompt

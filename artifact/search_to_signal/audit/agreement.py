@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.distinctions import ZERO, GroupFacts
+from search_to_signal.audit.group_facts import ZERO, GroupFacts
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
 # Unit roundoff of float32, and how many of them a few operations may cost.

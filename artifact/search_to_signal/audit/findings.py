@@ -21,7 +21,6 @@ from search_to_signal.audit.agreement import (
 from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.found import (
     LATE_ADVANTAGES,
     OURS,
@@ -31,6 +30,7 @@ from search_to_signal.audit.found import (
     StepCounts,
     standing,
 )
+from search_to_signal.audit.group_facts import Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums

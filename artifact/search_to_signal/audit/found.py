@@ -53,7 +53,7 @@ class Findings:
     """What an audit found.
 
     ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
-    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
+    group_facts.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
     ``statuses`` completions by how they ended.
     ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of

@@ -8,7 +8,7 @@ import numpy as np
 
 from search_to_signal.audit.applying import apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
-from search_to_signal.audit.distinctions import GroupFacts
+from search_to_signal.audit.group_facts import GroupFacts
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.audit.options import options_of
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from search_to_signal.audit.distinctions import ZERO, Bools, GroupFacts, group_facts, limits
+from search_to_signal.audit.group_facts import ZERO, Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
 from search_to_signal.audit.signals import ComponentSums, LengthTie, Signal, Ties
 

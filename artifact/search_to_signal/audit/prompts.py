@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.audit.agreement import LogPlace, place_of
-from search_to_signal.audit.distinctions import GroupFacts
+from search_to_signal.audit.group_facts import GroupFacts
 from search_to_signal.audit.groups import RewardGroups
 
 # Different prompts that are followed; a longer list would grow with the log.

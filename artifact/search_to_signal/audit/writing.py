@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit import candidates, distinctions
+from search_to_signal.audit import candidates, group_facts
 from search_to_signal.audit.advice import advice
 from search_to_signal.audit.curves import curves
 from search_to_signal.audit.found import STEP_FLAGS, Findings
@@ -23,7 +23,7 @@ from search_to_signal.records.files import write_atomically
 
 PAGE, DOCUMENT = "audit.html", "audit.json"
 STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"
-MEANING = {**distinctions.MEANING, **candidates.MEANING}
+MEANING = {**group_facts.MEANING, **candidates.MEANING}
 ENTRY_COLUMNS = (
     "normalizer",
     "explains",

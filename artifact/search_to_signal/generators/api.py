@@ -14,11 +14,11 @@ from search_to_signal.generators.base import (
     Completion,
     Generation,
     Message,
-    check_prompt,
     messages,
     request_seeds,
     sent_messages,
 )
+from search_to_signal.generators.prompt_limit import check_prompt
 from search_to_signal.generators.settings import ApiSettings, GenerationSettings
 from search_to_signal.progress import one_line
 from search_to_signal.records.schema import RequestRecord

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import GenerationSettings as GenerationSettings
 from search_to_signal.records.schema import RequestRecord
 from search_to_signal.seeding import derive_seed
@@ -142,24 +141,6 @@ class Trainable(Generator, Protocol):
 def request_seeds(seed: int, count: int) -> tuple[int, ...]:
     """The sampling seed of each completion of a group, 31 bits: what every engine and server takes."""
     return tuple(derive_seed(seed, "completion", index) >> 32 for index in range(count))
-
-
-def check_prompt(tokens: int, settings: GenerationSettings) -> None:
-    """Raise ConfigError for a prompt over its limit where such are refused."""
-    if settings.long_prompts == "refuse" and tokens > settings.max_prompt_tokens:
-        raise ConfigError(
-            f"a prompt has {tokens} tokens, generation.max_prompt_tokens is {settings.max_prompt_tokens}: "
-            'raise it in the profile, or set generation.long_prompts to "cut"'
-        )
-
-
-def last_tokens(prompt_ids: Sequence[int], settings: GenerationSettings) -> list[int]:
-    """What of a prompt a group is sampled from, and scored on: at most its last ``max_prompt_tokens`` (D26).
-
-    TRL 0.15.1 cuts so what it scores; with vLLM it samples from the whole text. Raises as ``check_prompt``.
-    """
-    check_prompt(len(prompt_ids), settings)
-    return list(prompt_ids[-settings.max_prompt_tokens :])
 
 
 def completion_text(tokenizer: Any) -> Callable[[Sequence[int]], str]:

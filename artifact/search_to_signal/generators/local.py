@@ -18,11 +18,11 @@ from search_to_signal.generators.base import (
     Generation,
     GenerationSettings,
     Message,
-    last_tokens,
     messages,
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.generators.sampling import Filters, SampledGroup, sample_group
 from search_to_signal.generators.static_sampler import Drawing, StaticSampler, can_sample
 

@@ -22,12 +22,12 @@ from search_to_signal.generators.base import (
     ChatPrompt,
     Completion,
     Generation,
-    last_tokens,
     messages,
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner.device import fix_cublas
 

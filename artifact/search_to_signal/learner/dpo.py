@@ -19,7 +19,7 @@ from search_to_signal.learner.dpo_loss import (
     log_probabilities,
     reference_log_probabilities,
 )
-from search_to_signal.learner.optimizers import build_optimizer, clipped_step
+from search_to_signal.learner.optimizer_step import build_optimizer, clipped_step
 from search_to_signal.learner.pair_buffer import PairBuffer
 from search_to_signal.learner.settings import DpoSettings, refuse_unread
 from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound

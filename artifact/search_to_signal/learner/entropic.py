@@ -16,7 +16,7 @@ from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, token_log_probabilities
-from search_to_signal.learner.optimizers import build_optimizer, clipped_step
+from search_to_signal.learner.optimizer_step import build_optimizer, clipped_step
 from search_to_signal.learner.settings import EntropicSettings, refuse_unread
 from search_to_signal.learner.stored_state import dump_state, load_state
 

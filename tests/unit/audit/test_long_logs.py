@@ -16,7 +16,7 @@ from tests.unit.audit import logs
 from search_to_signal import audit
 from search_to_signal.audit import findings
 from search_to_signal.audit.agreement import agreement, reference_of
-from search_to_signal.audit.distinctions import group_facts
+from search_to_signal.audit.group_facts import group_facts
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import lines, neutral, read
 from search_to_signal.audit.importers.base import ReadOptions

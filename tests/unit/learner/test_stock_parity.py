@@ -9,7 +9,8 @@ import pytest
 import torch
 from stock_trainer import replayed, stock_trainer
 
-from search_to_signal.generators.base import GenerationSettings, last_tokens
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings

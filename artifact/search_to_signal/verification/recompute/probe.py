@@ -8,7 +8,8 @@ import msgspec
 
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import RecordError
-from search_to_signal.generators.base import Completion, last_tokens
+from search_to_signal.generators.base import Completion
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.problems import find_problem
 from search_to_signal.profiles.run_config import RunConfig

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.generators.base import ChatPrompt, last_tokens, messages, sent_messages
+from search_to_signal.generators.base import ChatPrompt, messages, sent_messages
+from search_to_signal.generators.prompt_limit import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
