@@ -85,7 +85,7 @@ class Live:
     replays_behind: bool = False
 
 
-class PlayedGroup(NamedTuple):
+class LiveGroup(NamedTuple):
     """A group that search and learner have taken; ``replayed`` waits for the replay of what it admitted."""
 
     state: Any
@@ -152,8 +152,8 @@ def starting_position(live: Live) -> Position:
 
 
 def live_step(
-    live: Live, state: Any, step: int, clock: StepClock, replays: Executor, before: PlayedGroup | None = None
-) -> PlayedGroup:
+    live: Live, state: Any, step: int, clock: StepClock, replays: Executor, before: LiveGroup | None = None
+) -> LiveGroup:
     """One round of the paper's loop: propose, sample, evaluate, update the search, train the model.
 
     Writes the group ``before``, where it waited for its replay, as soon as this one is sampled.
@@ -190,7 +190,7 @@ def live_step(
             result = live.training.update(generation, records)
     record = step_record(request, transition, generation, records, config, result)
     pairs = result.pairs if result is not None else None
-    return PlayedGroup(transition.state, record, transition, generation, records, pairs, replayed)
+    return LiveGroup(transition.state, record, transition, generation, records, pairs, replayed)
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> Any:
@@ -218,7 +218,7 @@ def run_live(live: Live, start: Position, progress: Progress) -> Any:
     return state
 
 
-def write_group(live: Live, group: PlayedGroup, clock: StepClock) -> None:
+def write_group(live: Live, group: LiveGroup, clock: StepClock) -> None:
     """Write the records of a group, as soon as what it admitted has been replayed."""
     with clock.phase("evaluation"):
         replayed = group.replayed()

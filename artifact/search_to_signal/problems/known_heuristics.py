@@ -48,14 +48,14 @@ class KnownHeuristic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return self.code.strip() + "\n" if self.code else Tsp.seed.code
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _HeuristicFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     heuristics: tuple[KnownHeuristic, ...]
 
 
 @cache
 def known_heuristics() -> tuple[KnownHeuristic, ...]:
     """The shipped heuristics, in the file's order."""
-    return load_toml(FILE, _File).heuristics
+    return load_toml(FILE, _HeuristicFile).heuristics
 
 
 @cache
