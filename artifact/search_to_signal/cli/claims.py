@@ -34,7 +34,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.document is not None:
         return _check_document(arguments.document)
     plan = _plan(arguments.results) if arguments.results else None
-    report = load_reports(arguments.results, _profile_names(plan)) if arguments.results else None
+    report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
     findings = judge_claims(ledger, report, implementation())
     print(terminal(ledger, findings))
     if plan is not None:
@@ -54,12 +54,6 @@ def _plan(results: Path) -> "Plan | None":
 
     path = results / PLAN.name
     return read_plan(path) if path.is_file() else None
-
-
-def _profile_names(plan: "Plan | None") -> list[str]:
-    """The profiles of a plan, in its order."""
-    studies = plan.studies if plan is not None else ()
-    return list(dict.fromkeys(name for study in studies for name in study.profiles))
 
 
 def _check_document(path: Path) -> int:

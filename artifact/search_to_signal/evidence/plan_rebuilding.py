@@ -31,7 +31,7 @@ from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
-from search_to_signal.evidence.standings import FILE, profiles_of, read_scores
+from search_to_signal.evidence.standings import FILE, read_scores
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.progress import Progress
@@ -103,7 +103,7 @@ def rebuild_plan(
         list_evidence(root)
     records = _write_reports(root, out, names, plan, closed, progress)
     summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
-    reported = [name for name in profiles_of(plan) if name in reports and not reports[name][1]]
+    reported = [name for name in plan.profiles if name in reports and not reports[name][1]]
     survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
     courses = _courses(plan, out, reported)
@@ -144,7 +144,7 @@ def _write_reports(
         embedded = read_facts(top).embedded
         for name in names:
             keep_whole_seeds(top / name)
-        found = find_best_programs(top, [name for name in profiles_of(plan) if name in names])
+        found = find_best_programs(top, [name for name in plan.profiles if name in names])
         tasks = [(top / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, (_, reason) in reports.items():

@@ -1,13 +1,13 @@
 """Held-out scores of the best programs of packed cohorts: made, kept beside the evidence, and checked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 
-from search_to_signal.analysis.plan.standings import SPLITS, FoundProgram, find_best_programs
+from search_to_signal.analysis.plan.standings import SPLITS, FoundProgram, find_best_programs, scores_by_place
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
@@ -17,7 +17,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.plan import PLAN, Plan, read_plan
+from search_to_signal.records.plan import PLAN, read_plan
 from search_to_signal.records.reader import read_records
 from search_to_signal.studies.standings import score_programs
 
@@ -25,7 +25,6 @@ FILE = "heldout/programs.jsonl"
 """Below the evidence of a plan, whose list has it."""
 # Another processor may round the last bits of a length otherwise.
 _TOLERANCE = 1e-9
-Scores = Mapping[tuple[str, str], ProgramScores]
 
 
 def read_scores(root: Path) -> tuple[ProgramScores, ...] | None:
@@ -37,11 +36,6 @@ def read_scores(root: Path) -> tuple[ProgramScores, ...] | None:
     return tuple(read_records(file, ProgramScores)) if file.is_file() else None
 
 
-def profiles_of(plan: Plan) -> list[str]:
-    """Return the profiles of a plan in the order of its studies, each once."""
-    return list(dict.fromkeys(name for study in plan.studies for name in study.profiles))
-
-
 def score_best_programs(root: Path, timeout_s: float, progress: Progress) -> Path:
     """Score the best program of each condition of packed evidence, and list the file; returns it.
 
@@ -51,14 +45,14 @@ def score_best_programs(root: Path, timeout_s: float, progress: Progress) -> Pat
     codes = {program.sha256: program.code for program in _packed_best_programs(root, progress)}
     if not codes:
         raise ConfigError(f"{root} has no cohort of tsp that keeps its heuristics: there is nothing to score")
-    scores = dict(_by_place((*known_scores(), *(read_scores(root) or ()))))
+    scores = scores_by_place((*known_scores(), *(read_scores(root) or ())))
     lacking = {
         sha256: code
         for sha256, code in codes.items()
         if any((sha256, split) not in scores for split in SPLITS)
     }
     if lacking:
-        scores |= _by_place(score_programs(lacking, timeout_s, None, progress))
+        scores |= scores_by_place(score_programs(lacking, timeout_s, None, progress))
     lines = [msgspec.json.encode(scores[sha256, split]) + b"\n" for split in SPLITS for sha256 in codes]
     (root / FILE).parent.mkdir(exist_ok=True)
     write_atomically(root / FILE, b"".join(lines))
@@ -79,7 +73,7 @@ def recomputed_differences(root: Path, count: int, progress: Progress) -> list[s
     names |= {
         program.sha256: (program.name, program.code) for program in _packed_best_programs(root, progress)
     }
-    scores = _by_place((*known_scores(), *recorded))
+    scores = scores_by_place((*known_scores(), *recorded))
     limit = max(scored.timeout_s for scored in scores.values())
     again = score_programs({sha256: code for sha256, (_, code) in names.items()}, limit, count, progress)
     return [
@@ -105,17 +99,13 @@ def _differences(name: str, again: ProgramScores, recorded: ProgramScores | None
             yield f"{name} on {again.split}, instance {number}: recorded {old}, now {new}"
 
 
-def _by_place(scores: Sequence[ProgramScores] | Iterator[ProgramScores]) -> Scores:
-    return {(scored.code_sha256, scored.split): scored for scored in scores}
-
-
 def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:
     """The best programs of packed cohorts; raises RunDirectoryError for missing or damaged evidence."""
     if not packed_results(root):
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
     if damaged := damages(root):
         raise RunDirectoryError("; ".join(damaged))
-    profiles = profiles_of(read_plan(root / PLAN.name))
+    profiles = read_plan(root / PLAN.name).profiles
     with TemporaryDirectory(prefix="s2s-") as temporary:
         top = Path(temporary)
         for packed in (root / name for name in profiles if (root / name).is_dir()):

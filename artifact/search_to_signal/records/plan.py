@@ -151,6 +151,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         if max(study.seeds for study in self.studies) > len(self.seeds.seeds):
             raise ConfigError(f"the plan names {len(self.seeds.seeds)} seeds, a study takes more")
 
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profiles in the order of the studies, each once."""
+        return tuple(dict.fromkeys(name for study in self.studies for name in study.profiles))
+
 
 def read_plan(path: Path = PLAN) -> Plan:
     """The plan; raises ConfigError that names the file and what is wrong in it."""

@@ -77,7 +77,7 @@ def _plan_wide_deviations(
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
         yield f"{len(strange)} runs have seeds that the plan does not name: {_shorten(strange)}"
-    known = {name for study in plan.studies for name in study.profiles}
+    known = set(plan.profiles)
     unplanned = sorted({place.split("/")[0] for place in runs} - known)
     if unplanned:
         yield f"recorded and not in the plan: {', '.join(unplanned)}"

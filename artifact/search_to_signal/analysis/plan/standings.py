@@ -1,5 +1,6 @@
 """The best programs of recorded cohorts beside heuristics of the field, on the held-out TSP instances."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,7 +53,7 @@ class FoundProgram:
 
     @property
     def sha256(self) -> str:
-        """The hash of the program's canonical form."""
+        """The hash of the program's text."""
         return sha256_text(self.code)
 
     @property
@@ -109,9 +110,14 @@ class Standings:
     """Name, rule in words, origin, and source text."""
 
 
+def scores_by_place(scores: Iterable[ProgramScores]) -> dict[tuple[str, str], ProgramScores]:
+    """Return scores by the hash of the program's text and the split."""
+    return {(scored.code_sha256, scored.split): scored for scored in scores}
+
+
 def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Standings:
     """Return the standings of found programs; ``scores`` are theirs, those of the field are shipped."""
-    by_program = {(scored.code_sha256, scored.split): scored for scored in (*scores, *known_scores())}
+    by_program = scores_by_place((*scores, *known_scores()))
     known = [_known_row(heuristic, by_program) for heuristic in known_heuristics()]
     own = [_found_row(program, by_program) for program in found]
     columns = (
@@ -196,15 +202,15 @@ def _listed(parts: Iterable[object]) -> str:
 def score_problems(found: Sequence[FoundProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
     """Yield found programs without scores, scores of no such program, and scores that cannot be."""
     wanted = {(program.sha256, split): program.name for program in found for split in SPLITS}
-    given = [(scored.code_sha256, scored.split) for scored in scores]
-    shipped = {(scored.code_sha256, scored.split) for scored in known_scores()}
+    given = Counter((scored.code_sha256, scored.split) for scored in scores)
+    shipped = scores_by_place(known_scores())
     for place, name in wanted.items():
-        if place not in (*given, *shipped):
+        if place not in given and place not in shipped:
             yield f"{name} has no scores on {place[1]}: s2s standings makes them"
     for scored in scores:
         place = (scored.code_sha256, scored.split)
         where = f"program {scored.code_sha256[:12]} on {scored.split}"
-        if place not in wanted or given.count(place) > 1:
+        if place not in wanted or given[place] > 1:
             yield f"{where} is no best program of a condition, or listed twice: s2s standings makes it anew"
         elif not _possible(scored):
             yield f"{where}: scores that no tours of these instances have: restore the file"
