@@ -2,6 +2,7 @@
 
 import hashlib
 import queue
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ class EvaluationPool:
     """A context manager; within it ``evaluate`` and ``replay`` may be called any number of times.
 
     A text that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
+    One thread may evaluate while another replays other programs.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class EvaluationPool:
         self._task = ProgramTask(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
+        self._learning = threading.Lock()
         self._reported: dict[str, Run] = {}
         self._slots = [Slot(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
@@ -112,9 +115,12 @@ class EvaluationPool:
         runs = dict(self._known)
         # By elapsed time a program has the machine to itself.
         each = map if self._wall else self._threads.map
-        runs |= zip(fresh, each(work, fresh.values()), strict=True)
+        new = dict(zip(fresh, each(work, fresh.values()), strict=True))
+        runs |= new
         # A kill from outside says nothing about the program: it may be tried again.
-        self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
+        lasting = {key: run for key, run in new.items() if run.isolation is not Isolation.KILLED}
+        with self._learning:
+            self._known = {**self._known, **lasting}
         path = self._score_path if runs else "direct"
         return [
             _evaluation(

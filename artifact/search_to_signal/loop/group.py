@@ -115,15 +115,28 @@ def evaluate_group(
     ]
 
 
-def replay_admitted(
-    evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
-) -> list[EvaluatedCompletion]:
-    """Repeat what entered the archive in a differently seeded fork server; outcomes and scores stay (D20)."""
-    codes = {
+def programs(completions: Sequence[Completion], idea_end: IdeaEnd) -> list[str]:
+    """The texts of the programs that completions propose; ``idea_end`` is their run's (D37)."""
+    parsed = [parse(completion.text, idea_end) for completion in completions]
+    return [item.code for item in parsed if isinstance(item, Proposal)]
+
+
+def admitted_programs(
+    evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent]
+) -> dict[int, str]:
+    """The texts of the programs that entered the archive, by place in the group."""
+    return {
         index: item.proposal.code
         for index, (item, event) in enumerate(zip(evaluated, events, strict=True))
         if event is ArchiveEvent.ADMITTED and item.proposal is not None
     }
+
+
+def replay_admitted(
+    evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
+) -> list[EvaluatedCompletion]:
+    """Repeat what entered the archive in a differently seeded fork server; outcomes and scores stay (D20)."""
+    codes = admitted_programs(evaluated, events)
     confirmed = list(evaluated)
     for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
         if (evaluation := evaluated[index].evaluation) is not None:

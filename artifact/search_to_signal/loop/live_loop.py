@@ -22,10 +22,12 @@ from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote
 from search_to_signal.loop.group import (
     EvaluatedCompletion,
+    admitted_programs,
     completion_records,
     evaluate_group,
     evaluation_kind,
     generation_record,
+    programs,
     replay_admitted,
     step_record,
 )
@@ -71,7 +73,7 @@ class Position(NamedTuple):
 class Live:
     """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are.
 
-    ``replays_behind``: what a group admitted is replayed while the next one is sampled, not before.
+    ``replays_behind``: what a group admitted is replayed during the next one, not before.
     """
 
     config: RunConfig
@@ -86,7 +88,7 @@ class Live:
 
 
 class LiveGroup(NamedTuple):
-    """A group that search and learner have taken; ``replayed`` waits for the replay of what it admitted."""
+    """A group that search and learner have taken; ``replayed`` waits for the replay of texts ``admitted``."""
 
     state: Any
     step: StepRecord
@@ -94,11 +96,12 @@ class LiveGroup(NamedTuple):
     generation: Generation
     records: list[CompletionRecord]
     pairs: PreferenceRecord | None
+    admitted: frozenset[str]
     replayed: Callable[[], list[EvaluatedCompletion]]
 
 
 def can_replay_behind(config: RunConfig) -> bool:
-    """Whether a replay may go on while the next group is sampled; no byte of a record depends on it.
+    """Whether a replay may go on during the next group; no byte of a record depends on it.
 
     On a card, because a processor would be shared. A replay changes what a record says of the evaluation, no
     outcome and no score (D20): search and mapping need not wait, nor a rule that reads no record. By elapsed
@@ -156,15 +159,17 @@ def live_step(
 ) -> LiveGroup:
     """One round of the paper's loop: propose, sample, evaluate, update the search, train the model.
 
-    Writes the group ``before``, where it waited for its replay, as soon as this one is sampled.
+    Writes the group ``before``, where it waited for its replay.
     """
     config, host = live.config, live.host
     with host_errors(config.host):
         request = host.propose(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
-    if before is not None:
+    # What a replay finds of a text holds for its repeats.
+    if before is not None and before.admitted & set(programs(generation.completions, config.reading)):
         write_group(live, before, clock)
+        before = None
     with clock.phase("evaluation"):
         evaluated = evaluate_group(
             generation.completions, live.pool, config.reading, wants_instance_scores(host)
@@ -173,6 +178,7 @@ def live_step(
     with host_errors(config.host):
         transition = update_search(host, request, results, step)
         exposures = exposures_of(host, request, results)
+    admitted = admitted_programs(evaluated, transition.events)
     replay = partial(replay_admitted, evaluated, transition.events, live.pool)
     if live.replays_behind:
         replayed = replays.submit(replay).result
@@ -189,8 +195,11 @@ def live_step(
         with clock.phase("update"):
             result = live.training.update(generation, records)
     record = step_record(request, transition, generation, records, config, result)
+    if before is not None:
+        write_group(live, before, clock)
     pairs = result.pairs if result is not None else None
-    return LiveGroup(transition.state, record, transition, generation, records, pairs, replayed)
+    texts = frozenset(admitted.values())
+    return LiveGroup(transition.state, record, transition, generation, records, pairs, texts, replayed)
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> Any:

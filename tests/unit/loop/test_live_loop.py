@@ -124,44 +124,57 @@ def play(
 
 
 class Watched:
-    """A pool whose replays wait a moment for the next group to be sampled, and the generator of these groups.
+    """A pool whose replays wait a moment for the next group's evaluation, and the generator of the groups.
 
-    What was replayed decides otherwise from then on, as a program may.
+    What was replayed decides otherwise from then on, as a program may. The last group repeats the one before.
     """
 
-    def __init__(self, pool: EvaluationPool) -> None:
-        self.pool, self.sampled, self.changed = pool, 0, threading.Condition()
+    def __init__(self, pool: EvaluationPool, groups: int) -> None:
+        self.pool, self.groups, self.changed = pool, groups, threading.Condition()
+        self.evaluated, self.sampled = 0, 0
         self.behind: list[bool] = []
+        self.replayed: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.pool, name)
 
-    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        replayed, group = self.pool.replay(codes), len(self.behind) + 1
+    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         with self.changed:
-            self.behind.append(self.changed.wait_for(lambda: self.sampled > group, 0.1))
-        return [dataclasses.replace(each, isolation=Isolation.NONDETERMINISTIC) for each in replayed]
+            self.evaluated += 1
+            self.changed.notify()
+        evaluations = self.pool.evaluate(codes)
+        return [self.changing(code, each) for code, each in zip(codes, evaluations, strict=True)]
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        # The seed was evaluated first.
+        replayed, following = self.pool.replay(codes), len(self.behind) + 2
+        with self.changed:
+            self.behind.append(self.changed.wait_for(lambda: self.evaluated > following, 0.2))
+        self.replayed |= set(codes)
+        return [self.changing(code, each) for code, each in zip(codes, replayed, strict=True)]
+
+    def changing(self, code: str, evaluation: Evaluation) -> Evaluation:
+        isolation = Isolation.NONDETERMINISTIC if code in self.replayed else evaluation.isolation
+        return dataclasses.replace(evaluation, isolation=isolation)
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
-        with self.changed:
-            self.sampled += 1
-            self.changed.notify()
-        return Grammar().generate(prompt, seed)
+        self.sampled += 1
+        return Grammar().generate(prompt, min(self.sampled, self.groups - 1))
 
 
 def test_replays_behind_change_no_byte(tmp_path: Path) -> None:
-    """A replay goes on while the next group is sampled, but for a checkpoint; the records are the same."""
+    """A replay goes on while the next group is evaluated, not for a checkpoint or repeat; bytes are equal."""
     runs = {}
     for behind in (False, True):
         directory = tmp_path / str(behind)
         with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
-            watched = Watched(pool)
+            watched = Watched(pool, groups=5)
             play(directory, watched, "factorized", watched, 5, checkpoint_every=3, replays_behind=behind)
-        assert watched.behind == [behind and done not in (3, 5) for done in range(1, 6)]
+        assert watched.behind == [behind and done in (1, 2) for done in range(1, 6)]
         assert len(list(read_records(directory / "timings.jsonl", StepTiming))) == 5
         runs[behind] = {name: (directory / f"{name}.jsonl").read_bytes() for name in RECORDS}
     assert runs[True] == runs[False]
-    assert b"nondeterministic" in runs[True]["completions"]
+    assert b'"nondeterministic, repeat"' in runs[True]["completions"]
 
 
 def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Manifest]) -> list[str]:
