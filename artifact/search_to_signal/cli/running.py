@@ -1,6 +1,7 @@
 """Commands that execute runs, updates and held-out evaluations."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
+    # One that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
     except UNREADABLE as error:

@@ -167,7 +167,11 @@ class RunProcesses:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._ended = True
-        for process in list(self._running):
+        running = list(self._running)
+        for process in running:
+            if process.poll() is None:
+                process.terminate()
+        for process in running:
             _end(process)
 
 

@@ -35,6 +35,17 @@ with open(os.path.join(folder, "cards"), "a") as file:
 print("progress 1 9 begun", flush=True)
 if config["condition"] == "sleeps":
     time.sleep(120)
+if config["condition"].startswith("orderly"):
+    import signal
+    def end(*_):
+        open(os.path.join(folder, config["condition"] + ".asked"), "w").close()
+        while sum(name.endswith(".asked") for name in os.listdir(folder)) < 2:
+            time.sleep(0.01)
+        open(os.path.join(folder, config["condition"] + ".ended"), "w").close()
+        sys.exit(130)
+    signal.signal(signal.SIGTERM, end)
+    open(os.path.join(folder, config["condition"] + ".ready"), "w").close()
+    time.sleep(120)
 if config["condition"] == "fails":
     while not os.path.exists(os.path.join(folder, "sleeps")):
         time.sleep(0.01)
@@ -122,6 +133,25 @@ def test_a_signal_ends_the_children(
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_all_runs_are_asked_to_end_before_one_is_waited_for(
+    make: Callable[..., list[PlannedRun]], tmp_path: Path
+) -> None:
+    """A stop takes as long as the run that takes longest to end in order, not as long as all of them."""
+    out = tmp_path / "out"
+
+    def interrupt() -> None:
+        while len(list(out.glob("*.ready"))) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(StoppedError):
+        run_missing(make("orderly", "orderly2"), Execution(jobs=2), Silent())
+    thread.join()
+    assert len(list(out.glob("*.ended"))) == 2
 
 
 def test_the_longest_run_starts_first(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
