@@ -1,5 +1,6 @@
 """Search and rewards: one round is one prompt, its answers, and what becomes of them."""
 
+import functools
 import importlib
 import json
 import os
@@ -244,8 +245,14 @@ def by_rank(algos):
 
 def distance(algo, other):
     """Share of the words of one idea that another lacks."""
-    words, known = (set(re.findall(r"\w+", one.idea.lower())) for one in (algo, other))
+    words, known = words_of(algo.idea), words_of(other.idea)
     return len(words - known) / len(words) if words else 0.0
+
+
+@functools.cache
+def words_of(idea):
+    """The words of an idea."""
+    return frozenset(re.findall(r"\w+", idea.lower()))
 
 
 def unequal(algos, first):

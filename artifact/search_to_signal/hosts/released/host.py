@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,8 +255,14 @@ def released_host(checkout: ReleasedCheckout, problem: str) -> ReleasedHost:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Drop what the host prints meanwhile, which may be its prompts."""
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    nowhere = _nowhere()
+    with redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield
+
+
+@cache  # a comparison asks the host a hundred thousand times
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Does a checkout have the released interface? Read off its files; none of its code runs here."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from search_to_signal.errors import HostError
@@ -132,15 +133,21 @@ def _require_fields(file: Path) -> None:
 
 def _tree(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_text(encoding="utf-8"))
+        return _parsed(file.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
         raise HostError(f"{file} cannot be read as Python ({error}): give a whole checkout") from error
 
 
-def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+# Of each file several things are required.
+_parsed = lru_cache(maxsize=32)(ast.parse)
 
 
+@lru_cache(maxsize=32)
+def _classes(tree: ast.Module) -> tuple[ast.ClassDef, ...]:
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+@lru_cache(maxsize=32)
 def _imported(tree: ast.Module) -> set[str]:
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     return {alias.asname or alias.name for node in nodes for alias in node.names}
