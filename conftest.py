@@ -1,6 +1,8 @@
 """Every test computes with the kernels that every command fixes; no property has a time limit per example."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +29,29 @@ def _disk() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--dist loadfile`` the tests of a file, and of a directory that shares, go to one worker."""
+    """With ``--dist loadfile`` the tests of a file, and of a directory that shares, go to one worker.
+
+    What is slow goes first, whatever the number of its tests: at the end no worker waits for another.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class LoadSharing(LoadFileScheduling):
+        _ordered = False
+
         def _split_scope(self, nodeid: str) -> str:
             shared = (place for place in SHARING if nodeid.startswith(place))
             return next(shared, None) or super()._split_scope(nodeid)
 
+        def _assign_work_unit(self, node: Any) -> None:
+            if not self._ordered:
+                slow_first = sorted(
+                    self.workqueue.items(), key=lambda unit: not _slow(config.rootpath / unit[0])
+                )
+                self.workqueue, self._ordered = OrderedDict(slow_first), True
+            super()._assign_work_unit(node)
+
     return LoadSharing(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def _slow(scope: Path) -> bool:
+    return scope.is_dir() or "mark.slow" in scope.read_text(encoding="utf-8")

@@ -36,7 +36,7 @@ class StopsAt:
 @pytest.fixture(scope="module")
 def config(profile: Profile) -> RunConfig:
     """A trained run of the tiny profile."""
-    return msgspec.structs.replace(profile.run("native", 42), groups=5)
+    return msgspec.structs.replace(profile.run("native", 42), groups=4)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def halted(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run, stopped behind its checkpoint, as it travels: without weights."""
     place = tmp_path_factory.mktemp("halted") / "run"
     with pytest.raises(Stopped):
-        run(config, place, StopsAt(4), checkpoint_every=3)
+        run(config, place, StopsAt(3), checkpoint_every=2)
     weights = list(place.rglob("*.safetensors"))
     assert weights
     for file in weights:

@@ -279,10 +279,11 @@ def test_forged_records_of_a_released_run_are_found(
 
 
 def test_another_checkout_s_instances_are_named_once(
-    answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
+    sabotaged: Sabotage, answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where the seed heuristic scores otherwise no score is compared, and outcomes still are."""
-    with_us(answering, out)
+    with_us(sabotaged("problems/obp.py", "seed(2027)", "seed(2028)"), out)
+    configure(out, split="embedded")
     code, said = recomputed(out, capsys)
     assert code == 1
     assert said.count("its instances are others") == 1

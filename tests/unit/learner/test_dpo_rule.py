@@ -170,11 +170,12 @@ def test_groups_without_a_valid_completion_train_nothing(learner: Make, groups: 
 def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make, groups: list[TrainingGroup]) -> None:
     """Nine groups are the same adapters with a dump and another learner after any of them."""
     undisturbed = [result.adapter_sha256 for result in taught(learner(**RULE), groups)]
-    for stop in range(len(groups)):
-        first, second = learner(**RULE), learner(**RULE)
-        taught(first, groups[:stop])
+    first = learner(**RULE)
+    for stop, one in enumerate(groups):
+        second = learner(**RULE)
         second.load(first.dump())
         assert [r.adapter_sha256 for r in taught(second, groups[stop:])] == undisturbed[stop:]
+        assert first.step(one).adapter_sha256 == undisturbed[stop]
 
 
 def test_another_learner_s_checkpoint_is_refused(learner: Make, new_model: Callable[..., Any]) -> None:
