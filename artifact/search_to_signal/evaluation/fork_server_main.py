@@ -14,10 +14,10 @@ import sys
 from dataclasses import dataclass
 
 from search_to_signal.evaluation import entropy, worker
-from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import Barrier, clock, landlock, limits, privileges, seccomp
 from search_to_signal.evaluation.preload import preload
-from search_to_signal.evaluation.vocabulary import allowed_attributes
+from search_to_signal.evaluation.strict_vocabulary import allowed_attributes
+from search_to_signal.evaluation.wire_format import HELLO, KILL, SPAWN, STATUS
 
 _LOCK_FAILED = 98
 _PARENT_CHECK_MS = 500
