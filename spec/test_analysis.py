@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.metrics.credit import count_credit, credit_table
+from search_to_signal.analysis.metrics.positive_credit import count_credit, credit_table
 from search_to_signal.analysis.results import NoTableError, Results, load_runs
 from search_to_signal.analysis.tables.catalogue import BUILDERS, build, catalogue
 from search_to_signal.analysis.tables.cells import Cell, mean_cell
-from search_to_signal.analysis.tables.credit import controlled_rewards
+from search_to_signal.analysis.tables.learner_credit import controlled_rewards
 from search_to_signal.analysis.tables.normalizers import subsampled
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.analysis.tables.proposals import funnel_masks, stage_bounds, windows

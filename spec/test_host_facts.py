@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.slots import merge_shards
 from search_to_signal.hosts.calm.operators import CROSSOVER, SIMPLIFICATION

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.metrics import credit
+from search_to_signal.analysis.metrics import positive_credit as credit
 from search_to_signal.analysis.metrics import search as metrics
-from search_to_signal.analysis.metrics.credit import CandidateClass
+from search_to_signal.analysis.metrics.positive_credit import CandidateClass
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import over_seeds
-from search_to_signal.analysis.tables.credit import CLASS_COLUMNS, class_cells
+from search_to_signal.analysis.tables.learner_credit import CLASS_COLUMNS, class_cells
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import ArchiveEvent, Outcome

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.hosts.calm.operators import INJECTION
 from search_to_signal.hosts.calm.prompts import build_prompt
@@ -32,7 +32,7 @@ def settings(limit: int, **changes: Any) -> GenerationSettings:
 @given(prompt=tokens, limit=limits)
 def test_the_cut_is_on_the_left(prompt: list[int], limit: int) -> None:
     """R-GEN-01: A prompt keeps its last tokens, as many as its limit, in their order (D26)."""
-    kept = last_tokens(prompt, settings(limit))
+    kept = cut_prompt(prompt, settings(limit))
     assert len(kept) == min(len(prompt), limit)
     assert prompt[len(prompt) - len(kept) :] == kept
 
@@ -42,10 +42,10 @@ def test_refusing_is_a_setting(prompt: list[int], limit: int) -> None:
     """R-GEN-02: A long prompt that is to be refused is an error that names both settings (D26)."""
     refusing = settings(limit, long_prompts="refuse")
     if len(prompt) <= limit:
-        assert last_tokens(prompt, refusing) == prompt
+        assert cut_prompt(prompt, refusing) == prompt
         return
     with pytest.raises(ConfigError, match=r"max_prompt_tokens is \d+: raise it .* generation\.long_prompts"):
-        last_tokens(prompt, refusing)
+        cut_prompt(prompt, refusing)
 
 
 def test_trl_cuts_so_what_it_scores() -> None:

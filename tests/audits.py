@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from search_to_signal.analysis.metrics.audit import Audit, summed, tally
+from search_to_signal.analysis.metrics.shared_record_audit import Audit, summed, tally
 from search_to_signal.normalizer import Normalizer
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards.base import RewardMapping

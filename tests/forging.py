@@ -12,9 +12,9 @@ from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.calm.host import ReferenceHost
 from search_to_signal.hosts.calm.state import initial_state
 from search_to_signal.hosts.calm.transition import replay
-from search_to_signal.hosts.credit import assign_credit
-from search_to_signal.loop.files import read_timing
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
+from search_to_signal.loop.record_files import read_timing
 from search_to_signal.loop.recorded import recorded_rounds
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem

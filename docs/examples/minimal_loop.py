@@ -20,7 +20,7 @@ from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.hosts.calm.host import ReferenceHost
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner

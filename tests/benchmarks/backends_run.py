@@ -13,8 +13,8 @@ from backends_measured import Extra, Group
 from transformers import TrainerCallback
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.settings import EngineSettings, ModelLoading
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.device import prepare_processor

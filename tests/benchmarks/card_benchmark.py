@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from search_to_signal.generators.base_model import open_base_model
+from search_to_signal.generators.card_sampler import CardSampler, Drawing
 from search_to_signal.generators.chat import encoded
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.sampling import NO_FILTERS, draw_in_blocks, uniform_numbers
 from search_to_signal.generators.settings import ModelLoading
-from search_to_signal.generators.static_sampler import Drawing, StaticSampler
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
@@ -89,7 +89,7 @@ def main() -> None:
     model = attach_adapter(open_base_model(directory, loading), settings, seed=1)
     prompt = prompt_of(directory)
     drawing = Drawing(TEMPERATURE, NO_FILTERS, frozenset({-1}), given.tokens)
-    sampler = StaticSampler(model, len(SEEDS), len(prompt) + given.tokens, drawing)
+    sampler = CardSampler(model, len(SEEDS), len(prompt) + given.tokens, drawing)
     group = sampler.sample(prompt, SEEDS)
     seconds = timed(lambda: sampler.sample(prompt, SEEDS))
     print(f"prompt {len(prompt)} tokens, {len(SEEDS)} rows of {given.tokens}: {seconds:.3f} s")

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 from stock_dpo_trainer import Texts, stock_dpo_trainer
 
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup
 from search_to_signal.learner.dpo import DpoLearner

@@ -17,8 +17,8 @@ import torch
 
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.sampling import CachedDecoder, open_decoder, sample
 from search_to_signal.hosts.calm.planning import plan_round
 from search_to_signal.hosts.calm.prompts import build_prompt

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.evaluation import frames
-from search_to_signal.evaluation.candidates import run_candidate
+from search_to_signal.evaluation import wire_format
+from search_to_signal.evaluation.candidate_run import run_candidate
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import SCORING, ForkServer
@@ -85,15 +85,15 @@ def per_call() -> str:
     with server.spawn(60.0, 60.0, 512 << 20) as data:
         channel = Channel(data, 60.0)
         channel.wait_until_ready()
-        channel.ask(frames.LOAD, b"def f(item, room): return room")
+        channel.ask(wire_format.LOAD, b"def f(item, room): return room")
         channel.value()
         room = np.arange(50.0)
 
-        def once(kind: int = frames.CHOICE, arguments: Sequence[Any] = (1.0, room)) -> None:
-            channel.ask(kind, frames.pack_arguments(arguments))
+        def once(kind: int = wire_format.CHOICE, arguments: Sequence[Any] = (1.0, room)) -> None:
+            channel.ask(kind, wire_format.pack_arguments(arguments))
             channel.value()
 
-        fresh = [timed(lambda: once(frames.BEGIN, ())) for _ in range(20 * ROUNDS)]
+        fresh = [timed(lambda: once(wire_format.BEGIN, ())) for _ in range(20 * ROUNDS)]
         samples = [timed(once) for _ in range(20 * ROUNDS)]
         server.reap()
     server.close()

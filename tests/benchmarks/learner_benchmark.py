@@ -25,8 +25,8 @@ from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.generators.base import request_seeds
 from search_to_signal.generators.chat import end_ids
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.sampling import sample_group
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup

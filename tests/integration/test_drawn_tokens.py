@@ -10,7 +10,7 @@ from tests.cohorts import run_cohort
 from tests.forging import configure, edit_line, edit_manifest, reseal
 
 from search_to_signal.cli import main
-from search_to_signal.generators.files import checked_files
+from search_to_signal.generators.model_files import checked_files
 from search_to_signal.generators.settings import ModelSettings
 from search_to_signal.package_data import MODELS
 from search_to_signal.profiles.profile import Profile

@@ -12,8 +12,8 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.core import prompts_of
 from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.generators import local
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.loop.run import run

@@ -9,7 +9,7 @@ from typing import Any
 
 from isolation_toys import PROBLEMS
 
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation

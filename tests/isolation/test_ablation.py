@@ -8,7 +8,7 @@ import pytest
 from isolation_corpus import MEMORY_MB, TARGET, TIMEOUT_S, Judge, judge, leftovers
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 

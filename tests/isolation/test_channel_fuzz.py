@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from search_to_signal.evaluation import frames
+from search_to_signal.evaluation import wire_format
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 
@@ -19,8 +19,8 @@ def ask(raw: bytes) -> object:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, 5.0)
-        channel.ask(frames.TOURS)
-        _, _, number = frames.QUESTION.unpack(theirs.recv(frames.QUESTION.size))
+        channel.ask(wire_format.TOURS)
+        _, _, number = wire_format.QUESTION.unpack(theirs.recv(wire_format.QUESTION.size))
         theirs.sendall(raw.replace(b"NONCE..!", number.to_bytes(8, "little", signed=True)))
         theirs.shutdown(socket.SHUT_WR)
         try:
@@ -31,14 +31,14 @@ def ask(raw: bytes) -> object:
 
 def answer(kind: int, length: int, value: int, payload: bytes) -> bytes:
     """A frame that answers the question asked."""
-    head = frames.ANSWER.pack(kind, length, 0, 0)[:8]
+    head = wire_format.ANSWER.pack(kind, length, 0, 0)[:8]
     return head + b"NONCE..!" + value.to_bytes(8, "little") + payload
 
 
 def test_a_right_answer_arrives() -> None:
     """The fuzz below is not vacuous: the exact frame is accepted."""
     tour = np.array([0, 2, 1])
-    received = ask(answer(frames.DATA, 24, 0, tour.tobytes()))
+    received = ask(answer(wire_format.DATA, 24, 0, tour.tobytes()))
     assert isinstance(received, np.ndarray)
     assert received.tolist() == [0, 2, 1]
 
@@ -60,18 +60,18 @@ def test_nearly_right_frames_are_typed() -> None:
         raw = answer(kind, length, value, draw.randbytes(draw.choice([0, 1, 23, 24, 25, 300])))
         received = ask(raw)
         if not isinstance(received, ENDINGS):
-            assert (kind, length, value) == (frames.DATA, 24, 0)
+            assert (kind, length, value) == (wire_format.DATA, 24, 0)
             assert raw[24:48] == received.tobytes()
 
 
 def test_failure_text_is_cleaned_and_limited() -> None:
     """A failure that a worker reports is shown in printable ASCII of limited length, or refused."""
-    shown = ask(answer(frames.FAILED, 200, 2, bytes(range(56, 256))))
+    shown = ask(answer(wire_format.FAILED, 200, 2, bytes(range(56, 256))))
     assert isinstance(shown, CandidateError)
     assert shown.isolation is Isolation.EXCEPTION
     assert shown.detail.isascii()
     assert shown.detail.isprintable()
-    longer = ask(answer(frames.FAILED, 201, 2, b"x" * 201))
+    longer = ask(answer(wire_format.FAILED, 201, 2, b"x" * 201))
     assert isinstance(longer, CandidateError)
     assert longer.isolation is Isolation.PROTOCOL
 
@@ -81,7 +81,7 @@ def test_a_dribbling_worker_meets_the_deadline() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, 0.2)
-        channel.ask(frames.TOURS)
+        channel.ask(wire_format.TOURS)
         theirs.send(b"x" * 10)
         time.sleep(0.25)
         theirs.send(b"x")

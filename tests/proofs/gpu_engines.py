@@ -32,8 +32,8 @@ from gpu_budget import CARD_MIB, QWEN_7B
 from search_to_signal.config import load_toml
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.chat import encoded
-from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import MODELS
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, set_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner

@@ -27,8 +27,8 @@ from tests.figures import print_figure
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.base_model import open_base_model
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.sampling import sample_group, uniform_numbers
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading
 from search_to_signal.generators.token_intervals import bounds, logits_by_slice, open_for_reading

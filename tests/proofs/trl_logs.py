@@ -33,7 +33,7 @@ from datasets import Dataset
 from search_to_signal import audit
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.importers import find
-from search_to_signal.audit.trl import GroupRecorder
+from search_to_signal.audit.trl_callback import GroupRecorder
 
 OLD = trl.__version__ == "0.15.1"
 MODEL = Path(__file__).parents[2] / "artifact" / "models" / "qwen2-2.1m"

@@ -118,7 +118,7 @@ def test_a_command_loads_its_own_file_alone() -> None:
         "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concur'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = ("checking", "drawing", "main", "options", "output")
+    own = ("checking", "main", "options", "output", "token_draws")
     assert done.stdout.splitlines()[-1] == str([f"search_to_signal.cli.{name}" for name in own])
 
 

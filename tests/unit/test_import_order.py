@@ -63,7 +63,7 @@ SEARCHES = ("hosts/calm/", "hosts/entropic/", "hosts/evotune/")
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 # The recorder runs within a trainer of TRL, and joins what its processes sampled.
-HEAVY_PACKAGES = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
+HEAVY_PACKAGES = ("generators/", "learner/", "problems/ant_colony/", "audit/trl_callback.py")
 LIGHT = (
     "claims.coverage",
     "claims.page",
@@ -72,9 +72,9 @@ LIGHT = (
     "rewards",
     "normalizer",
     "audit.atlas",
-    "audit.findings",
+    "audit.run_audit",
     "audit.importers",
-    "audit.trl",
+    "audit.trl_callback",
     "studies.layers.normalizer_replay",
     "cli",
 )

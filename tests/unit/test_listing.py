@@ -7,7 +7,7 @@ import pytest
 from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
 from search_to_signal.generators.fetching.known import KNOWN
-from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.profile import load_profile

@@ -16,7 +16,7 @@ from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError
-from search_to_signal.generators.files import CHECKSUMS, model_directory
+from search_to_signal.generators.model_files import CHECKSUMS, model_directory
 from search_to_signal.loop.directory import lock_directory, refuse_occupied
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST

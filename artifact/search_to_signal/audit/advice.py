@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.found import Findings
+from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.framework_options import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD
-from search_to_signal.audit.options import options_of
 
 # Findings that are given, and the share that one has to cost.
 _MOST, _LEAST = 5, 0.02

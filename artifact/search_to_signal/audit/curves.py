@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from search_to_signal.audit.found import Findings, StepCounts
+from search_to_signal.audit.findings import Findings, StepCounts
 
 # Points of a curve: more steps than that are drawn together.
 _POINTS = 160

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_to_signal.audit import live
-from search_to_signal.audit.applying import apply, step_batches
+from search_to_signal.audit.applied_normalizers import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.default_normalizers import USUAL
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.steps import part, spans, whole_steps
-from search_to_signal.audit.usual import USUAL
 from search_to_signal.errors import RecordError
 
 # Size and time of last change of a file.

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.audit.applying import StepBatches, apply
+from search_to_signal.audit.applied_normalizers import StepBatches, apply
 from search_to_signal.audit.atlas import NormalizerEntry
-from search_to_signal.audit.group_facts import ROUNDED, ZERO
+from search_to_signal.audit.group_flags import ROUNDED, ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.numerics import added
 

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.applying import apply, step_batches
+from search_to_signal.audit.applied_normalizers import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
-from search_to_signal.audit.measuring import signal
-from search_to_signal.audit.signals import Signal, logged
+from search_to_signal.audit.signal import SignalSums, logged, signal
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.records.files import storage_errors, write_atomically
 
@@ -31,7 +30,7 @@ DEAD, BATCH, GAIN, SHARE = (
 
 # What the greatest and the least reward are, one batch does not say.
 _OF_A_RUN = ("all_right_share", "all_wrong_share")
-_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(Signal()) if name not in _OF_A_RUN)
+_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(SignalSums()) if name not in _OF_A_RUN)
 
 
 def numbers(

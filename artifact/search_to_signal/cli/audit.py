@@ -16,7 +16,7 @@ from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
-    from search_to_signal.audit.found import Findings
+    from search_to_signal.audit.findings import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
 
@@ -26,7 +26,7 @@ _LARGEST_FREED = 31 * 1024 * 1024
 
 def _audit(arguments: argparse.Namespace) -> int:
     """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
-    from search_to_signal.audit import writing
+    from search_to_signal.audit import report
     from search_to_signal.audit.importers.base import ReadOptions
 
     limits = _limits(arguments.fail_on)
@@ -43,10 +43,10 @@ def _audit(arguments: argparse.Namespace) -> int:
         _follow(arguments, options)
     format, findings = _audit_log(arguments, options)
     if arguments.json:
-        print(writing.as_json(findings))
+        print(report.as_json(findings))
     else:
         print(f"Read as {format}.")
-        print(writing.text(findings))
+        print(report.text(findings))
     return _exit_code(findings, limits)
 
 
@@ -63,10 +63,10 @@ def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[s
 
 
 def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
-    from search_to_signal.audit import importers, writing
-    from search_to_signal.audit.findings import audit
-    from search_to_signal.audit.group_rows import GroupTable, compared
-    from search_to_signal.audit.usual import USUAL
+    from search_to_signal.audit import importers, report
+    from search_to_signal.audit.default_normalizers import USUAL
+    from search_to_signal.audit.group_table import GroupTable, compared
+    from search_to_signal.audit.run_audit import audit
 
     _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
@@ -75,7 +75,7 @@ def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptio
         return audit(batches, arguments.normalizer, usual)
     rows = GroupTable(compared(arguments.normalizer or usual))
     findings = audit(batches, arguments.normalizer, usual, rows.add)
-    writing.write(findings, arguments.out, str(arguments.path), rows.data())
+    report.write(findings, arguments.out, str(arguments.path), rows.data())
     return findings
 
 
@@ -154,7 +154,7 @@ def _component(given: str) -> tuple[str, float]:
 
 def _limits(given: Sequence[str]) -> dict[str, float]:
     """Parse ``dead=0.5`` as a name and a share; raises ConfigError for another form."""
-    from search_to_signal.audit.writing import MEANING
+    from search_to_signal.audit.report import MEANING
 
     limits = {}
     for text in given:

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.drawing import add_draws, draw_findings
 from search_to_signal.cli.options import (
     Add,
     add_repeated,
@@ -14,6 +13,7 @@ from search_to_signal.cli.options import (
     sample_seed,
 )
 from search_to_signal.cli.output import print_problems, print_result
+from search_to_signal.cli.token_draws import add_draws, draw_findings
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display

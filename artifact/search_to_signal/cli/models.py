@@ -20,7 +20,7 @@ _PORTS = 65535
 def _pretrain(arguments: argparse.Namespace) -> None:
     """Train an embedded model from its recipe."""
     from search_to_signal.config import load_toml
-    from search_to_signal.pretraining.card import write_card
+    from search_to_signal.pretraining.model_card import write_card
     from search_to_signal.pretraining.training import RECIPE, Recipe, pretrain
 
     recipe = load_toml(arguments.recipe, Recipe)
@@ -34,7 +34,7 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 def _card(arguments: argparse.Namespace) -> None:
     """Measure an embedded model again."""
     from search_to_signal.config import load_toml
-    from search_to_signal.pretraining.card import write_card
+    from search_to_signal.pretraining.model_card import write_card
     from search_to_signal.pretraining.training import RECIPE, Recipe
 
     with progress_display() as progress:
@@ -53,7 +53,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--port {arguments.port}: give a number from 0 to {_PORTS}")
     from search_to_signal.config import canonical_sha256
     from search_to_signal.generators.base_model import open_local
-    from search_to_signal.generators.files import checked_files, model_directory
+    from search_to_signal.generators.model_files import checked_files, model_directory
     from search_to_signal.generators.serving import serving
     from search_to_signal.generators.settings import GenerationSettings, ModelLoading
     from search_to_signal.runtime import keep_freed_memory

@@ -168,7 +168,7 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
 
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
-    from search_to_signal.analysis.plan.lines import build_outcome_table
+    from search_to_signal.analysis.plan.formatting import build_outcome_table
     from search_to_signal.analysis.plan.verdicts import compute_outcomes
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan

@@ -19,7 +19,7 @@ def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
     require(*EXTRAS["run"])
     from search_to_signal.profiles.profile import load_profile
-    from search_to_signal.scheduling.card import cards_of
+    from search_to_signal.scheduling.card_check import cards_of
     from search_to_signal.scheduling.execution import Execution
     from search_to_signal.scheduling.scalars import written_while_running
     from search_to_signal.studies.planned_work import planned_work

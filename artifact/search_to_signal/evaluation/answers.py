@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.evaluation.frames import DTYPES, Argument, Array
+from search_to_signal.evaluation.wire_format import DTYPES, Argument, Array
 from search_to_signal.numerics import read_by_rows
 from search_to_signal.programs.loading import Function
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.candidates import Run, run_candidate
+from search_to_signal.evaluation.candidate_run import Run, run_candidate
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.locks import Barrier

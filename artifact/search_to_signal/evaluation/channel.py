@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.evaluation import frames
-from search_to_signal.evaluation.frames import Array
+from search_to_signal.evaluation import wire_format
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
+from search_to_signal.evaluation.wire_format import Array
 
 _NONCES = struct.Struct("<64q")
 
@@ -35,7 +35,7 @@ class Channel:
 
     def wait_until_ready(self) -> None:
         """Return once the worker has locked itself up; raises WorkerGoneError when it could not."""
-        self._expect(frames.READY)
+        self._expect(wire_format.READY)
 
     def ask(self, kind: int, payload: bytes = b"") -> None:
         """Send one question; raises WorkerGoneError, or CandidateError when it is not read."""
@@ -43,7 +43,7 @@ class Channel:
             self._nonces = list(_NONCES.unpack(os.urandom(_NONCES.size)))
         self._nonce = self._nonces.pop()
         try:
-            self._socket.sendall(frames.QUESTION.pack(kind, len(payload), self._nonce) + payload)
+            self._socket.sendall(wire_format.QUESTION.pack(kind, len(payload), self._nonce) + payload)
         except BlockingIOError as error:
             raise CandidateError(Isolation.TIMEOUT, "does not read") from error
         except OSError as error:
@@ -51,12 +51,12 @@ class Channel:
 
     def value(self) -> int:
         """Receive an answer that is one integer."""
-        value, _ = self._expect(frames.VALUE)
+        value, _ = self._expect(wire_format.VALUE)
         return value
 
     def array(self, shape: tuple[int, ...], dtypes: Sequence[str]) -> Array:
         """Receive an array of exactly this shape in one of these element types, read-only."""
-        number, length = self._expect(frames.DATA)
+        number, length = self._expect(wire_format.DATA)
         if not 0 <= number < len(dtypes):
             raise CandidateError(Isolation.PROTOCOL, "unknown element type")
         dtype = np.dtype(dtypes[number])
@@ -65,20 +65,20 @@ class Channel:
         return np.frombuffer(self._read(length), dtype).reshape(shape)
 
     def _expect(self, kind: int) -> tuple[int, int]:
-        received, length, nonce, value = frames.ANSWER.unpack(self._read(frames.ANSWER.size))
+        received, length, nonce, value = wire_format.ANSWER.unpack(self._read(wire_format.ANSWER.size))
         if nonce != self._nonce:
             raise CandidateError(Isolation.PROTOCOL, "answer to another question")
-        if received == frames.FAILED:
+        if received == wire_format.FAILED:
             raise self._failure(length, value)
-        if received != kind or (length and kind != frames.DATA):
+        if received != kind or (length and kind != wire_format.DATA):
             raise CandidateError(Isolation.PROTOCOL, "unexpected frame")
         return value, length
 
     def _failure(self, length: int, code: int) -> CandidateError:
-        if length > frames.DETAIL_LIMIT or not 0 <= code < len(frames.FAILURES):
+        if length > wire_format.DETAIL_LIMIT or not 0 <= code < len(wire_format.FAILURES):
             return CandidateError(Isolation.PROTOCOL, "malformed failure")
         text = self._read(length).decode("latin-1")
-        return CandidateError(Isolation(frames.FAILURES[code]), frames.printable(text))
+        return CandidateError(Isolation(wire_format.FAILURES[code]), wire_format.printable(text))
 
     def _read(self, size: int) -> bytes:
         parts, have = [], 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.evaluation import frames
+from search_to_signal.evaluation import wire_format
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.plugins import third_party_errors
@@ -49,7 +49,7 @@ def _tours(
     for start in range(0, len(instances), _TOURS_AT_ONCE):
         group = instances[start : start + _TOURS_AT_ONCE]
         matrices = [instance["distance"] for instance in group]
-        channel.ask(frames.TOURS, frames.pack_arguments(matrices))
+        channel.ask(wire_format.TOURS, wire_format.pack_arguments(matrices))
         ends = np.cumsum([len(matrix) for matrix in matrices])
         answer = channel.array((int(ends[-1]),), ("<i8",))
         for instance, tour in zip(group, np.split(answer, ends[:-1]), strict=True):
@@ -62,10 +62,10 @@ def _streams(
     """One choice at a time, int64 (questions,); a question leaves when the one before is decided."""
     for instance in instances:
         stream, choices = problem.open(instance), []
-        channel.ask(frames.BEGIN, frames.pack_arguments(()))
+        channel.ask(wire_format.BEGIN, wire_format.pack_arguments(()))
         channel.value()
         while not stream.done:
-            channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
+            channel.ask(wire_format.CHOICE, wire_format.pack_arguments(stream.question()))
             choices.append(channel.value())
             stream.decide(choices[-1])
         yield np.array(choices, dtype=np.int64), stream.score
@@ -75,12 +75,12 @@ def _matrices(
     channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
 ) -> Iterator[Decided]:
     """Matrices in the shape that the problem asks for and the element type that the heuristic gave them."""
-    kind = frames.ROWS if isinstance(problem, ReadsRows) and problem.reads_rows else frames.MATRIX
+    kind = wire_format.ROWS if isinstance(problem, ReadsRows) and problem.reads_rows else wire_format.MATRIX
     for instance in instances:
         shape = problem.answer_shape(instance)
         arguments = problem.arguments(instance, parameters)
-        channel.ask(kind, frames.pack_arguments([np.array(shape), *arguments]))
-        matrix = channel.array(shape, frames.DTYPES)
+        channel.ask(kind, wire_format.pack_arguments([np.array(shape), *arguments]))
+        matrix = channel.array(shape, wire_format.DTYPES)
         yield matrix, partial(problem.score, instance, matrix)
 
 
@@ -116,4 +116,4 @@ def decide(channel: Channel, task: ProgramTask, parameters: int) -> Iterator[tup
                 raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
             yield answer, value
     except InfeasibleAnswerError as error:
-        raise CandidateError(refused, frames.printable(str(error))) from error
+        raise CandidateError(refused, wire_format.printable(str(error))) from error

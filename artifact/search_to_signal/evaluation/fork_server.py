@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import ALL, Barrier
+from search_to_signal.evaluation.wire_format import HELLO, KILL, SPAWN, STATUS
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (

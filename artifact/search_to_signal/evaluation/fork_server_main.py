@@ -11,27 +11,21 @@ import select
 import signal
 import socket
 import sys
-from dataclasses import dataclass
 
 from search_to_signal.evaluation import entropy, worker
-from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
-from search_to_signal.evaluation.locks import Barrier, clock, landlock, limits, privileges, seccomp
+from search_to_signal.evaluation.locks import Barrier
+from search_to_signal.evaluation.locks.worker_locks import (
+    WorkerLocks,
+    apply_locks,
+    leave_server,
+    prepare_locks,
+)
 from search_to_signal.evaluation.preload import preload
-from search_to_signal.evaluation.vocabulary import allowed_attributes
+from search_to_signal.evaluation.strict_vocabulary import allowed_attributes
+from search_to_signal.evaluation.wire_format import HELLO, KILL, SPAWN, STATUS
 
 _LOCK_FAILED = 98
 _PARENT_CHECK_MS = 500
-_MOST_DESCRIPTORS = 4096
-
-
-@dataclass(frozen=True)
-class Lock:
-    """What every worker of a fork server gets: barriers, filter, memory in use before the fork, seed."""
-
-    barriers: Barrier
-    filter: seccomp.Filter | None
-    used: tuple[int, int]
-    seed: int
 
 
 def main(control_fd: int, wanted: Barrier, seed: int, wide: bool) -> None:
@@ -40,34 +34,18 @@ def main(control_fd: int, wanted: Barrier, seed: int, wide: bool) -> None:
     control = socket.socket(fileno=control_fd)
     preload(wide)
     allowed_attributes()
-    lock, abi = _prepare(wanted, seed)
+    locks = prepare_locks(wanted)
+    entropy.replace_entropy(seed)
+    gc.collect()
+    gc.freeze()
     try:
-        control.send(HELLO.pack(int(lock.barriers), abi, os.getuid()))
+        control.send(HELLO.pack(int(locks.barriers), locks.landlock_abi, os.getuid()))
     except OSError:
         os._exit(0)  # the parent has ended meanwhile, which is no error of this process
     while True:
         order, descriptors = _next_order(control, parent)
         if len(order) == SPAWN.size and descriptors:
-            _run_worker(control, parent, order, descriptors[0], lock)
-
-
-def _prepare(wanted: Barrier, seed: int) -> tuple[Lock, int]:
-    barriers = wanted & (Barrier.LIMITS | Barrier.TIMERS)
-    program = seccomp.Filter(seccomp.rules()) if Barrier.SECCOMP in wanted and seccomp.can_filter() else None
-    used = limits.footprint()
-    barriers |= Barrier.SECCOMP if program else Barrier(0)
-    barriers |= Barrier.CLOCK if Barrier.CLOCK in wanted and clock.can_trap_clock() else Barrier(0)
-    barriers |= (
-        Barrier.UNPRIVILEGED if Barrier.UNPRIVILEGED in wanted and privileges.drop_user() else Barrier(0)
-    )
-    held = Barrier.NO_NEW_PRIVS in wanted and privileges.forbid_new_privileges()
-    barriers |= Barrier.NO_NEW_PRIVS if held else Barrier(0)
-    abi = landlock.deny_everything() if Barrier.LANDLOCK in wanted else 0
-    barriers |= Barrier.LANDLOCK if abi else Barrier(0)
-    entropy.replace_entropy(seed)
-    gc.collect()
-    gc.freeze()
-    return Lock(barriers, program, used, seed), abi
+            _run_worker(control, parent, order, descriptors[0], locks, seed)
 
 
 def _next_order(control: socket.socket, parent: int) -> tuple[bytes, list[int]]:
@@ -99,13 +77,19 @@ def _wait(parent: int, *descriptors: int) -> list[int]:
             os._exit(0)
 
 
-def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int, lock: Lock) -> None:
+def _run_worker(
+    control: socket.socket, parent: int, order: bytes, data_fd: int, locks: WorkerLocks, seed: int
+) -> None:
     wall_s, cpu_s, memory = SPAWN.unpack(order)
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become_worker(server, data_fd, lock, wall_s, cpu_s, memory)
+            leave_server(server, data_fd)
+            worker.silence()
+            entropy.reseed(seed)
+            if apply_locks(locks, wall_s, cpu_s, memory):
+                _serve(seed)
         finally:
             os._exit(_LOCK_FAILED)
     os.close(data_fd)
@@ -120,22 +104,8 @@ def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int,
     control.send(STATUS.pack(pid, status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
 
 
-def _become_worker(server: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
-    privileges.die_with_parent(server)
-    os.dup2(data_fd, limits.DATA_FD)
-    os.closerange(0, limits.DATA_FD)
-    os.closerange(limits.DATA_FD + 1, _MOST_DESCRIPTORS)
-    worker.silence()
-    if Barrier.LIMITS in lock.barriers:
-        limits.set_limits(lock.used, memory, cpu_s)
-    if Barrier.TIMERS in lock.barriers:
-        limits.set_timers(wall_s, cpu_s)
-    if Barrier.CLOCK in lock.barriers and not clock.trap_clock():
-        os._exit(_LOCK_FAILED)
-    entropy.reseed(lock.seed)
-    if lock.filter is not None and not lock.filter.install():
-        os._exit(_LOCK_FAILED)
-    ballast = _shake_heap(lock.seed)
+def _serve(seed: int) -> None:
+    ballast = _shake_heap(seed)
     worker.serve()
     del ballast
 

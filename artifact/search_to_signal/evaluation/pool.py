@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask, scoring
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.slots import Slot

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
-from search_to_signal.evaluation.candidates import Run, run_candidate
+from search_to_signal.evaluation.candidate_run import Run, run_candidate
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import (
     REPLAYING,

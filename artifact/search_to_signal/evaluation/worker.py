@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from search_to_signal.evaluation import frames, gate
+from search_to_signal.evaluation import static_gate, wire_format
 from search_to_signal.evaluation.answers import DecisionError, OutputError, build_tour, choose, fill_matrix
 from search_to_signal.evaluation.locks.limits import DATA_FD
 from search_to_signal.programs.loading import FILE_NAME, NotOneFunctionError, Program
@@ -22,7 +22,7 @@ class _RefusedError(Exception):
     """Strict mode does not run this program."""
 
 
-_LOADS = (frames.LOAD, frames.LOAD_STRICT)
+_LOADS = (wire_format.LOAD, wire_format.LOAD_STRICT)
 _OURS = {
     _RefusedError: "gate",
     NotOneFunctionError: "no_function",
@@ -50,9 +50,9 @@ def silence() -> None:
 def serve() -> None:
     """Announce readiness, then answer one question after the other; ends with the data socket."""
     state: dict[str, Any] = {}
-    _send(frames.ANSWER.pack(frames.READY, 0, 0, 0))
+    _send(wire_format.ANSWER.pack(wire_format.READY, 0, 0, 0))
     while True:
-        kind, length, nonce = frames.QUESTION.unpack(_receive(frames.QUESTION.size))
+        kind, length, nonce = wire_format.QUESTION.unpack(_receive(wire_format.QUESTION.size))
         payload = _receive(length)
         try:
             answer = _answer(state, kind, payload, nonce)
@@ -64,30 +64,34 @@ def serve() -> None:
 def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> bytes:
     if kind in _LOADS:
         source = payload.decode("utf-8", "surrogatepass")
-        if kind == frames.LOAD_STRICT and (reason := gate.refusal(source)):
+        if kind == wire_format.LOAD_STRICT and (reason := static_gate.refusal(source)):
             raise _RefusedError(reason)
         state["program"] = Program(source)
-        return frames.ANSWER.pack(frames.VALUE, 0, nonce, state["program"].fresh().__code__.co_argcount)
+        return wire_format.ANSWER.pack(
+            wire_format.VALUE, 0, nonce, state["program"].fresh().__code__.co_argcount
+        )
     program: Program = state["program"]
-    arguments: list[Any] = frames.unpack_arguments(payload)
-    if kind == frames.BEGIN:
+    arguments: list[Any] = wire_format.unpack_arguments(payload)
+    if kind == wire_format.BEGIN:
         state["function"] = program.fresh()
-        return frames.ANSWER.pack(frames.VALUE, 0, nonce, 0)
-    if kind == frames.CHOICE:
-        return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(state["function"], arguments))
-    if kind == frames.TOURS:
+        return wire_format.ANSWER.pack(wire_format.VALUE, 0, nonce, 0)
+    if kind == wire_format.CHOICE:
+        return wire_format.ANSWER.pack(wire_format.VALUE, 0, nonce, choose(state["function"], arguments))
+    if kind == wire_format.TOURS:
         code, raw = 0, b"".join(build_tour(program.fresh(), distance) for distance in arguments)
     else:
         shape, *arguments = arguments
-        by_rows = kind == frames.ROWS
+        by_rows = kind == wire_format.ROWS
         code, raw = fill_matrix(program.fresh(), tuple(shape.tolist()), arguments, by_rows)
-    return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
+    return wire_format.ANSWER.pack(wire_format.DATA, len(raw), nonce, code) + raw
 
 
 def _failure(error: BaseException, kind: int, nonce: int) -> bytes:
     code, text = _describe(error, kind)
-    raw = frames.printable(text).encode()
-    return frames.ANSWER.pack(frames.FAILED, len(raw), nonce, frames.FAILURES.index(code)) + raw
+    raw = wire_format.printable(text).encode()
+    return (
+        wire_format.ANSWER.pack(wire_format.FAILED, len(raw), nonce, wire_format.FAILURES.index(code)) + raw
+    )
 
 
 def _describe(error: BaseException, kind: int) -> tuple[str, str]:

@@ -21,10 +21,10 @@ from search_to_signal.generators.base import (
     messages,
     request_seeds,
 )
+from search_to_signal.generators.card_sampler import CardSampler, Drawing, can_sample
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.sampling import Filters, SampledGroup, sample_group
-from search_to_signal.generators.static_sampler import Drawing, StaticSampler, can_sample
 
 # What transformers raises for damaged or foreign files.
 _UNLOADABLE = (
@@ -86,7 +86,7 @@ class LocalGenerator:
         self.tokenizer = tokenizer
         self._settings = settings
         self._shared = shared
-        self._sampler: StaticSampler | None = None
+        self._sampler: CardSampler | None = None
 
     @property
     def pad_id(self) -> int:
@@ -108,7 +108,7 @@ class LocalGenerator:
     def answer(self, chat: list[Message], seeds: Sequence[int], settings: GenerationSettings) -> Generation:
         """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
         text, whole = encoded(self.tokenizer, chat)
-        prompt_ids = last_tokens(whole, settings)
+        prompt_ids = cut_prompt(whole, settings)
         group = self._sample(prompt_ids, seeds, settings)
         completions = (
             Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
@@ -124,7 +124,7 @@ class LocalGenerator:
         filters, limit = Filters(settings.top_k, settings.top_p), settings.max_completion_tokens
         if can_sample(self.model):
             drawing = Drawing(settings.temperature, filters, ends, limit)
-            return self._static_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds)
+            return self._card_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds)
         return sample_group(
             self.model,
             prompt_ids,
@@ -135,11 +135,11 @@ class LocalGenerator:
             end_ids=ends,
         )
 
-    def _static_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> StaticSampler:
+    def _card_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> CardSampler:
         """The sampler of groups like this one, kept for the next: capturing it takes seconds."""
         room = settings.max_prompt_tokens + settings.max_completion_tokens
         kept = self._sampler
         if kept is None or (kept.rows, kept.drawing) != (rows, drawing) or kept.room < room:
             self._sampler = kept = None  # its memory first
-            self._sampler = StaticSampler(self.model, rows, room, drawing)
+            self._sampler = CardSampler(self.model, rows, room, drawing)
         return self._sampler  # type: ignore[return-value]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import Generator, Trainable
-from search_to_signal.generators.files import (
+from search_to_signal.generators.model_files import (
     checked_files,
     listed_files,
     model_directory,

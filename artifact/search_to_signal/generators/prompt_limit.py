@@ -15,7 +15,7 @@ def check_prompt(tokens: int, settings: GenerationSettings) -> None:
         )
 
 
-def last_tokens(prompt_ids: Sequence[int], settings: GenerationSettings) -> list[int]:
+def cut_prompt(prompt_ids: Sequence[int], settings: GenerationSettings) -> list[int]:
     """What of a prompt a group is sampled from, and scored on: at most its last ``max_prompt_tokens`` (D26).
 
     TRL 0.15.1 cuts so what it scores; with vLLM it samples from the whole text. Raises as ``check_prompt``.

@@ -27,7 +27,7 @@ from search_to_signal.generators.base import (
 )
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner.device import fix_cublas
 
@@ -94,7 +94,7 @@ class VllmGenerator:
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group; raises GenerationError, and ConfigError for a prompt that is refused."""
         text, whole = encoded(self.tokenizer, messages(prompt))
-        prompt_ids = last_tokens(whole, self._settings)
+        prompt_ids = cut_prompt(whole, self._settings)
         seeds = request_seeds(seed, self._settings.group_size)
         self._forget_prompts()
         outputs = self._engine.llm.generate(

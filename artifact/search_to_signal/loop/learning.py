@@ -11,8 +11,8 @@ import numpy as np
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.base import Generation, Generator, Trainable, completion_text
 from search_to_signal.generators.base_model import open_base_model
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner import GRPO, get_rule, rule_errors

@@ -14,12 +14,11 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_errors
-from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.base import reads_records
 from search_to_signal.loop.checkpoints import save_checkpoint
 from search_to_signal.loop.clock import StepClock
-from search_to_signal.loop.files import EvaluationNote
 from search_to_signal.loop.group import (
     EvaluatedCompletion,
     admitted_programs,
@@ -32,6 +31,7 @@ from search_to_signal.loop.group import (
     step_record,
 )
 from search_to_signal.loop.learning import Training
+from search_to_signal.loop.record_files import EvaluationNote
 from search_to_signal.loop.recorded import final_population
 from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.run_config import RunConfig

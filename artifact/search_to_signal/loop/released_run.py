@@ -17,7 +17,7 @@ from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryErr
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.api import listed_models
-from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.hosts import RELEASED
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
@@ -40,8 +40,8 @@ from search_to_signal.loop.directory import (
     refuse_occupied,
     set_aside,
 )
-from search_to_signal.loop.files import read_timing, run_files
 from search_to_signal.loop.new_manifest import first_manifest
+from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit

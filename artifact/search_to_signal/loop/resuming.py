@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.loop.checkpoints import newest_checkpoint
 from search_to_signal.loop.directory import begin, is_begun, lock_directory, move_aside
-from search_to_signal.loop.files import NAMES, PAIRED_NAMES, EvaluationNote
 from search_to_signal.loop.new_manifest import manifest_now
+from search_to_signal.loop.record_files import NAMES, PAIRED_NAMES, EvaluationNote
 from search_to_signal.loop.recorded import recorded_start, replayed_rounds
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import Environment, Manifest, read_manifest

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner import rule_errors
 from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.learner.base import RoundLearner, StepResult, TrainingGroup

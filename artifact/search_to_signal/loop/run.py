@@ -13,7 +13,6 @@ from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import host_errors, open_host
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.directory import finish, lock_directory, refuse_occupied
-from search_to_signal.loop.files import read_timing, run_files
 from search_to_signal.loop.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.loop.live_loop import (
     Live,
@@ -24,6 +23,7 @@ from search_to_signal.loop.live_loop import (
     starting_position,
 )
 from search_to_signal.loop.new_manifest import record_interruption
+from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.loop.resuming import (
     ResumePoint,
     begin_again_where_changed,

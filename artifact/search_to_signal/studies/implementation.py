@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.analysis.metrics.audit import TOLERANCES
+from search_to_signal.analysis.metrics.shared_record_audit import TOLERANCES
 from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS
 from search_to_signal.analysis.tables.proposals import stage_bounds
 from search_to_signal.package_data import PYPROJECT

@@ -24,7 +24,7 @@ from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
 from search_to_signal.runtime import called_every
-from search_to_signal.scheduling.card import cards_of
+from search_to_signal.scheduling.card_check import cards_of
 from search_to_signal.scheduling.execution import Execution, stoppable
 from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.planned_work import planned_work

@@ -23,7 +23,7 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
 from search_to_signal.records.manifest import REPORT
-from search_to_signal.scheduling.card import card_warnings, require_card
+from search_to_signal.scheduling.card_check import card_warnings, require_card
 from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
 from search_to_signal.studies import layers

@@ -14,8 +14,8 @@ from tests.unit.audit import logs
 from search_to_signal import audit
 from search_to_signal.audit.advice import advice
 from search_to_signal.audit.curves import KINDS, curves
+from search_to_signal.audit.framework_options import ANY, OPTIONS
 from search_to_signal.audit.groups import excerpt
-from search_to_signal.audit.options import ANY, OPTIONS
 from search_to_signal.cli import main
 
 

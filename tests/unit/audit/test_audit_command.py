@@ -1,4 +1,4 @@
-"""s2s audit: verdicts on a terminal, files beside each other, exit codes for use in CI."""
+"""s2s audit: conclusions on a terminal, files beside each other, exit codes for use in CI."""
 
 import csv
 import json
@@ -10,8 +10,8 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.default_normalizers import USUAL
 from search_to_signal.audit.importers import FORMATS
-from search_to_signal.audit.usual import USUAL
 from search_to_signal.cli import main
 
 WITH_SELF = "nemo-grpo-with-self"

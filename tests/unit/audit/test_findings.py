@@ -20,8 +20,8 @@ def test_advantages_that_come_late_are_told() -> None:
     """A log whose first groups hold no advantage is not said to hold none."""
     early = audit.of_arrays([0.0, 1.0], sizes=[2], step=[0])
     late = audit.of_arrays([0.0, 1.0], sizes=[2], step=[1], advantage=[-1.0, 1.0])
-    said = " ".join(audit.verdicts(audit.audit([early, late])))
+    said = " ".join(audit.conclusions(audit.audit([early, late])))
     assert "The log holds no advantages" not in said
     assert "The first groups hold no advantages" in said
     assert "2 completions later on do" in said
-    assert "The log holds no advantages" in " ".join(audit.verdicts(audit.audit(early)))
+    assert "The log holds no advantages" in " ".join(audit.conclusions(audit.audit(early)))

@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from search_to_signal import audit
 from search_to_signal.audit import live
-from search_to_signal.audit.trl import GroupRecorder, SignalWarning
+from search_to_signal.audit.trl_callback import GroupRecorder, SignalWarning
 from search_to_signal.errors import RunDirectoryError
 
 SIZE = 4
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_no_half_file(
 def test_importing_it_loads_no_model_library() -> None:
     """The name is there without torch, TRL or transformers."""
     code = (
-        "import sys\nfrom search_to_signal.audit.trl import GroupRecorder\n"
+        "import sys\nfrom search_to_signal.audit.trl_callback import GroupRecorder\n"
         "GroupRecorder(None, 'x')\n"
         "print(sorted({'torch', 'trl', 'transformers', 'accelerate'} & set(sys.modules)))"
     )

@@ -14,13 +14,13 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal import audit
-from search_to_signal.audit import findings
-from search_to_signal.audit.agreement import agreement, reference_of
-from search_to_signal.audit.group_facts import group_facts
+from search_to_signal.audit import run_audit
+from search_to_signal.audit.group_flags import group_flags
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import lines, neutral, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+from search_to_signal.audit.normalizer_agreement import agreement, reference_of
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main
 from search_to_signal.numerics import midranks
@@ -162,8 +162,8 @@ def logged(path: Path, steps: int, wrong: int | None = None) -> Path:
 @pytest.fixture
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every entry is compared with 16 groups, then with one in eight."""
-    monkeypatch.setattr(findings, "_ALL_COMPARED", 16)
-    monkeypatch.setattr(findings, "_ONE_IN", 8)
+    monkeypatch.setattr(run_audit, "_ALL_COMPARED", 16)
+    monkeypatch.setattr(run_audit, "_ONE_IN", 8)
 
 
 @pytest.mark.usefixtures("_few")
@@ -174,7 +174,7 @@ def test_what_explains_is_compared_with_all(tmp_path: Path) -> None:
     assert found.agreements["trl-grpo"].groups == 400
     seen = found.agreements["rs-grpo"].groups
     assert 50 <= seen <= 60
-    (told,) = [one for one in found.assumptions if one.key == findings.IN_PART]
+    (told,) = [one for one in found.assumptions if one.key == run_audit.IN_PART]
     assert told.counts == {"groups": 400, "compared": seen}
 
 
@@ -193,7 +193,7 @@ def test_a_short_log_is_compared_whole(tmp_path: Path) -> None:
     """Of some thousand groups nothing is left out, and nothing is said about it."""
     found = audit.audit(read(logged(tmp_path / "a.jsonl", 40)))
     assert {one.groups for name, one in found.agreements.items() if name != "trl-grpo"} >= {160}
-    assert not [one for one in found.assumptions if one.key == findings.IN_PART]
+    assert not [one for one in found.assumptions if one.key == run_audit.IN_PART]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_groups_that_are_ordered_otherwise(
 ) -> None:
     """Any two that differ beyond rounding count, whichever of equal ones; a group with a gap does not."""
     groups = audit.of_arrays([*reference, 0.0, 1.0], [3, 2], advantage=[*reference, 0.0, 1.0])
-    known = reference_of(groups, groups.advantage, group_facts(groups, groups.advantage))
+    known = reference_of(groups, groups.advantage, group_flags(groups, groups.advantage))
     assert agreement(known, np.array([*computed, 0.0, 1.0])).turned == turned
 
 

@@ -13,7 +13,7 @@ from search_to_signal.audit.groups import RewardGroups
 
 def line_with(found: audit.Findings, words: str) -> str:
     """The one verdict with these words."""
-    (line,) = [line for line in audit.verdicts(found) if words in line]
+    (line,) = [line for line in audit.conclusions(found) if words in line]
     return line
 
 
@@ -69,7 +69,7 @@ def test_a_score_scale_changes_nothing() -> None:
     assert "under trl-grpo (4 groups)" in line_with(
         audit.audit(groups, "trl-grpo"), "Multiplying all rewards"
     )
-    assert not any("Multiplying" in line for line in audit.verdicts(audit.audit(groups, "trl-grpo-none")))
+    assert not any("Multiplying" in line for line in audit.conclusions(audit.audit(groups, "trl-grpo-none")))
 
 
 def test_the_reward_varies_and_the_loss_is_zero() -> None:
@@ -136,7 +136,7 @@ def test_every_kind_of_distinction_is_told_from_the_others(
 
 def test_an_entry_is_found_among_all_and_a_difference_is_placed() -> None:
     """Advantages of NeMo-RL's leave-one-out name it alone; one changed number is found by its row."""
-    from search_to_signal.audit.applying import apply, step_batches
+    from search_to_signal.audit.applied_normalizers import apply, step_batches
     from search_to_signal.audit.atlas import get_entry
 
     rewards = np.random.default_rng(1).random(24)
@@ -173,15 +173,15 @@ def test_components_that_do_not_add_up_are_said() -> None:
     """Nothing is tried of a reward that its components do not make, and the audit says so."""
     parts = {"right": [0.0, 1.0], "bonus": [1.0, 1.0]}
     product, total = (audit.of_arrays(reward, [2], components=parts) for reward in ([0.0, 1.0], [1.0, 2.0]))
-    assert any("not the weighted sum" in line for line in audit.verdicts(audit.audit(product)))
-    assert not any("not the weighted sum" in line for line in audit.verdicts(audit.audit(total)))
+    assert any("not the weighted sum" in line for line in audit.conclusions(audit.audit(product)))
+    assert not any("not the weighted sum" in line for line in audit.conclusions(audit.audit(total)))
 
 
 @pytest.mark.parametrize(("sizes", "advantage"), [([2], [0.0, 0.0]), ([2], [np.nan, np.inf])])
 def test_a_knob_is_not_idle_where_nothing_is_taught(sizes: list[int], advantage: list[float]) -> None:
     """Of groups without any advantage no knob is said to change nothing."""
     found = audit.audit(audit.of_arrays([0.5, 0.5], sizes, advantage=advantage), "trl-grpo")
-    assert not any("Multiplying" in line for line in audit.verdicts(found))
+    assert not any("Multiplying" in line for line in audit.conclusions(found))
 
 
 def test_a_normalizer_that_refuses_the_groups_is_said() -> None:
@@ -201,7 +201,7 @@ def test_singletons_alone_are_explained() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("reward", [[np.inf, 1.0], [1e308, -1e308], [np.nan, np.nan], [5e-324, 0.0]])
 def test_rewards_at_the_edge_are_counted(reward: list[float]) -> None:
-    """Infinite, overflowing and missing rewards give verdicts and no warning."""
+    """Infinite, overflowing and missing rewards give conclusions and no warning."""
     found = audit.audit(audit.of_arrays(reward, [2]))
     assert found.counts["unscored"] == (not np.isfinite(reward).all())
     assert audit.text(found)

@@ -39,10 +39,10 @@ def test_the_trainers_formula_is_named(
 def test_a_reward_that_was_taken_wrong_is_a_way_out(log: str) -> None:
     """Nothing explains; the sentence that says so tells that the reward is assumed, and what names it."""
     found = audit.audit(audit.read(REAL / log))
-    (line,) = [line for line in audit.verdicts(found) if line.startswith("No normalizer")]
+    (line,) = [line for line in audit.conclusions(found) if line.startswith("No normalizer")]
     assert "--component" in line
     named = audit.audit(audit.of_arrays([0.0, 1.0], [2], advantage=[0.3, 0.9]))
-    assert not any("--component" in line for line in audit.verdicts(named))
+    assert not any("--component" in line for line in audit.conclusions(named))
 
 
 def test_components_are_named_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

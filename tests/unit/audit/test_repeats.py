@@ -25,7 +25,7 @@ def test_repeats_and_their_credit_are_counted() -> None:
     assert found.counts["repeated"] == found.counts["disagreeing"] == 1
     assert (found.repeats.completions, found.repeats.repeats) == (5, 2)
     assert found.repeats.share == pytest.approx(0.75 / 2.0)
-    (line,) = [line for line in audit.verdicts(found) if "more than once" in line]
+    (line,) = [line for line in audit.conclusions(found) if "more than once" in line]
     assert "2 of 5 completions" in line
     assert "37.5 %" in line
 
@@ -59,4 +59,4 @@ def test_a_candidate_that_was_tried_before_is_counted() -> None:
     ]
     found = audit.audit(iter(parts))
     assert found.counts["seen_before"] == 1
-    assert any("1 of 4 candidates have a text" in line for line in audit.verdicts(found))
+    assert any("1 of 4 candidates have a text" in line for line in audit.conclusions(found))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool

@@ -4,11 +4,11 @@ import ast
 
 import pytest
 
-from search_to_signal.evaluation.gate import refusal
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.vocabulary import allowed_attributes
+from search_to_signal.evaluation.static_gate import refusal
+from search_to_signal.evaluation.strict_vocabulary import allowed_attributes
 from search_to_signal.problems.tsp import Tsp
 
 HEAD = "import numpy as np\ndef f(c, d, u, m):\n    "
@@ -79,7 +79,7 @@ def test_no_allowed_attribute_is_a_module() -> None:
     import importlib
     from types import ModuleType
 
-    from search_to_signal.evaluation.vocabulary import MODULES
+    from search_to_signal.evaluation.strict_vocabulary import MODULES
 
     seen, todo, found = set(), [importlib.import_module(name) for name in MODULES], set()
     while todo:

@@ -17,8 +17,8 @@ from tests.gguf_files import write_gguf
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError
 from search_to_signal.generators.fetching.known import KNOWN
-from search_to_signal.generators.files import checked_files, file_sha256
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import checked_files, file_sha256
 from search_to_signal.runtime import command_line
 
 pytestmark = pytest.mark.slow

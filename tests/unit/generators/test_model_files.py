@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from search_to_signal.errors import ModelFileError
-from search_to_signal.generators import files
-from search_to_signal.generators.files import CHECKSUMS, checked_files, model_directory
+from search_to_signal.generators import model_files
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import CHECKSUMS, checked_files, model_directory
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_damage_is_named(model: Path, damage: Callable[[Path], None], message: s
 def test_weights_that_are_not_installed_are_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the wheel without weights is installed, the other wheel is named for a shipped model alone."""
     (model / "model.safetensors").unlink()
-    monkeypatch.setattr(files, "INSTALLED", True)
+    monkeypatch.setattr(model_files, "INSTALLED", True)
     with pytest.raises(ModelFileError, match="restore it"):
         checked_files(model)
-    monkeypatch.setattr(files, "MODELS", model.parent)
+    monkeypatch.setattr(model_files, "MODELS", model.parent)
     with pytest.raises(ModelFileError, match="install search-to-signal-models"):
         checked_files(model)
 
@@ -113,12 +113,12 @@ def test_unknown_model_lists_the_known_ones(
 ) -> None:
     """A model is found by name or by path; for any other the known names are listed."""
     (tmp_path / "shelf" / "qwen2-tiny").mkdir(parents=True)
-    monkeypatch.setattr(files, "MODELS", tmp_path / "shelf")
+    monkeypatch.setattr(model_files, "MODELS", tmp_path / "shelf")
     assert model_directory("qwen2-tiny") == tmp_path / "shelf" / "qwen2-tiny"
     assert model_directory(str(model)) == model
     with pytest.raises(ModelFileError, match="qwen2-tiny"):
         model_directory("gpt-17")
-    monkeypatch.setattr(files, "MODELS", tmp_path / "nowhere")
+    monkeypatch.setattr(model_files, "MODELS", tmp_path / "nowhere")
     with pytest.raises(ModelFileError, match="gpt-17"):
         model_directory("gpt-17")
 

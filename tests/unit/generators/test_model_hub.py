@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from tests.gguf_files import write_gguf
 
 from search_to_signal.errors import ModelFileError
-from search_to_signal.generators.files import checked_files, file_sha256
+from search_to_signal.generators.model_files import checked_files, file_sha256
 
 pytestmark = pytest.mark.slow
 

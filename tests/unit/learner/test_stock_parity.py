@@ -10,7 +10,7 @@ import torch
 from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.generators.base import GenerationSettings
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
@@ -99,7 +99,7 @@ def test_long_prompts_are_cut_as_by_the_stock_trainer(
     theirs = play(COMPLETIONS[:1], max_prompt_length=4).prepared[0]
     ids = tokenizer.encode(PROMPTS[0], add_special_tokens=False)
     teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
-    ours = teacher.group(last_tokens(ids, GenerationSettings(max_prompt_tokens=4)), COMPLETIONS[0])
+    ours = teacher.group(cut_prompt(ids, GenerationSettings(max_prompt_tokens=4)), COMPLETIONS[0])
     assert len(ids) > 4
     assert torch.equal(ours.prompt_ids, theirs["prompt_ids"])
     counted, scored = ours.completion_mask.bool(), teacher.reference(ours)

@@ -18,8 +18,8 @@ from tests.unit.loop.test_live_loop import (
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.loop.files import run_files
 from search_to_signal.loop.live_loop import Live, run_live, starting_position
+from search_to_signal.loop.record_files import run_files
 from search_to_signal.loop.recorded import final_population, recorded_states
 from search_to_signal.loop.resuming import replayed_state
 from search_to_signal.problems import get_problem

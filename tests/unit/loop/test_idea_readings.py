@@ -16,8 +16,8 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evidence.container import read_container
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation
-from search_to_signal.loop.files import run_files
 from search_to_signal.loop.live_loop import Live, run_live, starting_position
+from search_to_signal.loop.record_files import run_files
 from search_to_signal.package_data import EVIDENCE, PROFILES
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.profile import Profile, load_profile

@@ -20,10 +20,10 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.learner.base import StepResult
-from search_to_signal.loop.files import read_timing, run_files
 from search_to_signal.loop.live_loop import Live, run_live, starting_position
+from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.loop.run import run
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem

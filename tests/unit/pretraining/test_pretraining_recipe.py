@@ -12,10 +12,10 @@ import torch
 from search_to_signal.config import load_toml
 from search_to_signal.corpus.pairs import sources
 from search_to_signal.errors import ConfigError, ModelFileError
-from search_to_signal.generators.files import MODELS, checked_files
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import MODELS, checked_files
 from search_to_signal.learner.pretrain import Architecture, Example, Optimization
-from search_to_signal.pretraining.card import Card, write_card
+from search_to_signal.pretraining.model_card import Card, write_card
 from search_to_signal.pretraining.training import (
     RECIPE,
     WINDOW,

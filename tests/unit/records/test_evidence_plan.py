@@ -8,7 +8,7 @@ import pytest
 from spec.rows import check_all
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
-from search_to_signal.analysis.plan.readings import METRICS, PROBE_METRICS
+from search_to_signal.analysis.plan.metric_values import METRICS, PROBE_METRICS
 from search_to_signal.errors import ConfigError
 from search_to_signal.evidence.layout import evidence_roots
 from search_to_signal.package_data import EVIDENCE, PUBLISHED

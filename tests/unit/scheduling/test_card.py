@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.cli import main
-from search_to_signal.generators.files import MODELS
+from search_to_signal.generators.model_files import MODELS
 
 PROFILE = f"""
 purpose = "smoke"

@@ -16,7 +16,7 @@ from tests.cohorts import run_cohort
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.generators.base import GenerationSettings
-from search_to_signal.generators.files import checked_files
+from search_to_signal.generators.model_files import checked_files
 from search_to_signal.loop.resuming import begin_again_where_changed
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig

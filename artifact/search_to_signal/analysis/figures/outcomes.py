@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
 from search_to_signal.analysis.figures.plot import CsvFrame, Value, draw_from_csv, lines
-from search_to_signal.analysis.plan.lines import find_measure, metric_heading
+from search_to_signal.analysis.plan.formatting import find_measure, metric_heading
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome
 
 NAME = "outcomes"

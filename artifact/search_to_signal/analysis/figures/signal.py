@@ -14,11 +14,11 @@ from matplotlib.lines import Line2D
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError
-from search_to_signal.analysis.tables.audit import audited_cells
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.changes import COLUMNS
-from search_to_signal.analysis.tables.credit import trained
+from search_to_signal.analysis.tables.learner_credit import trained
 from search_to_signal.analysis.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
+from search_to_signal.analysis.tables.shared_record_audit import audited_cells
 from search_to_signal.numerics import Floats
 
 UPDATES = "matched_mappings"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.credit import (
+from search_to_signal.analysis.metrics.positive_credit import (
     CandidateClass,
     ClassCredit,
     CreditCounts,

@@ -24,7 +24,7 @@ from search_to_signal.analysis.plan.exploratory import (
     read_continued_runs,
     split_exploratory,
 )
-from search_to_signal.analysis.plan.lines import (
+from search_to_signal.analysis.plan.formatting import (
     build_exploratory_table,
     build_outcome_table,
     build_study_grid,

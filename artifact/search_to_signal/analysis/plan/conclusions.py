@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.exploratory import ContinuedRuns
-from search_to_signal.analysis.plan.lines import find_measure, format_value, metric_heading
+from search_to_signal.analysis.plan.formatting import find_measure, format_value, metric_heading
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table

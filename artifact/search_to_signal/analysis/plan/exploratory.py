@@ -12,7 +12,7 @@ from statistics import mean
 
 from msgspec.structs import replace
 
-from search_to_signal.analysis.plan.readings import (
+from search_to_signal.analysis.plan.metric_values import (
     COPIES,
     EACH_ONCE,
     PROGRAMS,

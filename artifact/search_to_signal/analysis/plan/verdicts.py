@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from search_to_signal.analysis.plan.metric_values import MetricReading, SeedPair, compute_values, pair_runs
 from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.readings import MetricReading, SeedPair, compute_values, pair_runs
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study

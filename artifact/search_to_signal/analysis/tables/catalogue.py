@@ -11,17 +11,17 @@ from pathlib import Path
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables import (
     anchor,
-    audit,
     changes,
     core,
-    credit,
     endpoints,
     evaluations,
+    learner_credit,
     matched,
     normalizers,
     paired,
     pairs,
     proposals,
+    shared_record_audit,
 )
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
@@ -41,9 +41,9 @@ BUILDERS: Mapping[str, Builder] = {
     "operator_gains": proposals.operator_gains,
     "stages": proposals.stages,
     "admissions": proposals.admissions,
-    "credit": credit.credit_by_class,
-    "signal": credit.signal,
-    "controls": credit.controls,
+    "credit": learner_credit.credit_by_class,
+    "signal": learner_credit.signal,
+    "controls": learner_credit.controls,
     "reward_changes": changes.reward_changes,
     "rules": pairs.rules,
     "distinctions": pairs.distinctions_learned,
@@ -52,9 +52,9 @@ BUILDERS: Mapping[str, Builder] = {
     "normalizer_values": normalizers.normalizer_values,
     "claim_matrix": normalizers.claim_matrix,
     "group_size": normalizers.group_size,
-    "replay_pairs": audit.replay_pairs,
-    "replay_context": audit.replay_context,
-    "sensitivity": audit.sensitivity,
+    "replay_pairs": shared_record_audit.replay_pairs,
+    "replay_context": shared_record_audit.replay_context,
+    "sensitivity": shared_record_audit.sensitivity,
     "matched_mappings": matched.matched_table(matched.mapping_table),
     "matched_normalizers": matched.matched_table(matched.normalizer_table),
     "matched_cosines": matched.matched_table(matched.cosine_table),
@@ -82,7 +82,7 @@ BUILDERS: Mapping[str, Builder] = {
 }
 """The tables of a report, in its order."""
 
-TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
+TRACED: Mapping[str, Builder] = {**BUILDERS, **shared_record_audit.AUDIT_TABLES}
 """The tables of a report and those of the audit's directory."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from search_to_signal.analysis.metrics.search import improves
 from search_to_signal.analysis.results import RecordedRun, Results
 from search_to_signal.analysis.tables.cells import Parts, Table, percent_cell, summarized
-from search_to_signal.analysis.tables.credit import recorded_credit, trained
+from search_to_signal.analysis.tables.learner_credit import recorded_credit, trained
 from search_to_signal.numerics import Floats
 
 TOLERANCE = 1e-3

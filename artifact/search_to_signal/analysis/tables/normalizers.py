@@ -11,7 +11,7 @@ from operator import add
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.credit import (
+from search_to_signal.analysis.metrics.positive_credit import (
     CandidateClass,
     ClassCredit,
     CreditCounts,
@@ -34,7 +34,7 @@ from search_to_signal.analysis.tables.cells import (
     seed_numbers,
     summarized,
 )
-from search_to_signal.analysis.tables.credit import (
+from search_to_signal.analysis.tables.learner_credit import (
     OVER_SEEDS,
     class_cells,
     enrichment_cell,

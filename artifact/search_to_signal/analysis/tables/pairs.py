@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.credit import class_membership, count_credit, credit_table
 from search_to_signal.analysis.metrics.pairs import PairTable, Signals, distinctions, signals
+from search_to_signal.analysis.metrics.positive_credit import class_membership, count_credit, credit_table
 from search_to_signal.analysis.metrics.search import beats_frontier
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
@@ -23,7 +23,7 @@ from search_to_signal.analysis.tables.cells import (
     share_cell,
     summarized,
 )
-from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell
+from search_to_signal.analysis.tables.learner_credit import OVER_SEEDS, enrichment_cell
 from search_to_signal.numerics import Bools
 
 RULE_COLUMNS = (

@@ -19,7 +19,7 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.containers import JSONL
-from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
+from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import NAN, RolloutRow, count, digest, number, score
 
 _STEP = re.compile(r"step_?(\d+)")

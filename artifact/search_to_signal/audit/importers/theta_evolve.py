@@ -16,7 +16,7 @@ from typing import Any
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
 from search_to_signal.audit.importers.containers import TORCH
-from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
+from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import batches
 from search_to_signal.audit.importers.slime import dump_rows
 

@@ -22,7 +22,7 @@ from typing import Any
 from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.containers import PARQUET
-from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
+from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,

@@ -1,4 +1,7 @@
-"""The kernel's part of isolation, one file per barrier; every barrier is set before a candidate is read."""
+"""The kernel's part of isolation, one file per barrier.
+
+``worker_locks`` sets them in their order, before a candidate is read.
+"""
 
 from enum import IntFlag
 from functools import reduce

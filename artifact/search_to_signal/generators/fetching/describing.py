@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from search_to_signal.generators.fetching.known import KnownModel
 from search_to_signal.generators.fetching.reading import Reading, total_size
-from search_to_signal.generators.files import CHECKSUMS
+from search_to_signal.generators.model_files import CHECKSUMS
 from search_to_signal.progress import Progress
 
 SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"

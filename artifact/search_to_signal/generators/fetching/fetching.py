@@ -12,7 +12,7 @@ from search_to_signal.generators.fetching.from_safetensors import SafetensorsSou
 from search_to_signal.generators.fetching.known import KNOWN, KnownModel, unknown_model
 from search_to_signal.generators.fetching.parts import gguf_files
 from search_to_signal.generators.fetching.unfinished import renamed_when_whole
-from search_to_signal.generators.files import checked_files
+from search_to_signal.generators.model_files import checked_files
 from search_to_signal.progress import Progress
 from search_to_signal.records.files import is_component
 

@@ -17,7 +17,7 @@ from search_to_signal.generators.fetching.reading import (
     remove_cached,
     total_size,
 )
-from search_to_signal.generators.files import CHECKSUMS, listed_files
+from search_to_signal.generators.model_files import CHECKSUMS, listed_files
 from search_to_signal.progress import Progress
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"

@@ -55,7 +55,7 @@ def name(inputs):
 ```"""
 
 
-def cut(value: float) -> float:
+def truncated_score(value: float) -> float:
     """Absolute value cut, not rounded, to three decimals."""
     return math.floor(abs(value) * 1000) / 1000
 
@@ -84,7 +84,7 @@ def _released_system(problem: Problem) -> str:
 
 
 def _shown(problem: Problem, rank: int, heuristic: Shown, form: PromptForm) -> str:
-    score = cut(heuristic.score)
+    score = truncated_score(heuristic.score)
     number = f"{score}" if form == "released" else f"{score:.3f}"
     return (
         f"Algorithm {rank}, rank {rank}, {problem.unit} {number}\n"

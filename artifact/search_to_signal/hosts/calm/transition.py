@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from search_to_signal.errors import RecordError
+from search_to_signal.hosts.calm.admission import admitted
 from search_to_signal.hosts.calm.collapse import collapsed, stagnation_after
 from search_to_signal.hosts.calm.operators import INJECTION
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState, equal, holds
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.records.schema import ArchiveEvent, Operator
-from search_to_signal.search.archive import frontier, scores
-from search_to_signal.search.evaluated import Evaluated, member_of
-from search_to_signal.search.member import Member
+from search_to_signal.search.archive import frontier
+from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.round import Round
 
 # Both markers consist of these characters, so a match lies within one run of them: linear time.
@@ -38,23 +38,6 @@ def remembered(injected: tuple[str, ...], responses: Iterable[str]) -> tuple[str
     """Add what these responses announce, each component once (HOST.md, points 15 and 19)."""
     announced = (phrase for phrase in map(component, responses) if phrase is not None)
     return tuple(dict.fromkeys((*injected, *announced)))
-
-
-def _admitted(
-    state: SearchState, results: Sequence[Evaluated], operator: Operator, step: int
-) -> tuple[tuple[Member, ...], tuple[ArchiveEvent, ...]]:
-    archived = scores(state.archive)
-    new: list[Member] = []
-    events: list[ArchiveEvent] = []
-    for index, result in enumerate(results):
-        if result.score is None:
-            events.append(ArchiveEvent.INVALID)
-        elif holds(archived, result.score) or any(equal(m.score, result.score) for m in new):
-            events.append(ArchiveEvent.DUPLICATE_SCORE)
-        else:
-            events.append(ArchiveEvent.ADMITTED)
-            new.append(member_of(result, operator, step, index))
-    return tuple(new), tuple(events)
 
 
 def _components(
@@ -85,11 +68,10 @@ def transition(
 ) -> tuple[SearchState, tuple[ArchiveEvent, ...]]:
     """Return the state after a group, and what became of each completion, in order.
 
-    ``state`` is that of the draw, ``operator`` the one of the prompt. Admission goes completion by
-    completion, so the second of two equal children is a duplicate (HOST.md, points 7, 13 and 15). The round
-    ends here: its used prompts are forgotten.
+    ``state`` is that of the draw, ``operator`` the one of the prompt (HOST.md, points 7, 13 and 15).
+    The round ends here: its used prompts are forgotten.
     """
-    new, events = _admitted(state, results, operator, step)
+    new, events = admitted(state, results, operator, step)
     best = frontier(state.archive)
     improved = any(r.score is not None and (best is None or r.score > best) for r in results)
     after = replace(

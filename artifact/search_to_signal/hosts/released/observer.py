@@ -8,12 +8,12 @@ from typing import Protocol
 import msgspec
 
 from search_to_signal.hosts.calm.state import SearchState
-from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.lengths import CountedBy, Requests
 from search_to_signal.hosts.released.plan import ReleasedPlan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
 from search_to_signal.hosts.released.stopping import StopSignal
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of

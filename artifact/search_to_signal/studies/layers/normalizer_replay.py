@@ -4,10 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from search_to_signal.analysis.metrics.audit import Audit, asked_of_all, by_problem, summed, tally
 from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
-from search_to_signal.analysis.page.audit import NO_EXPOSURE, csv_text, page
-from search_to_signal.analysis.tables.audit import audit_tables
+from search_to_signal.analysis.metrics.shared_record_audit import (
+    Audit,
+    asked_of_all,
+    by_problem,
+    summed,
+    tally,
+)
+from search_to_signal.analysis.page.shared_record_audit import NO_EXPOSURE, csv_text, page
+from search_to_signal.analysis.tables.shared_record_audit import audit_tables
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import ConfigError, LearnerError, RecordError
-from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.device import prepare_processor

@@ -12,7 +12,7 @@ import msgspec
 from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.model_files import checked_files, model_directory
 from search_to_signal.profiles.layer_settings import UpdateSettings
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file

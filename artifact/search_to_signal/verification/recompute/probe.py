@@ -9,7 +9,7 @@ import msgspec
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import RecordError
 from search_to_signal.generators.base import Completion
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.problems import find_problem
 from search_to_signal.profiles.run_config import RunConfig
@@ -78,7 +78,7 @@ def _prompt_findings(
     prompt, ids = rendered(entry, tokenizer)
     if sha256_text(prompt) != entry.prompt_sha256:
         yield Finding(f"prompt {entry.prompt}", "prompt_sha256 is not that of its messages")
-    length = len(last_tokens(ids, settings))
+    length = len(cut_prompt(ids, settings))
     for text in texts:
         if text.record.prompt_tokens != length:
             recorded = text.record.prompt_tokens

@@ -10,7 +10,7 @@ import msgspec
 from search_to_signal.errors import S2SError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_errors
-from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.normalizer import Normalizer
 from search_to_signal.problems.base import Problem

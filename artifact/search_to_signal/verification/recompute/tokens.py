@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.generators.base import ChatPrompt, messages, sent_messages
-from search_to_signal.generators.prompt_limit import last_tokens
+from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
@@ -75,7 +75,7 @@ def token_findings(
     ``truncated`` where its last token does not end it.
     """
     whole = tokenizer.tokenizer.encode(generation.prompt, add_special_tokens=False)
-    expected = last_tokens(whole, settings)
+    expected = cut_prompt(whole, settings)
     if list(generation.prompt_ids) != expected:
         yield Finding(where, "prompt_ids are not the tokens of its prompt")
     if cut is not None and cut != len(whole) - len(expected):

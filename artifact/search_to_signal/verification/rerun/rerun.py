@@ -13,7 +13,7 @@ import msgspec
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, S2SError
-from search_to_signal.generators.files import checked_files
+from search_to_signal.generators.model_files import checked_files
 from search_to_signal.hosts import find_host
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.normalizer import find_normalizer

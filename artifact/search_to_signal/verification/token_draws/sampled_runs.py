@@ -113,7 +113,7 @@ def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
 
     Raises S2SError where it cannot be loaded, or its updates cannot be computed here. Loads torch.
     """
-    from search_to_signal.generators.files import model_directory
+    from search_to_signal.generators.model_files import model_directory
     from search_to_signal.generators.token_intervals import open_for_reading
     from search_to_signal.learner.adapter import adapter_sha256, load_adapter
     from search_to_signal.learner.device import prepare_processor
@@ -137,8 +137,8 @@ def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
     """Return the size of a model's vocabulary, and the tokens that end a completion."""
     from search_to_signal.generators.chat import end_ids
     from search_to_signal.generators.cpu_decoder import causal_model
-    from search_to_signal.generators.files import model_directory
     from search_to_signal.generators.local import load_tokenizer
+    from search_to_signal.generators.model_files import model_directory
 
     base, tokenizer = causal_model(model), load_tokenizer(model_directory(config.model))
     return int(base.config.vocab_size), end_ids(tokenizer, getattr(base, "generation_config", None))

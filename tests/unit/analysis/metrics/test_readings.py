@@ -9,7 +9,7 @@ from hypothesis import given
 from spec.strategies import group, groups, ordinary_groups, record
 from tests.audits import audit
 
-from search_to_signal.analysis.metrics.credit import class_membership
+from search_to_signal.analysis.metrics.positive_credit import class_membership
 from search_to_signal.analysis.metrics.readings import (
     DECISIONS,
     EXPOSURES,

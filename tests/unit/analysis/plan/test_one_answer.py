@@ -11,7 +11,7 @@ from tests.plans import plan_text
 
 from search_to_signal.analysis.plan.conclusions import group_by_verdict
 from search_to_signal.analysis.plan.deviations import find_deviations
-from search_to_signal.analysis.plan.lines import (
+from search_to_signal.analysis.plan.formatting import (
     build_outcome_table,
     build_study_grid,
     format_outcome,

@@ -10,9 +10,9 @@ import pytest
 from spec.synthetic_runs import synthetic_groups, write_synthetic_run
 from tests.plans import plan_text
 
-from search_to_signal.analysis.metrics.audit import tally
 from search_to_signal.analysis.metrics.search import barren_start
-from search_to_signal.analysis.plan.lines import format_outcome
+from search_to_signal.analysis.metrics.shared_record_audit import tally
+from search_to_signal.analysis.plan.formatting import format_outcome
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.normalizer import find_normalizer

@@ -14,10 +14,10 @@ from tests.forging import record_elsewhere
 from tests.plans import plan_text
 from tests.probes import write_synthetic_probe
 
-from search_to_signal.analysis.metrics.audit import tally
+from search_to_signal.analysis.metrics.shared_record_audit import tally
 from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
 from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
-from search_to_signal.analysis.plan.lines import (
+from search_to_signal.analysis.plan.formatting import (
     build_outcome_table,
     build_study_grid,
     format_outcome,

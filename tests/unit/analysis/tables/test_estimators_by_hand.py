@@ -12,9 +12,8 @@ from spec.strategies import group, record
 from spec.synthetic_runs import write_synthetic_run
 from tests.audits import audit
 
-from search_to_signal.analysis.metrics.credit import CLASSES, CandidateClass
+from search_to_signal.analysis.metrics.positive_credit import CLASSES, CandidateClass
 from search_to_signal.analysis.results import RecordedRun, Results, load_runs
-from search_to_signal.analysis.tables.audit import replay_context, replay_pairs
 from search_to_signal.analysis.tables.cells import Cell, combined_cell
 from search_to_signal.analysis.tables.core import (
     calls_after,
@@ -23,7 +22,7 @@ from search_to_signal.analysis.tables.core import (
     recurrence_parts,
     truncated,
 )
-from search_to_signal.analysis.tables.credit import (
+from search_to_signal.analysis.tables.learner_credit import (
     control_parts,
     controls,
     credit_by_class,
@@ -55,6 +54,7 @@ from search_to_signal.analysis.tables.proposals import (
     stage_parts,
     windows,
 )
+from search_to_signal.analysis.tables.shared_record_audit import replay_context, replay_pairs
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.provenance.checksums import write_sums

@@ -13,12 +13,12 @@ from tests.forging import record_elsewhere
 from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
-from search_to_signal.analysis.tables.audit import replay_pairs
 from search_to_signal.analysis.tables.catalogue import catalogue, read_evidence
 from search_to_signal.analysis.tables.core import api, breadth, breadth_gains, core_seeds, prompts_of
 from search_to_signal.analysis.tables.evaluations import heldout
 from search_to_signal.analysis.tables.measures import RunComparison, at_one_horizon, require_comparable
 from search_to_signal.analysis.tables.paired import restart, restart_paired, restart_signs
+from search_to_signal.analysis.tables.shared_record_audit import replay_pairs
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
-from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt, cut
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt, truncated_score
 from search_to_signal.hosts.calm.transition import component
 from search_to_signal.problems import PROBLEMS, get_problem
 from search_to_signal.problems.base import Problem
@@ -95,8 +95,8 @@ def test_crossover_shows_both_best_first() -> None:
 @given(st.floats(-1000, 1000, allow_nan=False))
 def test_numbers_are_cut_not_rounded(value: float) -> None:
     """Three decimals of the absolute value that never exceed it and stay within a thousandth."""
-    assert re.fullmatch(r"\d+\.\d{1,3}", str(cut(value)))
-    assert -1e-9 <= abs(value) - cut(value) < 1e-3 + 1e-9
+    assert re.fullmatch(r"\d+\.\d{1,3}", str(truncated_score(value)))
+    assert -1e-9 <= abs(value) - truncated_score(value) < 1e-3 + 1e-9
 
 
 @pytest.mark.parametrize(

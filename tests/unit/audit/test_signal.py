@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from search_to_signal.audit.measuring import signal_of
-from search_to_signal.audit.signals import Signal, logged
+from search_to_signal.audit.signal import SignalSums, logged, signal_of
 
 
 def test_ties_are_told_apart() -> None:
@@ -97,7 +96,7 @@ def test_numbers_that_are_missing_teach_nothing() -> None:
     """NaN and infinite rewards and advantages neither count as taught nor spoil the rest."""
     one = signal_of([math.nan, 1, math.inf, 0], list("aabb"), [math.nan, 1, math.nan, 0])
     assert (one.taught, one.gain) == (1, 0.0)
-    assert (Signal() + one).completions == 4
+    assert (SignalSums() + one).completions == 4
 
 
 def test_a_trainer_logs_flat_names() -> None:

@@ -11,7 +11,7 @@ from operator import add
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.credit import (
+from search_to_signal.analysis.metrics.positive_credit import (
     CLASSES,
     ClassCredit,
     CreditCounts,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from search_to_signal.analysis.metrics.audit import differing_groups, equal_share
-from search_to_signal.analysis.metrics.credit import (
+from search_to_signal.analysis.metrics.positive_credit import (
     CreditCounts,
     count_credit,
     idle_credit_rounds,
@@ -20,6 +19,7 @@ from search_to_signal.analysis.metrics.search import (
     program_uniqueness,
     ratio,
 )
+from search_to_signal.analysis.metrics.shared_record_audit import differing_groups, equal_share
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation import frames
+from search_to_signal.evaluation import wire_format
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
 from search_to_signal.evaluation.dialogues import ProgramTask, decide
 from search_to_signal.evaluation.fork_server import ForkServer
@@ -98,7 +98,7 @@ def _load(channel: Channel, code: str, mode: str) -> int:
     raw = code.encode("utf-8", "surrogatepass")
     if len(raw) > _LONGEST_SOURCE:
         raise CandidateError(Isolation.GATE, f"the source is longer than {_LONGEST_SOURCE} bytes")
-    channel.ask(frames.LOAD_STRICT if mode == "strict" else frames.LOAD, raw)
+    channel.ask(wire_format.LOAD_STRICT if mode == "strict" else wire_format.LOAD, raw)
     return channel.value()
 
 

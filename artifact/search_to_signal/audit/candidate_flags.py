@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from search_to_signal.audit.group_facts import Bools
+from search_to_signal.audit.group_flags import Bools
 from search_to_signal.audit.groups import RewardGroups
 
 MEANING = {

@@ -38,7 +38,7 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class GroupFacts:
+class GroupFlags:
     """Of N groups, (N,) each: ranges of finite rewards and advantages (NaN without any), and ``flags``.
 
     ``gain`` is advantage range over the range of the rewards that have one, NaN where these do not differ.
@@ -53,7 +53,7 @@ class GroupFacts:
     taught: Bools
 
 
-def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
+def group_flags(groups: RewardGroups, advantage: Floats) -> GroupFlags:
     """The facts of each group under advantages (R,), which may be NaN."""
     low, high = limits(groups, groups.reward)
     least, most = limits(groups, advantage)
@@ -86,7 +86,7 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
         "amplified": (gain >= GAIN) & (advantage_range >= 1),
     }
     taught = (np.abs(advantage) > ZERO) & credited[groups.group]
-    return GroupFacts(reward_range, advantage_range, gain, largest, flags, taught)
+    return GroupFlags(reward_range, advantage_range, gain, largest, flags, taught)
 
 
 def rounding_limit(largest: Floats) -> float:

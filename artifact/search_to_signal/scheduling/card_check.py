@@ -6,13 +6,13 @@ from operator import itemgetter
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.settings import ModelLoading, ModelSettings, model_name
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.scheduling.card_memory import required_mib
+from search_to_signal.scheduling.card_memory_estimate import required_mib
 
 _MPS = Path("/tmp/nvidia-mps")
 

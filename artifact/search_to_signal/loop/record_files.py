@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.loop.checkpoints import CHECKPOINTS
 from search_to_signal.records.files import sync_directory
 from search_to_signal.records.manifest import Timing, sum_timings

@@ -12,8 +12,8 @@ from search_to_signal.corpus.pairs import PairSource, ShownParent, draw_prompt, 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import GenerationSettings
-from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+from search_to_signal.generators.model_files import CHECKSUMS
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.group import EvaluatedCompletion, evaluate_group
 from search_to_signal.pretraining.training import Recipe, TrainingFacts, read_training_facts

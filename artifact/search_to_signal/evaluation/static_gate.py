@@ -7,7 +7,7 @@ the parser. Paper mode does without it: what the host would run is run, and the 
 import ast
 from collections.abc import Iterator
 
-from search_to_signal.evaluation.vocabulary import (
+from search_to_signal.evaluation.strict_vocabulary import (
     FORBIDDEN_NAMES,
     MODULES,
     NODES,

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from search_to_signal.audit.agreement import LogPlace
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.found import LATE_ADVANTAGES, Findings, standing
+from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
+from search_to_signal.audit.normalizer_agreement import LogPlace
 
 _NAMED = 3
 
 
-def verdicts(findings: Findings) -> tuple[str, ...]:
+def conclusions(findings: Findings) -> tuple[str, ...]:
     """Sentences, the origin of the advantages first."""
     if set(findings.sizes) == {1} and findings.counts["compared"]:
         return (_size(findings), *_searched(findings))

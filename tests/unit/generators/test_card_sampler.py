@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.card_sampler import CardSampler, Drawing
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.model_files import MODELS
 from search_to_signal.generators.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
-from search_to_signal.generators.static_sampler import Drawing, StaticSampler
 from search_to_signal.generators.token_step import copy_adapter, joined_layer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
@@ -47,7 +47,7 @@ def test_samples_what_the_plain_decoder_samples(
     """The same seeds draw the same tokens, with an adapter and filters and without."""
     model, prompt, ends = opened
     model = loud(model) if adapted else model
-    sampler = StaticSampler(model, 3, len(prompt) + LIMIT, Drawing(0.9, filters, ends, LIMIT))
+    sampler = CardSampler(model, 3, len(prompt) + LIMIT, Drawing(0.9, filters, ends, LIMIT))
     for seed in (7, 8):
         seeds = request_seeds(seed, 3)
         expected = sample_group(
@@ -66,7 +66,7 @@ def test_an_adapter_is_read_before_every_group(opened: tuple[Any, list[int], fro
     """What a learner changed between two groups changes the second."""
     model, prompt, ends = opened
     model = loud(model)
-    sampler = StaticSampler(model, 2, len(prompt) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    sampler = CardSampler(model, 2, len(prompt) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
     first = sampler.sample(prompt, (1, 2))
     assert sampler.sample(prompt, (1, 2)) == first
     with torch.no_grad():
@@ -81,14 +81,14 @@ def test_prompts_may_come_in_any_order_of_lengths(
 ) -> None:
     """A card tries what it launches, once for every length: a shorter prompt may come after a longer one."""
 
-    def tried(_: StaticSampler, work: Callable[[], None]) -> Callable[[], None]:
+    def tried(_: CardSampler, work: Callable[[], None]) -> Callable[[], None]:
         work()
         return work
 
     model, prompt, ends = opened
     longer = prompt * (300 // len(prompt) + 1)
-    monkeypatch.setattr(StaticSampler, "_launched", tried)
-    sampler = StaticSampler(model, 2, len(longer) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    monkeypatch.setattr(CardSampler, "_launched", tried)
+    sampler = CardSampler(model, 2, len(longer) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
     sampler.sample(longer, (1, 2))
     assert sampler.sample(prompt, (1, 2)) == sample_group(
         model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends

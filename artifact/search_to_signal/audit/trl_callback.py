@@ -1,6 +1,6 @@
 """A callback that keeps every group that TRL trains on, whole and with names, as a log for ``s2s audit``.
 
->>> from search_to_signal.audit.trl import GroupRecorder
+>>> from search_to_signal.audit.trl_callback import GroupRecorder
 >>> trainer = GRPOTrainer(...)
 >>> trainer.add_callback(GroupRecorder(trainer, "rollouts"))
 >>> trainer.train()

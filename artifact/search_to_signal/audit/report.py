@@ -10,20 +10,20 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit import candidates, group_facts
+from search_to_signal.audit import candidate_flags, group_flags
 from search_to_signal.audit.advice import advice
+from search_to_signal.audit.conclusions import at, caution, conclusions
 from search_to_signal.audit.curves import curves
-from search_to_signal.audit.found import STEP_FLAGS, Findings
+from search_to_signal.audit.findings import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
 from search_to_signal.audit.knobs import COMPONENT
-from search_to_signal.audit.verdicts import at, caution, verdicts
 from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
 
 PAGE, DOCUMENT = "audit.html", "audit.json"
 STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"
-MEANING = {**group_facts.MEANING, **candidates.MEANING}
+MEANING = {**group_flags.MEANING, **candidate_flags.MEANING}
 ENTRY_COLUMNS = (
     "normalizer",
     "explains",
@@ -68,8 +68,8 @@ Cells = tuple[str, ...]
 
 
 def text(findings: Findings) -> str:
-    """What to change, the verdicts, what was assumed, and compact tables."""
-    parts = [one_line(line, _WIDEST) for line in (*_advised(findings), *verdicts(findings))]
+    """What to change, the conclusions, what was assumed, and compact tables."""
+    parts = [one_line(line, _WIDEST) for line in (*_advised(findings), *conclusions(findings))]
     parts += (
         ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
         if findings.assumptions
@@ -226,7 +226,7 @@ def document(findings: Findings) -> dict[str, Any]:
     """Everything that was found, for ``as_json``."""
     return {
         "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
-        "verdicts": verdicts(findings),
+        "verdicts": conclusions(findings),
         "explaining": findings.explaining,
         "nearest": findings.nearest,
         **msgspec.to_builtins(findings, str_keys=True),
@@ -309,7 +309,7 @@ def page(findings: Findings, title: str, groups: bool = False) -> str:
         trains=bool(findings.knobs),
         caution=caution(findings),
         curves=curves(findings),
-        verdicts=[line for line in verdicts(findings) if line != caution(findings)],
+        verdicts=[line for line in conclusions(findings) if line != caution(findings)],
         assumptions=assumptions(findings),
         tables=tables,
         files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),

@@ -49,7 +49,7 @@ class Drawing(NamedTuple):
     limit: int
 
 
-class StaticSampler:
+class CardSampler:
     """Samples groups of ``rows`` completions, prompt and completion at most ``room`` places together.
 
     It stands on the model's weights where they lie; an adapter is read anew before every group, whether there

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.audit.agreement import LogPlace, place_of
-from search_to_signal.audit.group_facts import GroupFacts
+from search_to_signal.audit.group_flags import GroupFlags
 from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.normalizer_agreement import LogPlace, place_of
 
 # Different prompts that are followed; a longer list would grow with the log.
 _FOLLOWED = 20_000
@@ -24,7 +24,7 @@ class PromptSums:
     reward: float = 0.0
 
 
-def add_prompts(known: dict[str, PromptSums], groups: RewardGroups, facts: GroupFacts) -> None:
+def add_prompts(known: dict[str, PromptSums], groups: RewardGroups, facts: GroupFlags) -> None:
     """Add the groups of a batch by prompt, or by name where no prompt is logged; only the first prompts."""
     texts = groups.prompt if any(groups.prompt) else groups.name
     if not texts:

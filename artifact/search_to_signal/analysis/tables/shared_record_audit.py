@@ -10,16 +10,7 @@ from itertools import chain
 from typing import cast
 
 from search_to_signal.analysis.metrics import readings
-from search_to_signal.analysis.metrics.audit import (
-    NEAR,
-    TOLERANCES,
-    Audit,
-    PairTally,
-    by_problem,
-    summed,
-    tally,
-)
-from search_to_signal.analysis.metrics.credit import (
+from search_to_signal.analysis.metrics.positive_credit import (
     CLASSES,
     credit_table,
     idle_credit_rounds,
@@ -28,6 +19,15 @@ from search_to_signal.analysis.metrics.credit import (
 )
 from search_to_signal.analysis.metrics.readings import DECISIONS, Change, ReadingTally
 from search_to_signal.analysis.metrics.search import ratio
+from search_to_signal.analysis.metrics.shared_record_audit import (
+    NEAR,
+    TOLERANCES,
+    Audit,
+    PairTally,
+    by_problem,
+    summed,
+    tally,
+)
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, label
 from search_to_signal.errors import RunDirectoryError

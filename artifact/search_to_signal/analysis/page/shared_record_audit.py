@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from search_to_signal.analysis.metrics.audit import TOLERANCES, Audit
 from search_to_signal.analysis.metrics.readings import changed_rankings, chosen_rankings
+from search_to_signal.analysis.metrics.shared_record_audit import TOLERANCES, Audit
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_csv, to_markdown
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.readings import (
+from search_to_signal.analysis.plan.metric_values import (
     COPIES,
     DIFFERENCE,
     EACH_ONCE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.group_facts import ZERO, GroupFacts
+from search_to_signal.audit.group_flags import ZERO, GroupFlags
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
 # Unit roundoff of float32, and how many of them a few operations may cost.
@@ -126,7 +126,7 @@ def logged_digits(values: Floats) -> int | None:
 
 
 def reference_of(
-    groups: RewardGroups, values: Floats, facts: GroupFacts, digits: int | None = None
+    groups: RewardGroups, values: Floats, facts: GroupFlags, digits: int | None = None
 ) -> ReferenceAdvantages:
     """Advantages (R,) of a batch, sorted once for all entries; ``digits`` are those of a log that rounds."""
     group, asked = groups.group, np.isfinite(values)
@@ -197,7 +197,7 @@ def _turned(reference: ReferenceAdvantages, computed: Floats) -> NDArray[np.bool
     return turned
 
 
-def rounding(groups: RewardGroups, facts: GroupFacts) -> Floats:
+def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
     """What float32 may cost, (R,): rounding of the advantage, and that of the reward, amplified."""
     low = np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0)
     size = np.maximum.reduceat(low, groups.offsets[:-1])

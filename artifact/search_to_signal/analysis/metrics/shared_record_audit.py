@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.analysis.metrics.credit import CreditCounts, count_credit
+from search_to_signal.analysis.metrics.positive_credit import CreditCounts, count_credit
 from search_to_signal.analysis.metrics.readings import (
     TOLERANCE,
     Readings,

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
-from search_to_signal.learner.adapted import use_fewer_passes
+from search_to_signal.learner.adapter_projection import use_fewer_passes
 from search_to_signal.learner.grpo_loss import TokenGroup
 
 Tensor = torch.Tensor

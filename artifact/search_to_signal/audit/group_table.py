@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.audit.applying import apply, step_batches
+from search_to_signal.audit.applied_normalizers import apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
-from search_to_signal.audit.group_facts import GroupFacts
+from search_to_signal.audit.framework_options import options_of
+from search_to_signal.audit.group_flags import GroupFlags
 from search_to_signal.audit.groups import Floats, RewardGroups
-from search_to_signal.audit.options import options_of
 
 # Groups that are written: a million of them are no table to read.
 MOST = 20_000
@@ -37,7 +37,7 @@ class GroupTable:
         self._rows.writerow([*_COLUMNS, *self._names])
         self._seen = 0
 
-    def add(self, groups: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
+    def add(self, groups: RewardGroups, audited: Floats, facts: GroupFlags) -> None:
         """Write the groups of a batch, up to MOST of the log."""
         count = min(len(groups.step), MOST - self._seen)
         if count <= 0:
@@ -66,7 +66,7 @@ class GroupTable:
         return self._out.getvalue().encode("utf-8", "replace")
 
 
-def _flags(facts: GroupFacts, count: int) -> list[str]:
+def _flags(facts: GroupFlags, count: int) -> list[str]:
     """The names of the flags of each group; few different sets occur."""
     given = np.array([facts.flags[name][:count] for name in FLAGS])
     codes = (1 << np.arange(len(FLAGS))) @ given
