@@ -6,8 +6,8 @@ from typing import cast
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.calm.host import reference_host
-from search_to_signal.hosts.entropic import entropic_host
-from search_to_signal.hosts.evotune import evotune_host
+from search_to_signal.hosts.entropic.host import entropic_host
+from search_to_signal.hosts.evotune.host import evotune_host
 from search_to_signal.records.abilities import FIRST_HOST
 from search_to_signal.search.host import Host, HostFactory, HostSetup
 

@@ -1,4 +1,4 @@
-"""Which programs of an island a prompt shows, as EvoTune draws them."""
+"""Which island a prompt is drawn from, and which programs of it, as EvoTune draws them."""
 
 import numpy as np
 
@@ -57,6 +57,11 @@ def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> 
         return best, np.full(count, 1 / count), count
     scores = in_percentile(scores, share, count)
     return scores, softmax(scores, settings.temp), count
+
+
+def draw_island(database: IslandDatabase, rng: np.random.Generator) -> int:
+    """The island of a prompt: each is as likely."""
+    return int(rng.integers(len(database.islands)))
 
 
 def select_programs(
