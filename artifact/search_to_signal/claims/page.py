@@ -8,7 +8,7 @@ from pathlib import Path
 
 from search_to_signal.claims.directions import Direction
 from search_to_signal.claims.embedded import NEGATIVE
-from search_to_signal.claims.feasibility import check_feasibility
+from search_to_signal.claims.feasibility import Feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict
 
@@ -79,7 +79,7 @@ def comparisons(findings: Sequence[ClaimFinding]) -> dict[str, str]:
     return names
 
 
-def terminal(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
+def terminal(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> str:
     """Format counts by layer, the notes on checks, and the misfits with their arithmetic."""
     rows = [list(row) for row in _layer_rows(ledger, findings)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -90,7 +90,7 @@ def terminal(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
     for finding in misfits(findings):
         entry, value = finding.entry, f" = {finding.entry.value}" if finding.entry.value else ""
         lines.append(f"{finding.verdict.value.upper()} {entry.id}: {entry.quantity}{value}; {finding.reason}")
-    lines.append(check_feasibility(ledger).summary())
+    lines.append(feasibility.summary())
     return "\n".join(lines) + "\n"
 
 
@@ -103,7 +103,7 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
     return out.getvalue()
 
 
-def page(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
+def page(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> str:
     """Format Markdown: counts, misfits and notes, statements, neighbours, then all entries by layer."""
     neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts = [
@@ -112,7 +112,7 @@ def page(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),
         "## What does not fit",
-        *_misfits(ledger, findings),
+        *_misfits(feasibility, findings),
         *_statements(ledger, findings),
         "## Neighbours in other layers",
         "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
@@ -132,11 +132,11 @@ def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
     return [finding for verdict in MISFITS for finding in findings if finding.verdict is verdict]
 
 
-def _misfits(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[str]:
+def _misfits(feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> Iterator[str]:
     """Yield the table of misfits, or a sentence that there are none, the joint check and the notes."""
-    wrong, feasibility_text = misfits(findings), check_feasibility(ledger).summary()
+    wrong, text = misfits(findings), feasibility.summary()
     yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
-    yield f"{feasibility_text[0].upper()}{feasibility_text[1:]}."
+    yield f"{text[0].upper()}{text[1:]}."
     yield "What to know of single checks:"
     yield "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items())
 
@@ -166,10 +166,10 @@ def _statements(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[st
     yield _markdown([head, *rows])
 
 
-def write(ledger: Ledger, findings: Sequence[ClaimFinding], out: Path) -> None:
+def write(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.csv").write_text(csv_text(findings), encoding="utf-8")
-    (out / "claims.md").write_text(page(ledger, findings), encoding="utf-8")
+    (out / "claims.md").write_text(page(ledger, feasibility, findings), encoding="utf-8")
 
 
 def _layer_rows(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[tuple[str, ...]]:

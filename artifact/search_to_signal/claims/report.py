@@ -1,9 +1,11 @@
 """The ledger of a report: verdicts on the paper's numbers, with our own estimates next to them."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
-from search_to_signal.claims.ledger import load_ledger
+from search_to_signal.claims.feasibility import Feasibility, check_feasibility
+from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.page import write
 from search_to_signal.claims.tables import ClaimTable, load_report
 from search_to_signal.claims.verdicts import Implementation, judge_claims
@@ -19,9 +21,12 @@ def write_ledger(
     ``facts`` are the settings that this repository implements; ``tables`` replaces the report's own tables,
     for several reports together. Raises LedgerError where ledger or tables are damaged.
     """
+    ledger, feasibility = _published()
+    findings = judge_claims(ledger, load_report(report) if tables is None else tables, facts)
+    write(ledger, feasibility, findings, report / FOLDER)
+
+
+@cache  # what the paper published is the same in every report
+def _published() -> tuple[Ledger, Feasibility]:
     ledger = load_ledger()
-    write(
-        ledger,
-        judge_claims(ledger, load_report(report) if tables is None else tables, facts),
-        report / FOLDER,
-    )
+    return ledger, check_feasibility(ledger)

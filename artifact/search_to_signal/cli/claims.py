@@ -20,6 +20,7 @@ _SHOWN = 10
 def _claims(arguments: argparse.Namespace) -> int:
     """A verdict for every number of the paper."""
     from search_to_signal.claims.coverage import find_uncovered, load_numbers
+    from search_to_signal.claims.feasibility import check_feasibility
     from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_reports
@@ -36,14 +37,15 @@ def _claims(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
     findings = judge_claims(ledger, report, implementation())
-    print(terminal(ledger, findings))
+    feasibility = check_feasibility(ledger)
+    print(terminal(ledger, feasibility, findings))
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
             studies = ", ".join(amendment.studies)
             print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
-            write(ledger, findings, arguments.out)
+            write(ledger, feasibility, findings, arguments.out)
     print(f"s2s: {summary(findings)}")
     return 0
 

@@ -14,6 +14,7 @@ from search_to_signal.claims.embedded import (
     make_estimate,
 )
 from search_to_signal.claims.expressions import Scope
+from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import rounded
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.claims.page import page
@@ -246,7 +247,11 @@ def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPath
     shown = [f for f in findings if f.estimate and f.estimate.direction is not Direction.MISSING]
     assert len(shown) > 250
     assert {"cohort", "restart", "audit", "api"} <= {finding.entry.layer for finding in shown}
-    text = page(ledger, findings).partition("## Statements beside our runs")[2].partition("##")[0]
+    text = (
+        page(ledger, check_feasibility(ledger), findings)
+        .partition("## Statements beside our runs")[2]
+        .partition("##")[0]
+    )
     forms = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| ")][2:]
     assert sorted(forms, key=lambda form: form not in NEGATIVE) == forms
     assert {"mixed", "every"} <= set(forms)

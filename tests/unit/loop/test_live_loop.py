@@ -149,7 +149,7 @@ class Watched:
         # The seed was evaluated first.
         replayed, following = self.pool.replay(codes), len(self.behind) + 2
         with self.changed:
-            self.behind.append(self.changed.wait_for(lambda: self.evaluated > following, 0.2))
+            self.behind.append(self.changed.wait_for(lambda: self.evaluated > following, 0.1))
         self.replayed |= set(codes)
         return [self.changing(code, each) for code, each in zip(codes, replayed, strict=True)]
 
