@@ -1,7 +1,6 @@
 """Commands that train, measure, serve and fetch models."""
 
 import argparse
-import signal
 import time
 from contextlib import suppress
 from inspect import cleandoc
@@ -43,10 +42,6 @@ def _card(arguments: argparse.Namespace) -> None:
     print(f"s2s: card in {arguments.model}")
 
 
-def _stop(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _serve(arguments: argparse.Namespace) -> None:
     """Serve a local model to OpenAI-compatible clients on this machine."""
     if not 0 <= arguments.port <= _PORTS:
@@ -56,14 +51,14 @@ def _serve(arguments: argparse.Namespace) -> None:
     from search_to_signal.generators.model_files import checked_files, model_directory
     from search_to_signal.generators.serving import serving
     from search_to_signal.generators.settings import GenerationSettings, ModelLoading
-    from search_to_signal.runtime import keep_freed_memory
+    from search_to_signal.runtime import end_in_order, keep_freed_memory
 
     keep_freed_memory()
     path = model_directory(arguments.model)
     fingerprint = f"fp_{canonical_sha256(checked_files(path))[:16]}"
     loading = ModelLoading(device=arguments.device, dtype=arguments.dtype)
     generator = open_local(path, loading, GenerationSettings())
-    signal.signal(signal.SIGTERM, _stop)
+    end_in_order()
     with serving(generator, arguments.model, port=arguments.port, fingerprint=fingerprint) as url:
         print(f"s2s: {arguments.model} at {url} (Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
@@ -85,9 +80,10 @@ def _fetch(arguments: argparse.Namespace) -> None:
 
     require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
     from search_to_signal.generators.fetching.fetching import FetchRequest, fetch
+    from search_to_signal.runtime import end_in_order
 
     out = arguments.out or Path(PLACE, arguments.name)
-    signal.signal(signal.SIGTERM, _stop)
+    end_in_order()
     with storage_errors(out, AGAIN), progress_display() as progress:
         fetched = fetch(
             FetchRequest(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),

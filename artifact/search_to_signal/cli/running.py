@@ -1,7 +1,6 @@
 """Commands that execute runs, updates and held-out evaluations."""
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
     from search_to_signal.loop.retraining import retrain
     from search_to_signal.loop.run import run
     from search_to_signal.profiles.run_config import RunConfig
-    from search_to_signal.runtime import end_with_parent
+    from search_to_signal.runtime import end_in_order, end_with_parent
     from search_to_signal.scheduling.execution import ERROR_PREFIX, PROGRESS_PREFIX
 
     class Relay:
@@ -62,8 +61,8 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
-    # One that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A run that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
+    end_in_order()
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
     except UNREADABLE as error:

@@ -178,7 +178,6 @@ def live_step(
     with host_errors(config.host):
         transition = update_search(host, request, results, step)
         exposures = exposures_of(host, request, results)
-    admitted = admitted_programs(evaluated, transition.events)
     replay = partial(replay_admitted, evaluated, transition.events, live.pool)
     if live.replays_behind:
         replayed = replays.submit(replay).result
@@ -198,8 +197,8 @@ def live_step(
     if before is not None:
         write_group(live, before, clock)
     pairs = result.pairs if result is not None else None
-    texts = frozenset(admitted.values())
-    return LiveGroup(transition.state, record, transition, generation, records, pairs, texts, replayed)
+    admitted = frozenset(admitted_programs(evaluated, transition.events).values())
+    return LiveGroup(transition.state, record, transition, generation, records, pairs, admitted, replayed)
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> Any:

@@ -169,15 +169,18 @@ class RunProcesses:
             self._ended = True
         running = list(self._running)
         for process in running:
-            if process.poll() is None:
-                process.terminate()
+            _terminate(process)
         for process in running:
             _end(process)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _terminate(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
         process.terminate()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    _terminate(process)
     try:
         process.wait(_ENDING_S)
     except subprocess.TimeoutExpired:
