@@ -1,11 +1,15 @@
 """What a profile asks of a card is known before its first run, and said in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from search_to_signal.cli import main
 from search_to_signal.generators.model_files import MODELS
+from search_to_signal.generators.settings import ModelSettings
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.scheduling.card_memory_estimate import required_mib
 
 PROFILE = f"""
 purpose = "smoke"
@@ -48,6 +52,23 @@ def with_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int) ->
     tool.write_text(f"#!/bin/sh\necho {free_mib}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent))
+
+
+def test_the_estimate_covers_what_long_runs_took(tmp_path: Path) -> None:
+    """The largest measured run of the 1.5B (docs/performance.md) fits, and three fit on a card of 80 GB."""
+    sizes = {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    profile = load_profile("pretrained-1.5b")
+    assert isinstance(profile.model, ModelSettings)
+    mib = required_mib(tmp_path, profile.model.loading, profile.generation, profile.learner)
+    assert 15.33 * 1024 < mib < 80_000 / profile.jobs
 
 
 def test_a_machine_without_a_card_is_told(
