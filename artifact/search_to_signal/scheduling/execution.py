@@ -70,8 +70,9 @@ class Execution:
 def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run, in this order as jobs become free.
 
-    Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
-    ended runs can be resumed.
+    After a failure no run starts, and those that are running go on to their end: on a card each has cost
+    minutes to begin. Raises RunFailedError, the first one, when they have ended, and StoppedError on Ctrl-C
+    or SIGTERM; ended runs can be resumed.
     """
     waiting = iter(pending)
     with (
@@ -88,11 +89,17 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
 
         # A queued run would start before the failure of another one is seen.
         running = begin(execution.jobs)
+        failures: list[BaseException] = []
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                future.result()
-            running |= begin(len(done))
+            for failure in filter(None, (future.exception() for future in done)):
+                failures.append(failure)
+                if running:
+                    progress.say(f"{failure}; those that are running ({len(running)}) go on, no run starts")
+            if not failures:
+                running |= begin(len(done))
+    if failures:
+        raise failures[0]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""A bounded pool of processes: one failure or one signal ends it, at once and with nothing left running."""
+"""A bounded pool of processes: a failure starts no more, a signal ends all, and nothing is left running."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,11 @@ with open(os.path.join(folder, "cards"), "a") as file:
 print("progress 1 9 begun", flush=True)
 if config["condition"] == "sleeps":
     time.sleep(120)
+if config["condition"] == "outlasts":
+    while not os.path.exists(os.path.join(folder, "failed")):
+        time.sleep(0.01)
+    time.sleep(2)
+    open(os.path.join(folder, "whole"), "w").close()
 if config["condition"].startswith("orderly"):
     import signal
     def end(*_):
@@ -47,8 +53,9 @@ if config["condition"].startswith("orderly"):
     open(os.path.join(folder, config["condition"] + ".ready"), "w").close()
     time.sleep(120)
 if config["condition"] == "fails":
-    while not os.path.exists(os.path.join(folder, "sleeps")):
+    while not os.path.exists(os.path.join(folder, "outlasts")):
         time.sleep(0.01)
+    open(os.path.join(folder, "failed"), "w").close()
     print("error: broken beyond repair", flush=True)
     sys.exit(7)
 """
@@ -88,20 +95,31 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_one_failure_ends_the_others_and_starts_no_more(
+class Lines(Silent):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_after_a_failure_running_runs_go_on_and_none_starts(
     make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:
-    """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
-    start = time.monotonic()
-    with pytest.raises(
-        RunFailedError, match=r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
-    ):
-        run_missing(make("sleeps", "fails", "waits", "later"), Execution(jobs=2), Silent())
-    assert time.monotonic() - start < 30.0
-    assert gone(int((tmp_path / "out" / "sleeps").read_text()))
+    """The failure is said at once, with the run's name, exit code and what it said, and is the error."""
+    lines = Lines()
+    failed = r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
+    with pytest.raises(RunFailedError, match=failed):
+        run_missing(make("outlasts", "fails", "waits", "later"), Execution(jobs=2), lines)
+    assert (tmp_path / "out" / "whole").exists()
     assert not (tmp_path / "out" / "waits").exists()
     assert not (tmp_path / "out" / "later").exists()
     assert not (tmp_path / "out" / "later-s1.log").exists()
+    (said,) = [line for line in lines.lines if "fails-s1" in line]
+    assert re.match(failed, said)
+    assert "(1) go on" in said
 
 
 @pytest.fixture
