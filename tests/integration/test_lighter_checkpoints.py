@@ -3,11 +3,14 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import NotFiniteError, RunDirectoryError
+from search_to_signal.learner.base import StepResult
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.loop.run import run
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
@@ -24,13 +27,15 @@ class StopsAt:
     def __init__(self, group: int | None = None) -> None:
         self.group = group
         self.notes: list[str] = []
+        self.lines: list[str] = []
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
         self.notes.append(note)
         if done == self.group:
             raise Stopped
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +93,26 @@ def test_another_learner_is_refused(config: RunConfig, stopped: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"make another learner here.*\.safetensors"):
         run(config, place, StopsAt(), resume=True)
     assert before.startswith((place / "steps.jsonl").read_bytes())
+
+
+def test_an_update_that_is_not_finite_is_said(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on, and whoever watches it learns of every update that was lost."""
+    update = GrpoLearner.update
+
+    def broken(learner: GrpoLearner, *given: Any, **named: Any) -> StepResult:
+        if not lost:
+            lost.append(1)
+            raise NotFiniteError("the gradient is not finite")
+        return update(learner, *given, **named)
+
+    lost: list[int] = []
+    monkeypatch.setattr(GrpoLearner, "update", broken)
+    progress = StopsAt()
+    run(config, tmp_path / "run", progress)
+    (line,) = progress.lines
+    assert "not finite" in line
+    steps = [json.loads(step) for step in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]
+    (step,) = [step for step in steps if step.get("not_finite")]
+    assert line.startswith(f"step {step['step']}:")

@@ -2,11 +2,13 @@
 
     python -m tests.proofs.kill_resume --kills 50
     python -m tests.proofs.kill_resume --kills 20 --profile evotune     another host, and a rule with pairs
+    python -m tests.proofs.kill_resume --kills 6 --groups 20 --profile pretrained --without-weights
 
 Live runs of the shipped model, frozen and trained, in processes that get SIGKILL again and again until
 each run is complete: at a random moment of its time, at a random size of its records, or while a file of a
 checkpoint is being written. After every kill each record file must be a beginning of the undisturbed one,
-at the end equal.
+at the end equal. With ``--without-weights`` a kill takes the checkpoint's weights along, so that the records
+make the learner again; ``pretrained`` needs a card.
 """
 
 import argparse
@@ -39,6 +41,7 @@ SHORT: dict[str, dict[str, Any]] = {
         "rule_settings": {"finetuning_frequency": 3, "gradient_accumulation_steps": 2},
     },
     "entropic": {"rule_settings": {"groups_per_batch": 2}},
+    "pretrained": {"conditions": ("native", "factorized")},
 }
 SAME = (
     *RECORDS,
@@ -160,7 +163,14 @@ def same(directory: Path, reference: Path) -> bool:
 
 
 def torment(
-    config: RunConfig, directory: Path, reference: Path, seconds: float, chance: random.Random, kills: int
+    config: RunConfig,
+    directory: Path,
+    reference: Path,
+    seconds: float,
+    chance: random.Random,
+    kills: int,
+    *,
+    without_weights: bool,
 ) -> tuple[Counter[str], int]:
     """Kill a run until it completes or ``kills`` are spent; returns the phases met and clean prefixes."""
     phases: Counter[str] = Counter()
@@ -170,6 +180,9 @@ def torment(
             return phases, clean
         phases[phase(directory)] += 1
         clean += begins(directory, reference)
+        if without_weights:
+            for file in (directory / "checkpoint").glob("*.safetensors"):
+                file.unlink()
     finished(config, directory)
     return phases, clean
 
@@ -190,6 +203,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None)
     parser.add_argument("--profile", choices=sorted(SHORT), default="smoke")
+    parser.add_argument("--without-weights", action="store_true")
     options = parser.parse_args()
     profile = shortened(options.profile, options.groups)
     chance, phases, clean, runs, equal = random.Random(options.seed), Counter[str](), 0, 0, 0
@@ -203,16 +217,26 @@ def main() -> None:
             directory = Path(folder) / f"{runs}" / config.name
             reference, seconds = references[config.sha256]
             left = options.kills - phases.total()
-            met, whole = torment(config, directory, reference, seconds, chance, left)
+            met, whole = torment(
+                config,
+                directory,
+                reference,
+                seconds,
+                chance,
+                left,
+                without_weights=options.without_weights,
+            )
             phases, clean, runs = phases + met, clean + whole, runs + 1
             equal += same(directory, reference)
             print(f"{config.name}: {met.total()} kills, {'identical' if equal == runs else 'DIFFERENT'}")
     for name, count in phases.most_common():
         print(f"{count:3d} kills {name}")
     print(f"{clean}/{phases.total()} kills left beginnings of the undisturbed files")
-    plain = options.profile == "smoke"
-    name = "kill_resume" if plain else f"kill_resume_{options.profile}"
-    own = "" if plain else f" --profile {options.profile}"
+    name, own = "kill_resume", ""
+    if options.profile != "smoke":
+        name, own = f"{name}_{options.profile}", f" --profile {options.profile}"
+    if options.without_weights:
+        name, own = f"{name}_without_weights", f"{own} --without-weights"
     command = f"python -m tests.proofs.kill_resume --kills {options.kills}{own}"
     print_figure(name, command, f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills")
     if (clean, equal) != (phases.total(), runs):

@@ -25,6 +25,7 @@ from search_to_signal.generators.card_sampler import CardSampler, Drawing, can_s
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.sampling import Filters, SampledGroup, sample_group
+from search_to_signal.generators.token_step import join_projections
 
 # What transformers raises for damaged or foreign files.
 _UNLOADABLE = (
@@ -87,6 +88,9 @@ class LocalGenerator:
         self._settings = settings
         self._shared = shared
         self._sampler: CardSampler | None = None
+        if can_sample(model):
+            # A learner may capture updates before the first group is sampled, where a run is resumed.
+            join_projections(model)
 
     @property
     def pad_id(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from search_to_signal.generators.cpu_decoder import projections
+from search_to_signal.generators.cpu_decoder import causal_model, projections
 from search_to_signal.learner.quantization import base_weight
 
 Tensor = torch.Tensor
@@ -154,19 +154,47 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
         rest = list(torch._foreach_sub(rest, [piece.float() for piece in pieces]))
 
 
-def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
-    """Projections that read the same input as one matrix; the model's own become parts of it."""
+def join_projections(model: Any) -> None:
+    """Lay the projections of one input side by side, as a step reads them.
+
+    It moves them, so it comes before anything is captured that reads them where they lie.
+    """
+    for layer in causal_model(model).model.layers:
+        q, k, v, _, gate, up, _ = projections(layer)
+        _joined([q, k, v])
+        _joined([gate, up])
+
+
+def _joined(linears: Sequence[Any]) -> Tensor:
+    """The weights of projections as one matrix, of which the model's own become parts, unless they are."""
     weights = [base_weight(linear) for linear in linears]
-    sizes = tuple(len(weight) for weight in weights)
-    weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
-    if len(linears) > 1:
-        weight = torch.cat(weights)
-        for linear, part in zip(linears, torch.split(weight, list(sizes)), strict=True):
-            base = getattr(linear, "base_layer", linear)
-            if not hasattr(base.weight, "quant_state"):
-                base.weight.data = part
-        if bias is not None:
-            bias = torch.cat([getattr(linear, "base_layer", linear).bias for linear in linears])
+    sizes = [len(weight) for weight in weights]
+    if _are_joined(weights):
+        return weights[0].as_strided((sum(sizes), weights[0].size(1)), weights[0].stride())
+    whole = torch.cat(weights)
+    for linear, part in zip(linears, torch.split(whole, sizes), strict=True):
+        base = getattr(linear, "base_layer", linear)
+        if not hasattr(base.weight, "quant_state"):
+            base.weight.data = part
+    return whole
+
+
+def _are_joined(weights: Sequence[Tensor]) -> bool:
+    """Whether each matrix begins where the one before it ends, in one allocation."""
+    place, allocation = weights[0].data_ptr(), weights[0].untyped_storage().data_ptr()
+    for weight in weights:
+        if weight.data_ptr() != place or weight.untyped_storage().data_ptr() != allocation:
+            return False
+        place += weight.nbytes
+    return True
+
+
+def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
+    """Projections that read the same input as one matrix."""
+    sizes = tuple(linear.out_features for linear in linears)
+    weight, bias = _joined(linears), getattr(linears[0], "base_layer", linears[0]).bias
+    if len(linears) > 1 and bias is not None:
+        bias = torch.cat([getattr(linear, "base_layer", linear).bias for linear in linears])
     if not hasattr(linears[0], "lora_A"):
         return Matrix(weight, bias, sizes)
     rank = linears[0].r[linears[0].active_adapters[0]]

@@ -112,7 +112,7 @@ class CapturedPasses:
         self._model, self._temperature = model, temperature
         self._base = model.get_base_model()
         use_fewer_passes(model)
-        self._graphs: dict[tuple[int, int, int], _Captured] = {}
+        self._graphs: dict[tuple[int, ...], _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
 
     def policy(self, group: TokenGroup) -> Tensor:
@@ -139,9 +139,11 @@ class CapturedPasses:
         )
 
     def _captured(self, inputs: _Inputs) -> _Captured:
-        if inputs.sizes not in self._graphs:
-            self._graphs[inputs.sizes] = _Captured(self._capture_policy(inputs), self._capture_base(inputs))
-        return self._graphs[inputs.sizes]
+        # A graph reads the weights where they lay when it was captured.
+        key = (*inputs.sizes, *(weight.data_ptr() for weight in self._model.parameters()))
+        if key not in self._graphs:
+            self._graphs[key] = _Captured(self._capture_policy(inputs), self._capture_base(inputs))
+        return self._graphs[key]
 
     def _capture_policy(self, inputs: _Inputs) -> Callable[..., Tensor]:
         training = self._model.training

@@ -218,6 +218,8 @@ def run_live(live: Live, start: Position, progress: Progress) -> Any:
                 _checkpoint(live, done)
             state = group.state
             progress.update(live.config.name, done, groups, _note(group.step))
+            if group.step.not_finite is True:
+                progress.say(f"step {done - 1}: the gradient is not finite, the adapter stays as it is")
     finally:
         # A run that is stopped does not wait for a program.
         replays.shutdown(wait=False, cancel_futures=True)

@@ -13,7 +13,7 @@ from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.model_files import MODELS
 from search_to_signal.generators.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
-from search_to_signal.generators.token_step import copy_adapter, joined_layer
+from search_to_signal.generators.token_step import copy_adapter, join_projections, joined_layer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -90,6 +90,20 @@ def test_prompts_may_come_in_any_order_of_lengths(
     monkeypatch.setattr(CardSampler, "_launched", tried)
     sampler = CardSampler(model, 2, len(longer) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
     sampler.sample(longer, (1, 2))
+    assert sampler.sample(prompt, (1, 2)) == sample_group(
+        model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends
+    )
+
+
+def test_weights_stay_where_they_lie_once_joined(opened: tuple[Any, list[int], frozenset[int]]) -> None:
+    """What a learner captured reads them there: no sampler moves them, neither the first nor a larger one."""
+    model, prompt, ends = opened
+    join_projections(model)
+    model = loud(model)
+    before = {name: weight.data_ptr() for name, weight in model.named_parameters()}
+    for room in (len(prompt) + LIMIT, len(prompt) + 2 * LIMIT):
+        sampler = CardSampler(model, 2, room, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+        assert {name: weight.data_ptr() for name, weight in model.named_parameters()} == before
     assert sampler.sample(prompt, (1, 2)) == sample_group(
         model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends
     )

@@ -176,6 +176,18 @@ def test_generation_keeps_prompt_and_text(new_model: Callable[..., Any], tokeniz
         assert completion.text == tokenizer.decode(completion.ids).removesuffix("<|im_end|>")
 
 
+def test_sampling_on_a_card_moves_no_weight(
+    new_model: Callable[..., Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run's learner captures where the weights lie before the first group is sampled."""
+    monkeypatch.setattr("search_to_signal.generators.local.can_sample", lambda _: True)
+    torch.use_deterministic_algorithms(False)
+    source = generator(new_model(), tokenizer)
+    before = [weight.data_ptr() for weight in source.model.parameters()]
+    source.generate(PROMPT, 7)
+    assert [weight.data_ptr() for weight in source.model.parameters()] == before
+
+
 def test_a_long_prompt_is_refused(new_model: Callable[..., Any], tokenizer: Any) -> None:
     """Where long prompts are refused, one over the limit is an error; one at the limit is not."""
 

@@ -64,6 +64,23 @@ def test_padded_passes_score_what_plain_ones_score(model: Any, monkeypatch: pyte
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
+def test_weights_that_moved_are_captured_again(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph reads addresses: behind a moved weight's old one lies something else by then."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    passes = CapturedPasses(model, 1.0)
+    captured: list[int] = []
+    monkeypatch.setattr(passes, "_capture_policy", lambda _: captured.append(1))
+    monkeypatch.setattr(passes, "_capture_base", lambda _: None)
+    inputs = passes._inputs(token_group(PROMPT, COMPLETIONS, pad_id=0))
+    passes._captured(inputs)
+    passes._captured(inputs)
+    assert len(captured) == 1
+    weight = model.get_base_model().model.layers[0].self_attn.q_proj.base_layer.weight
+    weight.data = weight.data.clone()
+    passes._captured(inputs)
+    assert len(captured) == 2
+
+
 def test_nothing_is_captured_without_a_card(model: Any) -> None:
     """On a processor the learner computes as it did when evidence was recorded."""
     assert not can_capture(model)
