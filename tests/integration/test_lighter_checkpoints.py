@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import NotFiniteError, RunDirectoryError
-from search_to_signal.learner.base import StepResult
+from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.loop.run import run
 from search_to_signal.profiles.profile import Profile
@@ -93,6 +94,22 @@ def test_another_learner_is_refused(config: RunConfig, stopped: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"make another learner here.*\.safetensors"):
         run(config, place, StopsAt(), resume=True)
     assert before.startswith((place / "steps.jsonl").read_bytes())
+
+
+def test_the_first_update_that_comes_out_otherwise_is_named(
+    config: RunConfig, stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a machine computes other bits the run is refused at once, and gets no group."""
+    step, taken = GrpoLearner.step, []
+
+    def elsewhere(learner: GrpoLearner, group: TrainingGroup) -> StepResult:
+        taken.append(group)
+        return replace(step(learner, group), adapter_sha256="f" * 64)
+
+    monkeypatch.setattr(GrpoLearner, "step", elsewhere)
+    with pytest.raises(RunDirectoryError, match=r"update of step 0 .*\.safetensors"):
+        run(config, stopped, StopsAt(), resume=True)
+    assert len(taken) == 1
 
 
 def test_an_update_that_is_not_finite_is_said(

@@ -1,6 +1,6 @@
 """The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,15 +62,6 @@ class Training:
     def save(self, directory: Path) -> None:
         """Write the adapter in PEFT's file form."""
         TrainedAdapter(self.learner.model).save(directory)
-
-    def replay(self, groups: Iterable[TrainingGroup]) -> bytes:
-        """Take recorded groups one after the other, as they were taken; returns the learner's dump."""
-        with rule_errors(self.rule):
-            for group in groups:
-                self.learner.step(group)
-            dumped = self.learner.dump()
-        self.publish_adapter()
-        return dumped
 
     def restore(self, learner: bytes) -> None:
         """Load a dumped learner, after which the generator samples with its adapter."""

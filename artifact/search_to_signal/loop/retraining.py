@@ -11,7 +11,7 @@ from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner import rule_errors
 from search_to_signal.learner.adapter import save_adapter
-from search_to_signal.learner.base import RoundLearner, StepResult, TrainingGroup
+from search_to_signal.learner.base import Learner, RoundLearner, StepResult, TrainingGroup
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.learning import (
     Training,
@@ -60,12 +60,18 @@ def remade_adapters(
     With ``last_round_only``, where rounds begin anew, all but the last one that trained are left out.
     Raises RecordError for records that no such run has left.
     """
-    shape = base.config
     learner = begin_learner(config, base, load_tokenizer(model_directory(config.model)).pad_token_id)
     yield Remade(learner.model)
+    yield from _updates_again(learner, config, recorded, last_round_only=last_round_only)
+
+
+def _updates_again(
+    learner: Learner, config: RunConfig, recorded: Path, *, last_round_only: bool = False
+) -> Iterator[Remade]:
+    """A fresh learner's model after each recorded update; raises as ``remade_adapters`` does."""
     steps = list(read_records(recorded / STEPS, StepRecord))
     last = _last_round(steps) if last_round_only else 0
-    for step, group in zip_longest(steps, _groups(config, recorded, shape)):
+    for step, group in zip_longest(steps, _groups(config, recorded, learner.model.config)):
         if step is None or group is None:
             raise RecordError(
                 f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
@@ -84,21 +90,20 @@ def remake_learner(
 ) -> None:
     """Bring a fresh learner to where a stopped run's records bring it, whose dump was left out.
 
-    Raises RunDirectoryError where another learner comes of it than the one of that checksum, and RecordError
-    as ``remade_adapters`` does.
+    Raises RunDirectoryError at the first update that gives another adapter than the recorded one, and where
+    another learner comes of them than the one of that checksum; RecordError as ``remade_adapters`` does.
     """
-    groups = _told(_groups(config, directory, training.learner.model.config), config, progress)
-    if hashlib.sha256(training.replay(groups)).hexdigest() != sha256:
+    remedy = "bring its checkpoint's .safetensors, or move the run away to begin again"
+    for remade in _updates_again(training.learner, config, directory):
+        if remade.difference is not None:
+            raise RunDirectoryError(f"{directory}: {remade.difference}: {remedy}")
+        if remade.step is not None:
+            progress.update(config.label, remade.step.step, config.groups, "update")
+    if hashlib.sha256(training.learner.dump()).hexdigest() != sha256:
         raise RunDirectoryError(
-            f"{directory}: its records make another learner here than the one of its checkpoint: bring that "
-            "checkpoint's .safetensors, or move the run away to begin again"
+            f"{directory}: its records make another learner here than the one of its checkpoint: {remedy}"
         )
-
-
-def _told(groups: Iterator[TrainingGroup], config: RunConfig, progress: Progress) -> Iterator[TrainingGroup]:
-    for number, group in enumerate(groups):
-        progress.update(config.label, number, config.groups, "update")
-        yield group
+    training.publish_adapter()
 
 
 def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progress) -> None:

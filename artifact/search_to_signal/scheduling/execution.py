@@ -70,9 +70,9 @@ class Execution:
 def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run, in this order as jobs become free.
 
-    After a failure no run starts, and those that are running go on to their end: on a card each has cost
-    minutes to begin. Raises RunFailedError, the first one, when they have ended, and StoppedError on Ctrl-C
-    or SIGTERM; ended runs can be resumed.
+    After a failure the runs of a plan go on, all of them; otherwise no run starts, and those that are running
+    go on to their end: on a card each has cost minutes to begin. Raises RunFailedError, the first one, when
+    they have ended, and StoppedError on Ctrl-C or SIGTERM; ended runs can be resumed.
     """
     waiting = iter(pending)
     with (
@@ -90,13 +90,14 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
         # A queued run would start before the failure of another one is seen.
         running = begin(execution.jobs)
         failures: list[BaseException] = []
+        rest = "those that are running go on, no run starts" if execution.plan is None else "the others go on"
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for failure in filter(None, (future.exception() for future in done)):
                 failures.append(failure)
                 if running:
-                    progress.say(f"{failure}; those that are running ({len(running)}) go on, no run starts")
-            if not failures:
+                    progress.say(f"{failure}; {rest}")
+            if not failures or execution.plan is not None:
                 running |= begin(len(done))
     if failures:
         raise failures[0]

@@ -119,7 +119,16 @@ def test_after_a_failure_running_runs_go_on_and_none_starts(
     assert not (tmp_path / "out" / "later-s1.log").exists()
     (said,) = [line for line in lines.lines if "fails-s1" in line]
     assert re.match(failed, said)
-    assert "(1) go on" in said
+    assert said.endswith("no run starts")
+
+
+def test_a_plan_goes_on_after_a_failure(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
+    """One of hundreds of runs that fails costs the others nothing, and is the error at the end."""
+    with pytest.raises(RunFailedError, match="fails-s1"):
+        run_missing(make("outlasts", "fails", "waits", "later"), Execution(jobs=2, plan="a" * 64), Silent())
+    assert (tmp_path / "out" / "whole").exists()
+    assert (tmp_path / "out" / "waits").exists()
+    assert (tmp_path / "out" / "later").exists()
 
 
 @pytest.fixture
