@@ -1,9 +1,9 @@
 """Our own estimates of published quantities, from the tables of a report; they are never pooled.
 
-An estimate at embedded scale comes from another model on smaller instances. It shares the estimator with the
-published number and confirms nothing about it; only its direction is compared. counterparts.toml defines the
-comparison by rules on entry ids: each pair or seed has the published sign or not, and a sign test decides
-whether the direction is the same, opposite or undecided.
+An estimate comes from another, smaller model, at embedded scale on smaller instances, too. It shares the
+estimator with the published number and confirms nothing about it; only its direction is compared.
+counterparts.toml defines the comparison by rules on entry ids: each pair or seed has the published sign or
+not, and a sign test decides whether the direction is the same, opposite or undecided.
 """
 
 import ast

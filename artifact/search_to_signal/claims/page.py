@@ -37,8 +37,8 @@ equation disagree* is a finding about the paper. *Not derivable* follows from no
 gives it. The others need a run. No check reads numbers of another evidence layer, but for the differences
 that the paper itself defines between two.
 
-Our own estimates are of another, small model on smaller instances: they stand beside, are never pooled with
-published numbers, confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
+Our own estimates are of other, smaller models: they stand beside, are never pooled with published numbers,
+confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
 the sign of a difference, a ratio above or below 1, a level above or below Frozen of its table. *Same* and
 *opposite direction* say what more seeds do than a coin would (sign test at 0.05), *undecided* that it would
 do as much, *tied* that they are halved; what has no direction is *not comparable*, for the reason given. n
@@ -103,11 +103,17 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
     return out.getvalue()
 
 
-def page(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> str:
-    """Format Markdown: counts, misfits and notes, statements, neighbours, then all entries by layer."""
+def page(
+    ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], lacking: str = ""
+) -> str:
+    """Format Markdown: counts, misfits and notes, statements, neighbours, then all entries by layer.
+
+    ``lacking`` says which runs of ours are still to come, empty where none is.
+    """
     neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts = [
         "# The claims of the paper",
+        *([f"**{lacking}: directions of ours are not the plan's outcome.**"] if lacking else []),
         f"{summary(findings)}.",
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),
@@ -158,7 +164,7 @@ def _statements(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[st
     ours.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
     yield "## Statements beside our runs"
     yield "Negative statements (mixed, not every) first: they hold where no uniform order is found."
-    head = ("entry", "statement", "form", "verdict", "for ours", "embedded scale")
+    head = ("entry", "statement", "form", "verdict", "for ours", "ours")
     rows = (
         (f.entry.id, f.entry.quantity, counterpart.kind, f.verdict.value, _direction(f), _embedded(f))
         for f, counterpart in ours
@@ -166,10 +172,13 @@ def _statements(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[st
     yield _markdown([head, *rows])
 
 
-def write(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], out: Path) -> None:
+def write(
+    ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], out: Path, lacking: str = ""
+) -> None:
+    """Write claims.csv and claims.md into ``out``; ``lacking`` as for ``page``."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.csv").write_text(csv_text(findings), encoding="utf-8")
-    (out / "claims.md").write_text(page(ledger, feasibility, findings), encoding="utf-8")
+    (out / "claims.md").write_text(page(ledger, feasibility, findings, lacking), encoding="utf-8")
 
 
 def _layer_rows(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[tuple[str, ...]]:
@@ -180,7 +189,7 @@ def _layer_rows(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[tu
 
 
 def _entries(findings: Sequence[ClaimFinding]) -> str:
-    head = ("entry", "quantity", "published", "verdict", "reason", "direction", "embedded scale")
+    head = ("entry", "quantity", "published", "verdict", "reason", "direction", "ours")
     rows = (
         (f.entry.id, f.entry.quantity, _value(f), f.verdict.value, f.reason, _direction(f), _embedded(f))
         for f in findings

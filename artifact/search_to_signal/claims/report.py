@@ -14,16 +14,20 @@ FOLDER = "claims"
 
 
 def write_ledger(
-    report: Path, facts: Implementation | None = None, tables: Mapping[str, ClaimTable] | None = None
+    report: Path,
+    facts: Implementation | None = None,
+    tables: Mapping[str, ClaimTable] | None = None,
+    lacking: str = "",
 ) -> None:
     """Judge every entry with the tables of a report; writes claims.csv and claims.md into report/claims.
 
     ``facts`` are the settings that this repository implements; ``tables`` replaces the report's own tables,
-    for several reports together. Raises LedgerError where ledger or tables are damaged.
+    for several reports together; ``lacking`` says which runs are still to come. Raises LedgerError where
+    ledger or tables are damaged.
     """
     ledger, feasibility = _published()
     findings = judge_claims(ledger, load_report(report) if tables is None else tables, facts)
-    write(ledger, feasibility, findings, report / FOLDER)
+    write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 
 @cache  # what the paper published is the same in every report

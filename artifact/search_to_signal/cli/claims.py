@@ -39,13 +39,16 @@ def _claims(arguments: argparse.Namespace) -> int:
     findings = judge_claims(ledger, report, implementation())
     feasibility = check_feasibility(ledger)
     print(terminal(ledger, feasibility, findings))
+    lacking = _awaited(arguments.results, plan) if plan is not None else ""
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
             studies = ", ".join(amendment.studies)
             print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
+    if lacking:
+        print(f"{lacking}: directions of ours are not the plan's outcome")
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
-            write(ledger, feasibility, findings, arguments.out)
+            write(ledger, feasibility, findings, arguments.out, lacking)
     print(f"s2s: {summary(findings)}")
     return 0
 
@@ -56,6 +59,12 @@ def _plan(results: Path) -> "Plan | None":
 
     path = results / PLAN.name
     return read_plan(path) if path.is_file() else None
+
+
+def _awaited(results: Path, plan: "Plan") -> str:
+    from search_to_signal.evidence.plan_rebuilding import find_awaited_runs
+
+    return find_awaited_runs(results, plan)
 
 
 def _check_document(path: Path) -> int:

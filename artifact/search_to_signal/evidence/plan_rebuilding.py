@@ -29,7 +29,7 @@ from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
+from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, read_scores
 from search_to_signal.evidence.tables import table_differences
@@ -78,13 +78,15 @@ class OtherPlans(NamedTuple):
 class _Reports(NamedTuple):
     """What the restored records of a plan gave.
 
-    ``reports`` has findings or a reason by profile, ``found`` the best program of each condition.
+    ``reports`` has findings or a reason by profile, ``found`` the best program of each condition,
+    ``lacking`` the layers with missing runs by profile.
     """
 
     summary: PlanSummary
     reports: Mapping[str, tuple[list[PageFinding], str]]
     found: list[FoundProgram]
     embedded: bool
+    lacking: Mapping[str, Partial]
     problems: list[str]
     remarks: list[str]
 
@@ -114,7 +116,8 @@ def rebuild_plan(
     page = write_plan_report(
         summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings
     )
-    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
+    tables = first_of([load_report(out / name) for name in reported])
+    write_ledger(out / REPORT, implementation(), tables, awaited_runs(records.lacking))
     remarks += [summary.counts] if summary.partial or closed else []
     if ship:
         _ship_tables(root, out, names)
@@ -135,10 +138,11 @@ def _write_reports(
     sha256 = plan_sha256(root / PLAN.name)
     with TemporaryDirectory(prefix="s2s-") as temporary:
         top = Path(temporary)
-        remarks = []
-        for name in names:
-            layers = closed_layers(plan, closed, name)
-            remarks += _restore(root / name, top / name, layers, progress)
+        lacking = {
+            name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
+            for name in names
+        }
+        remarks = [f"{name}: {partial.words}" for name, partial in lacking.items() if partial.gaps]
         summary = build_plan_summary(top, plan, sha256, closed)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
@@ -150,7 +154,7 @@ def _write_reports(
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
         remarks += [f"{name}: {reason}"] if reason else []
-    return _Reports(summary, reports, found, embedded, problems, remarks)
+    return _Reports(summary, reports, found, embedded, lacking, problems, remarks)
 
 
 def _build_standings(root: Path, found: Sequence[FoundProgram]) -> tuple[Standings | None, list[str], str]:
@@ -175,6 +179,20 @@ def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if conditions[name] == first}
 
 
+def awaited_runs(lacking: Mapping[str, Partial]) -> str:
+    """Say which runs of each profile are still to come, empty where none is."""
+    return "; ".join(f"{name}: {partial.awaited}" for name, partial in lacking.items() if partial.awaited)
+
+
+def find_awaited_runs(root: Path, plan: Plan) -> str:
+    """Say which runs of packed evidence are still to come; empty where none is, or nothing is packed."""
+    closed = closed_studies(read_amendments(root / PLAN.name, plan))
+    packed = packed_results(root)
+    return awaited_runs(
+        {path.name: missing_runs(path, closed_layers(plan, closed, path.name)) for path in packed}
+    )
+
+
 def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:
     """Return the layers of a profile whose studies are all closed, with the words of the last amendment."""
     words: dict[str, str] = {}
@@ -187,17 +205,25 @@ def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> 
     return words
 
 
-def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> list[str]:
-    """Unpack the files that tables need, and mark incomplete layers; returns remarks about them."""
+def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> Partial:
+    """Unpack the files that tables need, and mark incomplete layers; returns these."""
     names = packed_runs(packed)
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
-    partial = Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
-    if not partial.gaps:
-        return []
-    write_partial(out, partial)
-    return [f"{packed.name}: {partial.words}"]
+    partial = missing_runs(packed, closed)
+    if partial.gaps:
+        write_partial(out, partial)
+    return partial
+
+
+def missing_runs(packed: Path, closed: Mapping[str, str]) -> Partial:
+    """Return the layers of a packed directory with fewer recorded than planned runs.
+
+    ``closed`` are layers whose studies are closed, with the words of their amendment.
+    """
+    names = packed_runs(packed)
+    return Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
 
 
 def _gaps(recorded: Sequence[str], planned: set[str], closed: Mapping[str, str]) -> Iterator[tuple[str, Gap]]:

@@ -42,6 +42,11 @@ class Partial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """For people."""
         return "; ".join(f"{layer} {gap.words}" for layer, gap in sorted(self.gaps.items()))
 
+    @property
+    def awaited(self) -> str:
+        """What to say of the layers whose runs are still to come, empty where none is."""
+        return Partial({layer: gap for layer, gap in self.gaps.items() if not gap.closed}).words
+
     def of(self, layer: str) -> str:
         """What to say of a layer, empty where it has all its runs."""
         return self.gaps[layer].words if layer in self.gaps else ""

@@ -32,7 +32,7 @@ def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: P
 def test_a_single_run(
     make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Claims and report on one run each say the next step, and the two steps lead to its numbers."""
+    """Claims and report on one run each say the next step, which leads to its numbers, of whatever model."""
     run, page = make_run(tmp_path / "run"), tmp_path / "page"
     assert main(["claims", "--results", str(run)]) == LedgerError.exit_code
     told = capsys.readouterr().err
@@ -43,6 +43,7 @@ def test_a_single_run(
     assert main(["claims", "--results", str(page), "--out", str(tmp_path / "claims")]) == 0
     rows = csv.DictReader(io.StringIO((tmp_path / "claims" / "claims.csv").read_text(encoding="utf-8")))
     assert any(row["embedded"] for row in rows)
+    assert "embedded scale" not in (tmp_path / "claims" / "claims.md").read_text(encoding="utf-8")
 
 
 def test_no_such_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.Captu
     assert 'href="../main/report.html"' in page.read_text()
     assert (tmp_path / "out" / "main" / "report.html").is_file()
     assert "PARTIAL" not in page.read_text()
+    assert "PARTIAL" not in (page.parent / "claims" / "claims.md").read_text()
 
 
 def test_a_changed_table_has_both_values(
@@ -79,6 +80,12 @@ def test_a_missing_run_makes_it_partial(
     assert "main: cohort PARTIAL: 5 of 6 planned runs are recorded" in out
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
+    mark = "main: cohort PARTIAL: 5 of 6 planned runs are recorded: directions of ours are not the plan's "
+    mark += "outcome"
+    assert mark in (tmp_path / "out" / "report" / "claims" / "claims.md").read_text()
+    assert main(["claims", "--results", str(evidence), "--out", str(tmp_path / "claims")]) == 0
+    assert mark in capsys.readouterr().out.splitlines()
+    assert mark in (tmp_path / "claims" / "claims.md").read_text()
     assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()
     assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
     assert main(["trace", str(evidence / "main"), "core_results", "native", "Final best"]) == 0
