@@ -19,7 +19,7 @@ from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
 from search_to_signal.analysis.tables.files import to_csv
 from search_to_signal.numerics import Floats
 
-_PNG_DPI = 200
+PNG_DPI = 200
 
 Value = str | int | float | None
 
@@ -152,7 +152,7 @@ def _save(figure: Figure, path: Path) -> Path:
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     figure.set_layout_engine(None)  # panels stay where the first drawing put them
     png = path.with_suffix(".png")
-    figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
+    figure.savefig(png, dpi=PNG_DPI, metadata={"Software": None})
     return png
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from search_to_signal.analysis.figures.course import COURSES, COURSES_CAPTION, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
+from search_to_signal.analysis.figures.plot import PNG_DPI
 from search_to_signal.analysis.page.summary import PageFinding
 from search_to_signal.analysis.plan.conclusions import (
     build_continued_table,
@@ -33,6 +34,7 @@ from search_to_signal.analysis.plan.formatting import (
     select_headline,
     select_primary,
 )
+from search_to_signal.analysis.plan.published import BESIDE_NOTE, BesideThePaper, build_beside_the_paper
 from search_to_signal.analysis.plan.standings import Standings
 from search_to_signal.analysis.plan.verdicts import (
     NO_CLOSED_STUDIES,
@@ -43,12 +45,13 @@ from search_to_signal.analysis.plan.verdicts import (
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.package_data import render
+from search_to_signal.problems.tsp import Tsp
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study
 
 HTML, MARKDOWN = "evidence.html", "evidence.md"
-_WIDTH = 616
+_PIXELS_PER_INCH = 140
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class PlanSummary:
     """The plan with its outcomes; ``recorded`` is the number of runs, ``deviations`` are by study.
 
     ``exploratory`` are outcomes of questions that the plan does not ask, ``longer`` the runs that continued
-    after the horizon, ``closed`` the amendments that closed studies. ``unit`` is that of scores.
+    after the horizon, ``closed`` the amendments that closed studies. ``unit`` is that of scores, ``problem``
+    what the first study solves, empty without a run of it.
     """
 
     plan: Plan
@@ -67,6 +71,7 @@ class PlanSummary:
     exploratory: tuple[QuestionOutcome, ...] = ()
     longer: tuple[ContinuedRuns, ...] = ()
     closed: Mapping[str, Amendment] = field(default_factory=dict)
+    problem: str = ""
 
     @property
     def partial(self) -> bool:
@@ -118,9 +123,12 @@ def build_plan_summary(
     )
     units = [manifest.score_unit for manifest in runs.values() if manifest.score_unit]
     unit = units[0] if len(set(units)) == 1 else "score"
+    first = tuple(f"{name}/" for name in plan.studies[0].profiles)
+    problems = {manifest.facts.problem for run, manifest in runs.items() if run.startswith(first)}
+    problem = problems.pop() if len(problems) == 1 else ""
     deviations, longer = find_deviations(plan, sha256, runs, planned, closed), read_continued_runs(root, plan)
     return PlanSummary(
-        plan, tuple(planned), deviations, len(runs), unit, tuple(exploratory), tuple(longer), closed
+        plan, tuple(planned), deviations, len(runs), unit, tuple(exploratory), tuple(longer), closed, problem
     )
 
 
@@ -157,11 +165,19 @@ def write_plan_report(
     if courses:
         pictures.append((COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures")))
     page = out / HTML
+    beside = None if embedded else _beside_the_paper(summary)
     context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
-    context["standings"] = standings
+    context |= {"standings": standings, "beside": beside}
     page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
-    (out / MARKDOWN).write_text(_markdown(summary, table, standings), encoding="utf-8")
+    (out / MARKDOWN).write_text(_markdown(summary, table, standings, beside), encoding="utf-8")
     return page
+
+
+def _beside_the_paper(summary: PlanSummary) -> BesideThePaper | None:
+    """Set the first study beside the paper's cohort, where it solves the same problem."""
+    first = summary.plan.studies[0].key
+    own = [outcome for outcome in summary.outcomes if outcome.study.key == first]
+    return build_beside_the_paper(own) if summary.problem == Tsp.name else None
 
 
 def format_primary_answers(summary: PlanSummary) -> list[str]:
@@ -184,6 +200,12 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
 
 def _data(picture: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
+
+
+def _shown_width(picture: Path) -> int:
+    """The width of a PNG on the page, in pixels: its letters have one size, however many panels it has."""
+    pixels = int.from_bytes(picture.read_bytes()[16:20], "big")
+    return round(pixels / PNG_DPI * _PIXELS_PER_INCH)
 
 
 def _questions(
@@ -218,12 +240,14 @@ def _html(
         partial=summary.partial,
         counts=summary.counts,
         lead=conclude(outcomes),
+        beside_note=BESIDE_NOTE,
         decided=group_by_verdict(outcomes, summary.exploratory, summary.longer),
         primary=_questions(
             [outcome for outcome in outcomes if outcome.question.role == "primary"], summary.longer
         ),
-        pictures={name: (caption, _data(picture)) for name, caption, picture in pictures},
-        width=_WIDTH,
+        pictures={
+            name: (caption, _data(picture), _shown_width(picture)) for name, caption, picture in pictures
+        },
         studies=[
             (
                 study,
@@ -241,11 +265,17 @@ def _html(
     )
 
 
-def _markdown(summary: PlanSummary, table: Table, standings: Standings | None) -> str:
+def _markdown(
+    summary: PlanSummary, table: Table, standings: Standings | None, beside: BesideThePaper | None
+) -> str:
     parts = [
         f"# {summary.plan.title}",
         f"**PARTIAL.** {summary.counts}" if summary.partial else summary.counts,
     ]
+    parts += [f"**{lead}**" for lead in [conclude(summary.outcomes)] if lead]
+    if beside is not None:
+        parts += ["## Beside the paper", to_markdown(beside.text_rows()).strip(), BESIDE_NOTE]
+        parts.append(f"What would change our mind: {beside.against}.")
     for group in group_by_verdict(summary.outcomes, summary.exploratory, summary.longer):
         parts.append("\n".join([f"**{group.title}**", "", *(f"- {line}" for line in group.lines)]))
     for study in summary.plan.studies:

@@ -49,24 +49,33 @@ def group_by_verdict(
 def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
     """Conclude the primary comparisons of the first study in a sentence: verdicts, least and greatest mean.
 
-    Empty where no seed of them is recorded.
+    Where none has a verdict it says so first. Empty where no seed of them is recorded.
     """
     primary = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
     first = [outcome for outcome in primary if outcome.study.key == primary[0].study.key]
     if not first:
         return ""
+    decided = any(not (outcome.pending or outcome.closed_short) for outcome in first)
     parts = []
     for key in dict.fromkeys(outcome.question.key for outcome in first):
         same = [outcome for outcome in first if outcome.question.key == key]
-        verdicts = Counter(outcome.verdict.value for outcome in same)
-        counts = ", ".join(f"{verdict} in {number} of {len(same)}" for verdict, number in verdicts.items())
         ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
         ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
-        parts.append(f"{metric_heading(same[0])} {counts} ({' to '.join(ends)})")
-    seeds = dict.fromkeys(sorted({len(outcome.values) for outcome in first}))
+        verdicts, values = _count_verdicts(same), " to ".join(ends)
+        parts.append(f"{metric_heading(same[0])} {f'{verdicts} ({values})' if decided else values}")
+    seeds = " to ".join(map(str, dict.fromkeys(sorted({len(outcome.values) for outcome in first}))))
     bases = dict.fromkeys(outcome.base for outcome in first if len(outcome.sides) > 1)
     against = f", against {' and '.join(bases)}" if bases else ""
-    return f"{first[0].study.title}{against}, n = {' to '.join(map(str, seeds))}: {'; '.join(parts)}."
+    if decided:
+        return f"{first[0].study.title}{against}, n = {seeds}: {'; '.join(parts)}."
+    count = f"n = {seeds} of {counted(max(outcome.planned for outcome in first), 'seed')}"
+    verdict = "no verdict yet" if any(outcome.pending for outcome in first) else "no verdict"
+    return f"{first[0].study.title}{against}, {count}: {verdict}. So far {'; '.join(parts)}."
+
+
+def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
+    verdicts = Counter(outcome.verdict.value for outcome in outcomes)
+    return ", ".join(f"{verdict} in {number} of {len(outcomes)}" for verdict, number in verdicts.items())
 
 
 def _verdict_lines(

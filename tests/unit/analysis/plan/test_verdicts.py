@@ -209,7 +209,7 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
     assert summary.partial
     for words in (
         "PARTIAL.",
-        "partial: no verdict in 1 of 1 (",
+        "Main, against frozen, n = 3 of 4 seeds: no verdict yet. So far Valid (points) +",
         "Is it so?",
         "1 comparison at once. What would count against: an interval below zero",
         "n = 3 of 4 planned: partial: no verdict",
