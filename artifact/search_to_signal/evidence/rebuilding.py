@@ -21,7 +21,8 @@ from search_to_signal.records.plan import PLAN, read_plan
 class RebuildResult:
     """The plans' pages, problems of files and tables, and remarks about incomplete parts.
 
-    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
+    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each. The last
+    plan whose first study is completely recorded comes first.
     """
 
     pages: tuple[Path, ...]
@@ -61,14 +62,21 @@ def rebuild(
     remarks += [
         line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, ": ", rebuilt.remarks)
     ]
+    ordered = _leading_first(list(rebuilds.values()))
     if readme is not None:
-        problems += _readme_problems(readme, list(rebuilds.values()))
+        problems += _readme_problems(readme, ordered)
     return RebuildResult(
-        tuple(out / rebuilt.page.relative_to(top) for rebuilt in rebuilds.values()),
+        tuple(out / rebuilt.page.relative_to(top) for rebuilt in ordered),
         tuple(problems),
         tuple(remarks),
-        tuple(answer for rebuilt in rebuilds.values() for answer in rebuilt.answers),
+        tuple(answer for rebuilt in ordered for answer in rebuilt.answers),
     )
+
+
+def _leading_first(rebuilds: Sequence[PlanRebuild]) -> list[PlanRebuild]:
+    """Put the last plan whose first study is completely recorded before the others."""
+    leading = [rebuilt for rebuilt in rebuilds if rebuilt.leads][-1:]
+    return [*leading, *(rebuilt for rebuilt in rebuilds if rebuilt not in leading)]
 
 
 def _prefixed(root: Path, plan: Path, separator: str, lines: Sequence[str]) -> Iterator[str]:
@@ -86,10 +94,11 @@ def _other_pages(pages: Mapping[Path, Path], plan: Path) -> dict[str, str]:
 
 
 def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[str]:
+    """``rebuilds`` are in the order in which they are shown."""
     first = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.answers]
-    leading = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.leads] or first
     if first:
-        yield from table_problems(readme, first, leading[-1])
+        required = first[0] if rebuilds[0].leads else first[-1]
+        yield from table_problems(readme, first, required)
 
 
 def _checked_names(root: Path, out: Path, required: bool) -> list[str]:

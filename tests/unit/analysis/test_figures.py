@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
@@ -100,6 +101,22 @@ def test_courses_stand_side_by_side(figures: Path, tmp_path: Path) -> None:
     assert high[1] > high[0]
     again = draw_courses({"a": text, "b": text}, tmp_path / "again")
     assert again.read_bytes() == two.read_bytes()
+
+
+def test_a_cohort_that_lacks_seeds_says_so(
+    figures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figure itself has how many of how many, as it is copied without its page; a whole cohort has n."""
+    text = (figures / "course.csv").read_text()
+    n = len(CsvFrame.read(text).names("seed"))
+    titles: list[str] = []
+    monkeypatch.setattr(Axes, "set_title", lambda _, title, **__: titles.append(title))
+    draw_courses({"a": text, "b": text, "c": text}, tmp_path, {"a": n + 1, "b": n})
+    assert [title.splitlines()[1] for title in titles] == [
+        f"PARTIAL: n = {n} of {n + 1}",
+        f"n = {n}",
+        f"n = {n}",
+    ]
 
 
 def crowded(frame: CsvFrame) -> CsvFrame:

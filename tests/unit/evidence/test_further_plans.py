@@ -10,6 +10,7 @@ from tests.probes import write_synthetic_probe
 
 from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.cli import main
+from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.records.manifest import write_roster
 
@@ -58,10 +59,10 @@ def cohorts_beside(report: Path) -> list[str]:
 
 
 def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One command checks both, each page leads to the other, and the later one shows both plans' cohorts."""
+    """One command checks both, the later page is named first, and shows both plans' cohorts and the paper."""
     code, out = rebuild(shipped, tmp_path, capsys)
     pages = [tmp_path / "report/evidence.html", tmp_path / "further/report/evidence.html"]
-    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[0]} and {pages[1]}")
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[1]} and {pages[0]}")
     first, further = (page.read_text() for page in pages)
     assert '<a href="../further/report/evidence.html">A further plan</a>' in first
     assert '<a href="../../report/evidence.html">A small plan</a>' in further
@@ -69,8 +70,32 @@ def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.Captu
     assert cohorts_beside(tmp_path / "report") == ["main"]
     assert cohorts_beside(tmp_path / "further" / "report") == ["larger", "main"]
     assert '<figure id="figure-courses">' in further
+    assert "paper +33.07, above in 3 of 3" in further
     assert "further" not in (shipped / "SHA256SUMS").read_text()
     assert "larger/cohort/native-s1/records.xz" in (shipped / "further" / "SHA256SUMS").read_text()
+
+
+def test_half_a_study_leads_nothing(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan of which seeds are awaited stays behind the whole one, and says how many it has."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    for condition in ("frozen", "native"):
+        shutil.rmtree(evidence / "further" / "larger" / "cohort" / f"{condition}-s3")
+    list_evidence(evidence / "further")
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 0
+    _, out = rebuild(shipped, tmp_path / "whole", capsys)
+    lines = out.splitlines()
+    table = lines[[n for n, line in enumerate(lines) if line.startswith("| Comparison")][1] :][:4]
+    (tmp_path / "README.md").write_text("\n".join(table) + "\n")
+    code, out = rebuild(evidence, tmp_path / "out", capsys, "--readme", str(tmp_path / "README.md"))
+    pages = [tmp_path / "out/report/evidence.html", tmp_path / "out/further/report/evidence.html"]
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[0]} and {pages[1]}")
+    assert out.index("Main (n = 3)") < out.index("Main (n = 2 of 3 seeds, no verdict)")
+    assert "n = 2 of 3 seeds: no verdict yet. So far Valid (points)" in pages[1].read_text()
+    assert "n = 2 of 3: partial: no verdict" in pages[1].read_text()
+    assert "larger: cohort PARTIAL: 4 of 6" in (pages[1].parent / "claims" / "claims.md").read_text()
+    assert "PARTIAL" not in pages[0].read_text()
 
 
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +133,7 @@ def test_the_readme_leads_with_the_last_plan_whose_main_study_is_whole(
     _, out = rebuild(shipped, tmp_path / "out", capsys)
     lines = out.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("| Comparison")]
-    first, further = ("\n".join(lines[start : start + 4]) for start in starts)
+    further, first = ("\n".join(lines[start : start + 4]) for start in starts)
     assert first != further
     readme = tmp_path / "README.md"
     lacking = f"its table lacks the rebuilt row {further.splitlines()[-1]}"

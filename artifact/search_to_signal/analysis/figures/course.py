@@ -1,6 +1,7 @@
 """The course of a cohort's runs, part by part, for one model or for several side by side."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ _VALID, _SCORE, _DISTINCT, _BEST = (
     "best score so far",
 )
 _WIDTH, _HEIGHT = 2.35, 1.5
+NOTHING_PLANNED: Mapping[str, int] = {}
 
 
 def course_table(evidence: Evidence) -> str:
@@ -90,9 +92,10 @@ COURSE = Plot(
 )
 
 
-def draw_courses(texts: Mapping[str, str], out: Path) -> Path:
+def draw_courses(texts: Mapping[str, str], out: Path, planned: Mapping[str, int] = NOTHING_PLANNED) -> Path:
     """Draw the courses of several models side by side; ``texts`` are their CSVs by name, in order.
 
+    ``planned`` are planned seeds by name: a cohort that lacks some says how many of how many it has.
     Writes courses.csv, .png and .pdf below ``out``; returns the path of the PNG.
     """
     frames = {name: CsvFrame.read(text) for name, text in texts.items()}
@@ -105,19 +108,23 @@ def draw_courses(texts: Mapping[str, str], out: Path) -> Path:
     if len(frames) == 1:
         return draw_from_csv(COURSES, lines(columns, rows), COURSE.draw, COURSE.size, out)
     size = (_WIDTH * len(frames), 4 * _HEIGHT + 0.6)
-    return draw_from_csv(COURSES, lines(columns, rows), _draw_courses, size, out)
+    return draw_from_csv(COURSES, lines(columns, rows), partial(_draw_courses, planned), size, out)
 
 
-def _draw_courses(figure: Figure, frame: CsvFrame) -> None:
+def _draw_courses(planned: Mapping[str, int], figure: Figure, frame: CsvFrame) -> None:
     cohorts, measures = list(frame.by("cohort")), frame.names("measure")
     grid = figure.subplots(len(measures), len(cohorts), squeeze=False, sharex="col")
-    for column, (_, own) in enumerate(cohorts):
+    for column, (name, own) in enumerate(cohorts):
         for row, measure in enumerate(measures):
             _draw_measure(grid[row, column], own.where(measure=measure))
         first = own.rows[0]
         seeds = len(own.names("seed"))
-        grid[0, column].set_title(f"{first['model']}\nn = {seeds}", fontsize=7)
+        grid[0, column].set_title(f"{first['model']}\n{_count(seeds, planned.get(name, seeds))}", fontsize=7)
         grid[-1, column].set_xlabel("evaluated groups")
     for row, measure in enumerate(measures):
         grid[row, 0].set_ylabel(measure)
     drawing.legend(figure, frame.names("condition"), note=f"scores in {frame.rows[0]['unit']}")
+
+
+def _count(seeds: int, planned: int) -> str:
+    return f"n = {seeds}" if seeds >= planned else f"PARTIAL: n = {seeds} of {planned}"

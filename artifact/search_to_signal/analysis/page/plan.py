@@ -48,6 +48,7 @@ from search_to_signal.package_data import render
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan, Question, Study
 
 HTML, MARKDOWN = "evidence.html", "evidence.md"
@@ -163,7 +164,9 @@ def write_plan_report(
     if drawn:
         pictures.append((NAME, CAPTION, draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures")))
     if courses:
-        pictures.append((COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures")))
+        pictures.append(
+            (COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures", _planned_seeds(summary)))
+        )
     page = out / HTML
     beside = None if embedded else _beside_the_paper(summary)
     context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
@@ -171,6 +174,14 @@ def write_plan_report(
     page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
     (out / MARKDOWN).write_text(_markdown(summary, table, standings, beside), encoding="utf-8")
     return page
+
+
+def _planned_seeds(summary: PlanSummary) -> dict[str, int]:
+    """The planned seeds of each profile's cohort that is still to be recorded."""
+    studies = [study for study in summary.plan.studies if study.key not in summary.closed]
+    return {
+        name: study.seeds for study in reversed(studies) if COHORT in study.layers for name in study.profiles
+    }
 
 
 def _beside_the_paper(summary: PlanSummary) -> BesideThePaper | None:
