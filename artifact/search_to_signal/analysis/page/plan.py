@@ -284,11 +284,11 @@ def _markdown(
         f"**PARTIAL.** {summary.counts}" if summary.partial else summary.counts,
     ]
     parts += [f"**{lead}**" for lead in [conclude(summary.outcomes)] if lead]
+    for group in group_by_verdict(summary.outcomes, summary.exploratory, summary.longer):
+        parts.append("\n".join([f"**{group.title}**", "", *(f"- {line}" for line in group.lines)]))
     if beside is not None:
         parts += ["## Beside the paper", to_markdown(beside.text_rows()).strip(), BESIDE_NOTE]
         parts.append(f"What would change our mind: {beside.against}.")
-    for group in group_by_verdict(summary.outcomes, summary.exploratory, summary.longer):
-        parts.append("\n".join([f"**{group.title}**", "", *(f"- {line}" for line in group.lines)]))
     for study in summary.plan.studies:
         parts.append(f"## {study.title}")
         parts += [f"**{closing}**" for closing in [summary.closing(study)] if closing]
