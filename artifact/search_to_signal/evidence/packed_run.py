@@ -149,7 +149,7 @@ def _lines(files: Mapping[str, bytes], name: str, most: int) -> list[Line]:
 def _with_token_ids(lines: list[Line], tokens: Tokenizer | None) -> Iterable[Line]:
     if tokens is None:
         if any("prompt_ids" not in line or "completion_ids" not in line for line in lines):
-            raise RunDirectoryError(f"{NO_TOKENIZER}: its token ids cannot be restored")
+            raise RunDirectoryError(f"{NO_TOKENIZER}, so its token ids cannot be restored: give --model DIR")
         return lines
     return compact.whole_generations(lines, *tokens)
 

@@ -13,10 +13,12 @@ from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.compact_encoding import guessed_program
 from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.packed_run import restored
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.seal import seal
-from search_to_signal.records.manifest import write_roster
+from search_to_signal.records.manifest import read_manifest, write_roster
+from search_to_signal.records.reader import GENERATIONS
 
 Make = Callable[..., Path]
 
@@ -161,6 +163,14 @@ def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
+
+
+def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> None:
+    """What was packed with a model's tokenizer is not unpacked without, and the error names the option."""
+    facts = read_manifest(results / "cohort" / "frozen-s1").facts
+    short = b'{"step":0,"prompt":"a","completions":["b"]}\n'
+    with pytest.raises(RunDirectoryError, match="token ids cannot be restored: give --model DIR"):
+        restored({GENERATIONS: short}, facts, None)
 
 
 def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
