@@ -17,6 +17,7 @@ from tests.gguf_files import write_gguf
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError
 from search_to_signal.generators.fetching.known import KNOWN
+from search_to_signal.generators.fetching.unfinished import renamed_when_whole
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.model_files import checked_files, file_sha256
 from search_to_signal.runtime import command_line
@@ -285,6 +286,18 @@ def test_a_stopped_fetch_leaves_nothing(
     process.send_signal(number)
     _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "s2s: stopped\n")
+    assert list(place.iterdir()) == []
+
+
+def test_a_stop_before_the_lock_leaves_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come between the first directory and its lock."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("search_to_signal.generators.fetching.unfinished.fcntl.flock", stopped)
+    with pytest.raises(KeyboardInterrupt), renamed_when_whole(place / "mounts" / "own"):
+        pass
     assert list(place.iterdir()) == []
 
 

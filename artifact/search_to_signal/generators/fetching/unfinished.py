@@ -18,21 +18,24 @@ def renamed_when_whole(out: Path) -> Iterator[Path]:
     """
     out = Path(os.path.abspath(out))
     made = _missing_parents(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = out.with_name(f".{out.name}.unfinished")
-    lock = _locked(work)
+    work, lock = out.with_name(f".{out.name}.unfinished"), None
+    # A signal may come as soon as the first directory is there.
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = _locked(work)
         _empty(work)
         yield work
         os.rename(work, out)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        for parent in made:
+    except BaseException as error:
+        if lock is not None:
+            shutil.rmtree(work, ignore_errors=True)
+        for empty in made if isinstance(error, RunDirectoryError) and lock is None else [work, *made]:
             with suppress(OSError):
-                parent.rmdir()
+                empty.rmdir()
         raise
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def _missing_parents(path: Path) -> list[Path]:
