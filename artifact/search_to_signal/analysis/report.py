@@ -3,7 +3,6 @@
 Equal records give equal bytes.
 """
 
-import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 from search_to_signal.analysis.figures import DrawnFigures, draw_all
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
+from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import FIGURE, build_findings, find_best_lineage
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
@@ -25,7 +25,6 @@ from search_to_signal.records.layers import get_layer, in_paper_order
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
 _HEADLINE = "core_results"
-_PIXELS_PER_INCH = 140
 _SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
 _EMBEDDED = (
     "Small language models made for this artifact: {models}. These are results at embedded scale; "
@@ -179,8 +178,7 @@ def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[Picture]:
             path.stem,
             plot.title,
             plot.caption,
-            f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}",
-            round(plot.size[0] * _PIXELS_PER_INCH),
+            *embed_picture(path),
             tuple(known[name] for name in plot.tables if name in known),
         )
         for plot, path in drawn.figures

@@ -103,6 +103,11 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
     return out.getvalue()
 
 
+def awaited_note(lacking: str) -> str:
+    """Say what runs that are still to come mean for the directions of ours."""
+    return f"{lacking}: directions of ours are not the plan's outcome"
+
+
 def page(
     ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], lacking: str = ""
 ) -> str:
@@ -113,7 +118,7 @@ def page(
     neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts = [
         "# The claims of the paper",
-        *([f"**{lacking}: directions of ours are not the plan's outcome.**"] if lacking else []),
+        *([f"**{awaited_note(lacking)}.**"] if lacking else []),
         f"{summary(findings)}.",
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),

@@ -22,7 +22,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.feasibility import check_feasibility
     from search_to_signal.claims.ledger import load_ledger
-    from search_to_signal.claims.page import summary, terminal, write
+    from search_to_signal.claims.page import awaited_note, summary, terminal, write
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import read_amendments
@@ -45,7 +45,7 @@ def _claims(arguments: argparse.Namespace) -> int:
             studies = ", ".join(amendment.studies)
             print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
     if lacking:
-        print(f"{lacking}: directions of ours are not the plan's outcome")
+        print(awaited_note(lacking))
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
             write(ledger, feasibility, findings, arguments.out, lacking)

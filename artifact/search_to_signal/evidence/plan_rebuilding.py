@@ -189,7 +189,10 @@ def find_awaited_runs(root: Path, plan: Plan) -> str:
     closed = closed_studies(read_amendments(root / PLAN.name, plan))
     packed = packed_results(root)
     return awaited_runs(
-        {path.name: missing_runs(path, closed_layers(plan, closed, path.name)) for path in packed}
+        {
+            path.name: _missing_runs(path, packed_runs(path), closed_layers(plan, closed, path.name))
+            for path in packed
+        }
     )
 
 
@@ -211,18 +214,17 @@ def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progr
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
-    partial = missing_runs(packed, closed)
+    partial = _missing_runs(packed, names, closed)
     if partial.gaps:
         write_partial(out, partial)
     return partial
 
 
-def missing_runs(packed: Path, closed: Mapping[str, str]) -> Partial:
-    """Return the layers of a packed directory with fewer recorded than planned runs.
+def _missing_runs(packed: Path, names: Sequence[str], closed: Mapping[str, str]) -> Partial:
+    """Return the layers of a packed directory with fewer recorded runs, ``names``, than planned ones.
 
     ``closed`` are layers whose studies are closed, with the words of their amendment.
     """
-    names = packed_runs(packed)
     return Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
 
 

@@ -99,7 +99,9 @@ def remake_learner(
             raise RunDirectoryError(f"{directory}: {remade.difference}: {remedy}")
         if remade.step is not None:
             progress.update(config.label, remade.step.step, config.groups, "update")
-    if hashlib.sha256(training.learner.dump()).hexdigest() != sha256:
+    with rule_errors(training.rule):
+        dumped = training.learner.dump()
+    if hashlib.sha256(dumped).hexdigest() != sha256:
         raise RunDirectoryError(
             f"{directory}: its records make another learner here than the one of its checkpoint: {remedy}"
         )

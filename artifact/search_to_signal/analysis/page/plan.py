@@ -1,6 +1,5 @@
 """The page of the plan: its questions, their outcomes, and deviations from it."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -10,7 +9,7 @@ from typing import Any
 
 from search_to_signal.analysis.figures.course import COURSES, COURSES_CAPTION, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
-from search_to_signal.analysis.figures.plot import PNG_DPI
+from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import PageFinding
 from search_to_signal.analysis.plan.conclusions import (
     build_continued_table,
@@ -52,7 +51,6 @@ from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan, Question, Study
 
 HTML, MARKDOWN = "evidence.html", "evidence.md"
-_PIXELS_PER_INCH = 140
 
 
 @dataclass(frozen=True)
@@ -209,16 +207,6 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
     return blocks
 
 
-def _data(picture: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
-
-
-def _shown_width(picture: Path) -> int:
-    """The width of a PNG on the page, in pixels: its letters have one size, however many panels it has."""
-    pixels = int.from_bytes(picture.read_bytes()[16:20], "big")
-    return round(pixels / PNG_DPI * _PIXELS_PER_INCH)
-
-
 def _questions(
     outcomes: Sequence[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()
 ) -> list[tuple[Question, list[str]]]:
@@ -256,9 +244,7 @@ def _html(
         primary=_questions(
             [outcome for outcome in outcomes if outcome.question.role == "primary"], summary.longer
         ),
-        pictures={
-            name: (caption, _data(picture), _shown_width(picture)) for name, caption, picture in pictures
-        },
+        pictures={name: (caption, *embed_picture(picture)) for name, caption, picture in pictures},
         studies=[
             (
                 study,

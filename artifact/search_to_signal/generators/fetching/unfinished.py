@@ -29,7 +29,9 @@ def renamed_when_whole(out: Path) -> Iterator[Path]:
     except BaseException as error:
         if lock is not None:
             shutil.rmtree(work, ignore_errors=True)
-        for empty in made if isinstance(error, RunDirectoryError) and lock is None else [work, *made]:
+        elif not isinstance(error, RunDirectoryError):  # which says that it is another process's
+            made = [work, *made]
+        for empty in made:
             with suppress(OSError):
                 empty.rmdir()
         raise
