@@ -6,14 +6,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from safetensors.torch import load_file, save_file
 from tests.cohorts import run_cohort
 from tests.forging import configure, edit_line, edit_manifest, reseal
 
 from search_to_signal.cli import main
 from search_to_signal.generators.model_files import checked_files
 from search_to_signal.generators.settings import ModelSettings
+from search_to_signal.learner.adapter import TENSORS
 from search_to_signal.package_data import MODELS
 from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import ADAPTER
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.verification.levels import DRAWS, promise
@@ -68,6 +71,11 @@ def temperature(run: Path) -> None:
     configure(run, generation={**read_manifest(run).config["generation"], "temperature": 1.2})
 
 
+def no_temperature(run: Path) -> None:
+    """A temperature at which logits overflow, so that no token has a share."""
+    configure(run, generation={**read_manifest(run).config["generation"], "temperature": 1e-40})
+
+
 def seed(run: Path) -> None:
     """The texts are said to be another seed's."""
     configure(run, seed=43)
@@ -92,6 +100,7 @@ BEYOND = "that the run's numbers do not draw; the first is token"
         (token, "frozen-s42: step 1, completion 2: "),
         (model, BEYOND),
         (temperature, BEYOND),
+        (no_temperature, BEYOND),
         (seed, BEYOND),
         (cut, "step 1, completion 2: it ends before its limit, without a token that ends it"),
         (unknown, "step 1, completion 2: its tokens are too many, none, or unknown to the model"),
@@ -195,3 +204,7 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
     assert (code, "NOT CHECKED" in out, "native-s42: 2 groups, " in out) == (0, False, True)
     assert "0 of 2 adapters made again have the recorded bits, the final one is 0.0" in out
+    stored = tmp_path / "tiny" / "native-s42" / ADAPTER / TENSORS
+    save_file({name: tensor * 0 for name, tensor in load_file(stored).items()}, stored)
+    code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
+    assert (code, "PROBLEM native-s42: the final adapter lies inf of its size away" in out) == (1, True)

@@ -275,6 +275,19 @@ def test_what_a_killed_fetch_left_is_never_a_model_and_goes_with_the_next(
     assert "half.safetensors" not in checked_files(place / "mounts" / "own")
 
 
+def test_nothing_is_removed_through_a_link(
+    whole: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a link in the place of an unfinished directory leads to stays, and the link is named."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "kept").write_text("kept")
+    (place / "mounts").mkdir()
+    (place / "mounts" / ".own.unfinished").symlink_to(tmp_path / "precious")
+    code, err = refused("own", "--from", whole, "--sha256", file_sha256(whole), capsys=capsys)
+    assert (code, "is a symbolic link" in err) == (RunDirectoryError.exit_code, True), err
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["kept"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_fetch_leaves_nothing(
     whole: Path, place: Path, tmp_path: Path, number: signal.Signals
@@ -381,6 +394,23 @@ def test_published_safetensors_are_copied_and_the_rotary_base_is_placed(
             lambda given: os.truncate(given / "model-00002-of-00002.safetensors", 9999),
             "damaged or unfinished",
         ),
+        (
+            lambda given: (given / "model.safetensors.index.json").unlink(),
+            "model.safetensors.index.json is missing",
+        ),
+        (lambda given: [path.unlink() for path in given.glob("*.safetensors")], "holds no *.safetensors"),
+        (
+            lambda given: [
+                (
+                    path.unlink(),
+                    path.mkdir(),
+                    (given / "model.safetensors.index.json").unlink(missing_ok=True),
+                )
+                for path in given.glob("*.safetensors")
+            ],
+            "there are no *.safetensors",
+        ),
+        (lambda given: (given / "tokenizer.json").unlink(), "there is no tokenizer.json"),
         (lambda given: (given / "config.json").unlink(), "there is no config.json"),
         (lambda given: (given / "config.json").write_text("{"), "is no JSON"),
         (lambda given: (given / "model.safetensors.index.json").write_text("[]"), "holds no settings"),
@@ -398,7 +428,7 @@ def test_published_files_that_are_not_whole_are_named(
     spoil: Callable[[Path], object],
     said: str,
 ) -> None:
-    """A missing or cut file of weights, no settings, a list of other bytes."""
+    """A missing or cut file of weights, no index, tokenizer or settings, a list of other bytes."""
     given = published(tmp_path / "given", small)
     spoil(given)
     code, err = refused(PAPERS, "--from", given, capsys=capsys)

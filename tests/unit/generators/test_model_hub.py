@@ -133,7 +133,13 @@ def test_published_safetensors_are_what_the_hub_says_of_them(tmp_path: Path, dam
     weights = (tmp_path / "model.safetensors").read_bytes()
     sums = {"model.safetensors": hashlib.sha256(weights).hexdigest()}
     served = weights[:-1] + bytes([weights[-1] ^ damaged])
-    files = {"model.safetensors": served, "config.json": b"{}", "run.py": b"", "LICENSE": b"theirs"}
+    files = {
+        "model.safetensors": served,
+        "config.json": b"{}",
+        "tokenizer.json": b"{}",
+        "run.py": b"",
+        "LICENSE": b"theirs",
+    }
     place = tmp_path / "work"
     with hub(files, sums) as endpoint:
         done = fetch(place, endpoint, {})
@@ -142,6 +148,6 @@ def test_published_safetensors_are_what_the_hub_says_of_them(tmp_path: Path, dam
         return
     assert (done.returncode, done.stderr) == (0, "")
     out = place / "mounts" / "tiny"
-    assert set(checked_files(out)) == {"model.safetensors", "config.json", "LICENSE", "source.json"}
+    assert set(checked_files(out)) == {*files, "source.json"} - {"run.py"}
     assert (out / "LICENSE").read_text() == "theirs"
     assert (out / "model.safetensors").read_bytes() == weights

@@ -1,6 +1,7 @@
 """A model directory from safetensors files as a distributor publishes them: checked and copied."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -23,6 +24,9 @@ from search_to_signal.progress import Progress
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 # Weights, settings and licences: no code, and no pickles, which run some when they are read.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model", "LICENSE*")
+# Any of these sets makes a tokenizer.
+_TOKENIZERS = ({"tokenizer.json"}, {"tokenizer.model"}, {"vocab.json", "merges.txt"})
+_PART = re.compile(r"-\d+-of-\d+\.safetensors$")
 # Ours, of an earlier fetch.
 _OWN = ("source.json",)
 
@@ -76,6 +80,12 @@ def _refuse_incomplete(files: Mapping[str, Path]) -> None:
     if CONFIG not in files:
         raise ModelFileError(f"there is no {CONFIG} next to the weights: get every file of the model")
     weights = {name for name in files if name.endswith(".safetensors")}
+    if not weights:
+        raise ModelFileError(f"there are no *.safetensors next to {CONFIG}: get every file of the model")
+    if INDEX not in files and (part := next((name for name in sorted(weights) if _PART.search(name)), None)):
+        raise ModelFileError(f"{part} is a part, and {INDEX} is missing: get every file of the model")
+    if not any(files.keys() >= names for names in _TOKENIZERS):
+        raise ModelFileError("there is no tokenizer.json next to the weights: get every file of the model")
     if missing := sorted(set(_indexed(files)) - weights):
         raise ModelFileError(f"{INDEX} names {missing[0]}, which is missing: get every file of the model")
     for name in sorted(weights):

@@ -14,7 +14,8 @@ from search_to_signal.errors import RunDirectoryError
 def renamed_when_whole(out: Path) -> Iterator[Path]:
     """Yield an empty directory next to ``out`` that gets its name at the end, and is removed on any error.
 
-    What a killed process left there is removed first. Raises RunDirectoryError while another one makes it.
+    What a killed process left there is removed first. Raises RunDirectoryError for a link in its
+    place, and while another one makes it.
     """
     out = Path(os.path.abspath(out))
     made = _missing_parents(out)
@@ -46,8 +47,11 @@ def _missing_parents(path: Path) -> list[Path]:
 
 def _locked(work: Path) -> int:
     """The open directory; the system lets go of the lock when the process ends, however it ends."""
+    # What is in it will be removed: through a link that would be somebody's own files.
+    if work.is_symlink():
+        raise RunDirectoryError(f"{work} is a symbolic link, and would be emptied: remove it")
     work.mkdir(exist_ok=True)
-    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Another process may have renamed or removed it between the calls.

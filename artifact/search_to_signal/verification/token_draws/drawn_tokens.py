@@ -136,7 +136,7 @@ def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progr
 
 def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> None:
     draws.adapter_distance = distance_to_stored(sampled, model)
-    if draws.adapter_distance is not None and draws.adapter_distance >= 1.0:
+    if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
         draws.add_problem(
             f"the final adapter lies {draws.adapter_distance:.2f} of its size away from the one that the "
             "recorded updates make, no nearer than none would"

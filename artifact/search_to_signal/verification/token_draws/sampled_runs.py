@@ -147,8 +147,8 @@ def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
 def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
     """Return the distance of a model's adapter to the run's stored final one, divided by the latter's norm.
 
-    None without a stored adapter. Norms are those of the products of the adapters' factors; the product of a
-    fresh adapter is zero.
+    None without a stored adapter; infinite where the stored one is zero and the other is not. Norms are those
+    of the products of the adapters' factors; the product of a fresh adapter is zero.
     """
     from search_to_signal.learner.adapter import TENSORS, adapter_tensors, read_tensors
     from search_to_signal.learner.deltas import adapter_delta, product_inner
@@ -160,4 +160,8 @@ def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
     zero = {name: tensor * 0 for name, tensor in recorded.items()}
     difference, stored_delta = adapter_delta(recorded, adapter_tensors(model)), adapter_delta(zero, recorded)
     size = product_inner(stored_delta, stored_delta)
-    return math.sqrt(max(product_inner(difference, difference), 0.0) / size) if size > 0.0 else None
+    distance = math.sqrt(max(product_inner(difference, difference), 0.0))
+    if size <= 0.0:
+        # A stored adapter that does nothing, though training made one.
+        return math.inf if distance else None
+    return distance / math.sqrt(size)

@@ -30,7 +30,8 @@ LEAST = 1e-6
 class Distances(NamedTuple):
     """Arrays (tokens,): whether a token's number draws it, and the distance to its interval in log-odds.
 
-    ``log_odds`` is zero for a drawn token. ``margin`` is its distance to the nearer end, else zero.
+    ``log_odds`` is zero for a drawn token, infinite where the interval is no number. ``margin`` is its
+    distance to the nearer end, else zero.
     """
 
     drawn: NDArray[np.bool_]
@@ -43,6 +44,8 @@ def distances(below: Numbers, above: Numbers, number: Numbers) -> Distances:
     drawn = (below <= number) & (number < above)
     low, high, position = (_log_odds(value) for value in (below, above, number))
     inside = np.minimum(position - low, high - position)
+    # Shares that are no numbers, of a temperature that logits overflow at say, draw nothing.
+    inside = np.where(np.isnan(inside), -np.inf, inside)
     return Distances(drawn, np.where(drawn, 0.0, -inside), np.where(drawn, inside, 0.0))
 
 

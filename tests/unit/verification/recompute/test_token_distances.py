@@ -46,3 +46,11 @@ def test_a_tally_names_places_beyond_the_bound_and_adds_up_the_others() -> None:
     many = Tally(bound)
     assert many.add(distances(np.full(50, 0.2), np.full(50, 0.4), np.full(50, 0.45))) == []
     assert many.together > many.allowed
+
+
+def test_shares_that_are_no_numbers_draw_no_token() -> None:
+    """Logits that overflow leave no share to draw from: every place is beyond the bound, none passes."""
+    nothing = np.full(2, np.nan)
+    tally = Tally(BOUNDS["bfloat16"])
+    assert tally.add(distances(nothing, nothing, np.array([0.2, 0.7]))) == [0, 1]
+    assert tally.together > tally.allowed
