@@ -51,7 +51,12 @@ class EvaluationPool:
         self._slots = [Slot(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._wall = settings.clock == "wall"
+        # By elapsed time a program has the machine to itself. Else another program, or the replay of one,
+        # has the other half.
+        self._shards = settings.slots if self._wall else max(1, settings.slots // 2)
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
+        self._shard_threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="shard")
+        self._taking = threading.Lock()
 
     def __enter__(self) -> "EvaluationPool":
         """Start the fork servers; raises SandboxError when a required barrier does not hold."""
@@ -71,6 +76,7 @@ class EvaluationPool:
         for slot in self._slots:
             slot.close()
         self._threads.shutdown()
+        self._shard_threads.shutdown()
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs; results come in input order. Raises SandboxError for a fault of the sandbox."""
@@ -113,7 +119,6 @@ class EvaluationPool:
         keys = [self.key(code) for code in codes]
         fresh = {key: code for key, code in zip(keys, codes, strict=True) if again or key not in self._known}
         runs = dict(self._known)
-        # By elapsed time a program has the machine to itself.
         each = map if self._wall else self._threads.map
         new = dict(zip(fresh, each(work, fresh.values()), strict=True))
         runs |= new
@@ -141,8 +146,8 @@ class EvaluationPool:
         return "fallback" if "fallback" in paths else max(paths)
 
     def _measure(self, code: str) -> Run:
-        with self._taken(len(self._slots) if self._wall else 1) as slots:
-            run = run_sharded(slots, self._threads, self._task, code)
+        with self._taken(self._shards) as slots:
+            run = run_sharded(slots, self._shard_threads, self._task, code)
             if run.isolation is not Isolation.OK or self._settings.replay == "off":
                 return run
             count = len(self._task.instances)
@@ -160,7 +165,9 @@ class EvaluationPool:
 
     @contextmanager
     def _taken(self, count: int) -> Iterator[list[Slot]]:
-        slots = [self._free.get() for _ in range(count)]
+        # One at a time: two that each have some would wait for each other.
+        with self._taking:
+            slots = [self._free.get() for _ in range(count)]
         try:
             yield slots
         finally:

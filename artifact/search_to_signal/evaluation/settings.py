@@ -14,14 +14,15 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Limits and policies of an evaluation pool.
 
     ``timeout_s`` bounds one candidate over all instances together (D33). By ``clock = "processor"`` it is
-    processor time, one instance after another, and elapsed time is limited to ``wall_factor`` times that, so
-    that a busy machine does not fail honest programs. By ``clock = "wall"`` it is elapsed time with the
-    instances spread over the slots, one candidate at a time: then the machine has a say in outcomes.
-    ``memory_mb`` is what a candidate may allocate beyond the interpreter. ``slots`` candidates run at
-    once; ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for machines that
-    cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats valid
-    candidates in a differently seeded fork server: ``spot`` on ``spot_instances`` instances, ``full`` on all.
-    ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
+    processor time, and elapsed time is limited to ``wall_factor`` times that, so that a busy machine does not
+    fail honest programs; the instances are spread over half of the slots, whose number has no say in how a
+    candidate ends that carries nothing from one to the next. By ``clock = "wall"`` it is elapsed time with
+    the instances spread over all slots, one candidate at a time: then the machine has a say in outcomes.
+    ``memory_mb`` is what a process may allocate beyond the interpreter. As many processes run at once as
+    there are ``slots``, and ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for
+    machines that cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats
+    valid candidates in a differently seeded fork server: ``spot`` on ``spot_instances`` instances, ``full``
+    on all. ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
     ``randomness`` is the rule of that typed failure (D20): ``text``, the host's, the word in the code, or
     ``behaviour``, other decisions in the replay, which then has to be ``full``; what only the further replay
     before admission finds keeps its outcome under either rule. Raises ConfigError for what cannot work.

@@ -1,11 +1,14 @@
 """Slots of a pool: each a fork server that scores and one that replays, both replaced when they die.
 
-One program on several slots at a time is how elapsed time is measured as the host measures it (D33).
+One program on several slots at a time is how elapsed time is measured as the host measures it (D33); by
+processor time it ends sooner.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+
+import msgspec
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
@@ -41,9 +44,12 @@ class Slot:
         """Start the scoring fork server; raises SandboxError when a required barrier does not hold."""
         self._server(SCORING)
 
-    def run(self, task: ProgramTask, code: str) -> Run:
-        """Run a program in the scoring fork server; raises SandboxError for a fault of the sandbox."""
-        return self._run(SCORING, task, code)
+    def run(self, task: ProgramTask, code: str, shards: int = 1) -> Run:
+        """Run a program in the scoring fork server; one of ``shards`` has that share of the processor time.
+
+        Raises SandboxError for a fault of the sandbox.
+        """
+        return self._run(SCORING, task, code, shards)
 
     def replay(self, task: ProgramTask, code: str) -> Run:
         """Run a program where hashes, addresses, fresh memory and generators differ; as ``run``."""
@@ -63,11 +69,14 @@ class Slot:
         for server in list(self._servers.values()):
             server.close()
 
-    def _run(self, variation: Variation, task: ProgramTask, code: str) -> Run:
+    def _run(self, variation: Variation, task: ProgramTask, code: str, shards: int = 1) -> Run:
+        settings = self.settings
+        if settings.clock == "processor":
+            settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
         variation = replace(variation, wide=needs_wide(code))
         for _ in range(_ATTEMPTS):
             try:
-                return run_candidate(self._server(variation), task, code, self.settings)
+                return run_candidate(self._server(variation), task, code, settings)
             except ForkServerGoneError:
                 self._servers.pop(variation).close()
                 if self._closed:
@@ -102,16 +111,23 @@ class Slot:
 def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:
     """Run a program on the instances of a task, dealt out to the slots, which run at the same time.
 
-    Their clocks start together, so that one limit of elapsed time holds for all instances. Raises
-    SandboxError for a fault of the sandbox, once every slot has ended.
+    By elapsed time their clocks start together, so that one limit holds for all instances. By processor time
+    each shard has its share of the limit, and where one ends otherwise than well, a run of all instances one
+    after another says how the program ends, so that the slots have no say in it. Raises SandboxError for a
+    fault of the sandbox, once every slot has ended.
     """
     used = slots[: len(task.instances)]
     if len(used) == 1:
         return used[0].run(task, code)
     shards = [replace(task, instances=task.instances[start :: len(used)]) for start in range(len(used))]
-    running = [threads.submit(slot.run, shard, code) for slot, shard in zip(used, shards, strict=True)]
+    running = [
+        threads.submit(slot.run, shard, code, len(used)) for slot, shard in zip(used, shards, strict=True)
+    ]
     wait(running)
-    return merge_shards([future.result() for future in running])
+    run = merge_shards([future.result() for future in running])
+    if run.isolation is not Isolation.OK and used[0].settings.clock == "processor":
+        return used[0].run(task, code)
+    return run
 
 
 def merge_shards(runs: Sequence[Run]) -> Run:

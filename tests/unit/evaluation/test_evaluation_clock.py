@@ -8,10 +8,11 @@ import pytest
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
+from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.slots import merge_shards, run_sharded
+from search_to_signal.evaluation.slots import Slot, merge_shards, run_sharded
 from search_to_signal.problems import PROBLEMS
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,9 @@ def evaluated(clock: Literal["processor", "wall"], slots: int, codes: list[str])
     settings = EvaluationSettings(timeout_s=5.0, clock=clock, slots=slots, memory_mb=128)
     with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool:
         found = pool.replay(codes)
-    return [(one.isolation, one.outcome, one.score, one.per_instance, one.repeat) for one in found]
+    return [
+        (one.isolation, one.outcome, one.score, one.per_instance, one.repeat, one.detail) for one in found
+    ]
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -34,6 +37,22 @@ def test_both_clocks_give_the_same_scores(slots: int) -> None:
     """However many slots share the 16 instances, results come back in their order."""
     codes = [NEAREST, PROBLEMS["tsp"].seed.code, "def f(a, b, c, d):\n    return 1 / 0", "x = 1", NEAREST]
     assert evaluated("wall", slots, codes) == evaluated("processor", 1, codes)
+
+
+FAILING = """def f(here, destination, unvisited, distance):
+    if round(float(distance[0][1]), 6) in {marked}:
+        raise ValueError(f"at {{distance[0][1]:.6f}}")
+    return min(unvisited)"""
+
+
+def test_how_a_program_ends_does_not_depend_on_the_slots() -> None:
+    """The first instance that fails is named, one limit holds for all, and scores keep their order."""
+    marks = [round(float(one["distance"][0][1]), 6) for one in PROBLEMS["tsp"].instances("embedded")]
+    codes = [NEAREST, FAILING.format(marked={marks[6], marks[5], marks[14]}), ENDLESS, "x = 1"]
+    alone = evaluated("processor", 1, codes)
+    assert [one[0].value for one in alone] == ["ok", "exception", "timeout", "no_function"]
+    for slots in (4, 6):
+        assert evaluated("processor", slots, codes) == alone
 
 
 def test_elapsed_time_is_a_limit_of_its_own() -> None:
@@ -69,13 +88,17 @@ def test_shares_join_in_the_order_of_the_instances() -> None:
     assert (failed.isolation, failed.scores) == (Isolation.EXCEPTION, ())
 
 
+WALL = EvaluationSettings(clock="wall")
+
+
 class StubSlot:
     """A slot that scores an instance with itself, or has a fault of ours."""
 
-    def __init__(self, faulty: bool = False) -> None:
+    def __init__(self, faulty: bool = False, settings: EvaluationSettings = WALL) -> None:
         self.faulty, self.ran = faulty, 0
+        self.settings = settings
 
-    def run(self, task: ProgramTask, code: str) -> Run:
+    def run(self, task: ProgramTask, code: str, shards: int = 1) -> Run:
         if self.faulty:
             raise SandboxError("broken")
         self.ran += 1
@@ -92,3 +115,42 @@ def test_every_slot_gets_a_share_and_none_an_empty_one() -> None:
         with pytest.raises(SandboxError):
             run_sharded([StubSlot(faulty=True), *slots], threads, task, "")
         assert [slot.ran for slot in slots] == [2, 2, 1, 0]
+
+
+class StrictSlot(StubSlot):
+    """A slot whose programs need more than a shard's share of the time."""
+
+    def run(self, task: ProgramTask, code: str, shards: int = 1) -> Run:
+        return super().run(task, code) if shards == 1 else run(Isolation.TIMEOUT)
+
+
+def test_what_ends_a_program_is_said_by_a_run_of_all_instances() -> None:
+    """A shard that needs more than its share ends no program; by elapsed time the limit is one for all."""
+    task = ProgramTask(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
+    ends = []
+    with ThreadPoolExecutor(2) as threads:
+        for settings in (EvaluationSettings(), WALL):
+            slots: list[Any] = [StrictSlot(settings=settings) for _ in range(2)]
+            ends.append(run_sharded(slots, threads, task, "").isolation)
+    assert ends == [Isolation.OK, Isolation.TIMEOUT]
+
+
+def test_a_shard_has_its_share_of_the_processor_time() -> None:
+    """So that all shards together have no more than the limit."""
+    task = ProgramTask(PROBLEMS["tsp"], PROBLEMS["tsp"].instances("embedded")[:1])
+    slot = Slot(EvaluationSettings(timeout_s=4.0, wall_factor=9.0, memory_mb=128), ALL)
+    try:
+        ended = slot.run(task, ENDLESS, 8)
+    finally:
+        slot.close()
+    assert (ended.isolation, 0.4 < ended.cpu_s < 1.0) == (Isolation.TIMEOUT, True)
+
+
+def test_programs_that_share_the_slots_do_not_wait_for_each_other() -> None:
+    """While some of the slots are held, another that needs several is served when they are free."""
+    settings = EvaluationSettings(timeout_s=5.0, slots=4, memory_mb=128)
+    codes = [f"{NEAREST}  # {number}" for number in range(12)]
+    with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool, ThreadPoolExecutor(1) as threads:
+        replays = threads.submit(pool.replay, codes[:6])
+        assert all(one.isolation is Isolation.OK for one in pool.evaluate(codes))
+        assert all(one.isolation is Isolation.OK for one in replays.result())
