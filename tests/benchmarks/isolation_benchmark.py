@@ -3,8 +3,8 @@
     PYTHONPATH=artifact python tests/benchmarks/isolation_benchmark.py [--quick]
 
 Prints spawn to reap, cost per call, processor time against in-process per problem for a cheap and an
-expensive heuristic, candidates per second by slots, and the cost of replays. All times are processor
-or elapsed milliseconds, named per line; run it alone.
+expensive heuristic, candidates per second and the time of one program by slots, and the cost of replays.
+All times are processor or elapsed milliseconds, named per line; run it alone.
 """
 
 import importlib
@@ -173,6 +173,18 @@ def throughput(slots: int) -> str:
     return f"{slots} slots: {len(codes) / seconds:.0f} candidates/s"
 
 
+def one_program(slots: int) -> str:
+    """Elapsed time of the seed alone on tsp/train, whose instances half of the slots share."""
+    from search_to_signal.problems.tsp import Tsp
+
+    with EvaluationPool(Tsp(), "train", EvaluationSettings(slots=slots, replay="off")) as pool:
+        pool.evaluate([Tsp.seed.code])
+        samples = [
+            timed(lambda i=i: pool.evaluate([f"{Tsp.seed.code}\nN = {i}"])) for i in range(5 if QUICK else 9)
+        ]
+    return f"{slots} slots: one program {1e3 * float(np.median(samples)):.1f} ms"
+
+
 def replay_cost(code: str) -> str:
     """Elapsed time of one candidate on tsp/train by replay policy."""
     from search_to_signal.problems.tsp import Tsp
@@ -214,6 +226,7 @@ def main() -> None:
         print(overhead(name, "expensive", EXPENSIVE[name] or seed.code))
     for slots in (1, 2, 4):
         print(throughput(slots))
+        print(one_program(slots))
     print(f"replay of a cheap program: {replay_cost(CHEAP['tsp'])}")
     from search_to_signal.problems.tsp import Tsp
 
