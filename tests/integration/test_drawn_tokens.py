@@ -1,16 +1,19 @@
 """``s2s verify --draws``: honest runs pass, forged tokens, models, temperatures and seeds are named."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from tests.cohorts import run_cohort
 from tests.forging import configure, edit_line, edit_manifest, reseal
 
 from search_to_signal.cli import main
+from search_to_signal.generators import token_intervals
 from search_to_signal.generators.model_files import checked_files
 from search_to_signal.generators.settings import ModelSettings
 from search_to_signal.learner.adapter import TENSORS
@@ -20,6 +23,7 @@ from search_to_signal.profiles.run_config import ADAPTER
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.verification.levels import DRAWS, promise
+from search_to_signal.verification.token_draws.drawn_tokens import TokenDrawOptions, check_draws
 
 Said = tuple[int, str, str]
 
@@ -143,6 +147,39 @@ def test_a_sample_is_drawn_by_a_seed_that_is_printed(
 
 
 @pytest.mark.parametrize(
+    ("updates", "groups", "adapters"),
+    [(0, 1, "\n"), (1, 2, "; 1 of 1 adapter made again have the recorded bits\n")],
+)
+def test_as_many_updates_are_made_as_were_asked_for_and_groups_behind_them_are_counted(
+    cohort: Path, capsys: pytest.CaptureFixture[str], updates: int, groups: int, adapters: str
+) -> None:
+    """Of the same bits here: what is left out was not asked for, and no update is made beyond that."""
+    code, out, _ = said(capsys, cohort, "--draws", "--updates", updates)
+    (line,) = [line for line in out.splitlines(keepends=True) if line.startswith("native-s42: ")]
+    assert (code, line.startswith(f"native-s42: {groups} group")) == (0, True)
+    assert line.endswith(f"all are those that the numbers draw{adapters}")
+    left_out = "NOT CHECKED 1 group of native-s42: they come after more updates than --updates makes again"
+    assert (left_out in out, "other bits" in out) == (groups == 1, False)
+
+
+def test_forgeries_within_rounding_may_not_lie_in_one_group(
+    cohort: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten tokens of the second group differ, each within the bound, and together within the run's total."""
+    shares = iter([np.full(400, 0.2001), np.full(10, 0.402)])
+
+    def intervals(*_: object) -> list[tuple[np.ndarray, ...]]:
+        number = next(shares)
+        return [(np.full_like(number, 0.2), np.full_like(number, 0.4), number)]
+
+    monkeypatch.setattr(token_intervals, "token_intervals", intervals)
+    (draws,) = check_draws(cohort / "frozen-s42", TokenDrawOptions(), PlainProgress())
+    assert (draws.tally.unequal, draws.tally.together < draws.tally.allowed) == (10, True)
+    (problem,) = draws.findings
+    assert (problem.where, "the 10 of 10 tokens that differ lie" in problem.line) == ("step 1", True)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--updates", "1"], "--updates is for --draws: give both, or neither"),
@@ -205,6 +242,15 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     assert (code, "NOT CHECKED" in out, "native-s42: 2 groups, " in out) == (0, False, True)
     assert "0 of 2 adapters made again have the recorded bits, the final one is 0.0" in out
     stored = tmp_path / "tiny" / "native-s42" / ADAPTER / TENSORS
-    save_file({name: tensor * 0 for name, tensor in load_file(stored).items()}, stored)
-    code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
-    assert (code, "PROBLEM native-s42: the final adapter lies inf of its size away" in out) == (1, True)
+    # Clones, since loaded tensors are views of the file, which is written again.
+    tensors = {name: tensor.clone() for name, tensor in load_file(stored).items()}
+    for scale, size in ((0.0, "inf"), (1000.0, "999"), (0.001, "999")):
+        scaled = {name: tensor * (scale if "lora_B" in name else 1.0) for name, tensor in tensors.items()}
+        save_file(scaled, stored)
+        code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
+        found = re.search(
+            r"PROBLEM native-s42: the final adapter lies (\S+) of the smaller one's size away", out
+        )
+        assert code == 1
+        assert found is not None, out
+        assert float(found[1]) == pytest.approx(float(size), rel=0.1)

@@ -72,7 +72,7 @@ def _adapter_text(draws: "RunDraws") -> str:
         return ""
     text = f"; {draws.equal} of {counted(draws.updates, 'adapter')} made again have the recorded bits"
     if draws.adapter_distance is not None and draws.equal < draws.updates:
-        text += f", the final one is {draws.adapter_distance:.2g} of its size away"
+        text += f", the final one is {draws.adapter_distance:.2g} of the smaller one's size away"
     return text
 
 

@@ -30,6 +30,7 @@ from search_to_signal.verification.token_draws.token_distances import BOUNDS, Ta
 if TYPE_CHECKING:
     from search_to_signal.loop.retraining import Remade
 
+_TOO_FEW_UPDATES = "they come after more updates than --updates makes again"
 _OTHER_BITS = "their adapters were made in other bits than here (--updates N makes N of them again)"
 
 
@@ -53,7 +54,7 @@ class RunDraws:
 
     ``findings`` are problems. ``updates`` were computed again, and ``equal`` of them gave the recorded
     adapter. ``adapter_distance`` is the distance of the last one to the stored final adapter, in units of the
-    change that training made; None where it was not computed or has the recorded bits.
+    smaller one's norm; None where it was not computed or has the recorded bits.
     """
 
     name: str
@@ -96,7 +97,7 @@ def check_draws(directory: Path, options: TokenDrawOptions, progress: Progress) 
             _read_run(sampled, options.sample, draws, progress)
         except S2SError as error:
             draws.add_problem(f"not read to its end: {error}")
-        _check_total_distance(draws)
+        _check_total_distance(draws.tally, draws)
         yield draws
 
 
@@ -111,9 +112,9 @@ def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progr
     config, readable = sampled.config, sampled.readable
     chosen = sample.chosen(sampled.name, readable) if sample else frozenset(range(readable))
     if readable < config.groups:
-        draws.unread[_OTHER_BITS] = config.groups - readable
+        draws.unread[_TOO_FEW_UPDATES if sampled.exact else _OTHER_BITS] = config.groups - readable
     # A completely read run needs one more update than it has groups, for the final adapter.
-    complete = sample is None and config.trained and readable == config.groups
+    complete = sample is None and config.trained and sampled.updates == config.groups
     model_count = config.groups + 1 if complete else max(chosen) + 1
     models = islice(models_by_group(sampled), model_count)
     generations = chain(read_records(sampled.directory / GENERATIONS, GenerationRecord), repeat(None))
@@ -138,8 +139,8 @@ def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> No
     draws.adapter_distance = distance_to_stored(sampled, model)
     if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
         draws.add_problem(
-            f"the final adapter lies {draws.adapter_distance:.2f} of its size away from the one that the "
-            "recorded updates make, no nearer than none would"
+            f"the final adapter lies {draws.adapter_distance:.2f} of the smaller one's size away from the "
+            "one that the recorded updates make: another adapter, or scaled"
         )
 
 
@@ -161,9 +162,12 @@ def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, dra
     where, settings = f"step {generation.step}", config.generation
     seeds = request_seeds(derive_seed(config.seed, "sample", generation.step), settings.group_size)
     texts = token_intervals(model, generation.prompt_ids, generation.completion_ids, seeds, settings)
+    group, any_beyond = Tally(draws.tally.bound), False
     for index, intervals in enumerate(texts):
         token_distances = distances(*intervals)
-        if beyond := draws.tally.add(token_distances):
+        draws.tally.add(token_distances)
+        if beyond := group.add(token_distances):
+            any_beyond = True
             first = beyond[0]
             draws.add_problem(
                 f"{counted(len(beyond), 'token')} that the run's numbers do not draw; the first is token "
@@ -171,6 +175,9 @@ def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, dra
                 f"{draws.tally.bound}",
                 f"{where}, completion {index}",
             )
+    # The run's total grows with its length, and alone would let all of it lie in one group.
+    if not any_beyond:
+        _check_total_distance(group, draws, where)
     draws.groups += 1
     draws.completions += len(texts)
 
@@ -210,11 +217,11 @@ def _form_findings(
             yield Finding(where, "it ends before its limit, without a token that ends it")
 
 
-def _check_total_distance(draws: RunDraws) -> None:
-    tally = draws.tally
+def _check_total_distance(tally: Tally, draws: RunDraws, where: str = "") -> None:
     if tally.together > tally.allowed:
         draws.add_problem(
             f"the {tally.unequal} of {tally.tokens} tokens that differ lie {tally.together:.2g} apart "
             f"together in log-odds, where rounding explains {tally.allowed:.2g}: another model, temperature "
-            "or seed"
+            "or seed",
+            where,
         )

@@ -35,7 +35,8 @@ class SampledRun:
     """A run whose tokens can be compared with the random numbers of its seed.
 
     ``config`` names a model of this machine. The first ``readable`` groups can be read: each needs the
-    adapter of the updates before it. ``adapter`` is a stored one that all groups were sampled with.
+    adapter of the updates before it. ``updates`` may be computed again; where that is as many as groups, the
+    final adapter comes of them. ``adapter`` is a stored one that all groups were sampled with.
     """
 
     name: str
@@ -43,6 +44,7 @@ class SampledRun:
     config: RunConfig
     readable: int
     adapter: Path | None = None
+    updates: int = 0
 
     @property
     def loading(self) -> ModelLoading:
@@ -82,8 +84,9 @@ def sampled_run(
             name, run, config, config.groups, _stored_adapter(name, run, root, config, adapters)
         )
     plugins.find(config.learning_rule, RULES, GROUP, "--rule")
-    computed = updates if updates is not None else config.groups if _is_exact(config) else 0
-    return SampledRun(name, run, config, min(config.groups, computed + 1))
+    wanted = updates if updates is not None else config.groups if _is_exact(config) else 0
+    computed = min(config.groups, wanted)
+    return SampledRun(name, run, config, min(config.groups, computed + 1), updates=computed)
 
 
 def _is_exact(config: RunConfig) -> bool:
@@ -145,9 +148,9 @@ def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
 
 
 def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
-    """Return the distance of a model's adapter to the run's stored final one, divided by the latter's norm.
+    """Return the distance of a model's adapter to the run's stored final one, divided by the smaller norm.
 
-    None without a stored adapter; infinite where the stored one is zero and the other is not. Norms are those
+    None without a stored adapter; infinite where one of the two is zero and the other is not. Norms are those
     of the products of the adapters' factors; the product of a fresh adapter is zero.
     """
     from search_to_signal.learner.adapter import TENSORS, adapter_tensors, read_tensors
@@ -157,11 +160,14 @@ def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
     if not (stored / TENSORS).is_file():
         return None
     recorded = read_tensors(stored)
+    made = adapter_tensors(model)
     zero = {name: tensor * 0 for name, tensor in recorded.items()}
-    difference, stored_delta = adapter_delta(recorded, adapter_tensors(model)), adapter_delta(zero, recorded)
-    size = product_inner(stored_delta, stored_delta)
+    difference = adapter_delta(recorded, made)
+    # By the norm of either alone, one scaled far up or far down would lie within 1 of the other.
+    deltas = (adapter_delta(zero, tensors) for tensors in (recorded, made))
+    size = min(product_inner(delta, delta) for delta in deltas)
     distance = math.sqrt(max(product_inner(difference, difference), 0.0))
     if size <= 0.0:
-        # A stored adapter that does nothing, though training made one.
+        # An adapter that does nothing, where the other does something.
         return math.inf if distance else None
     return distance / math.sqrt(size)

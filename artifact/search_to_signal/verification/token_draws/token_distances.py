@@ -57,8 +57,9 @@ def _log_odds(probabilities: Numbers) -> Numbers:
 
 @dataclass
 class Tally:
-    """Counts of a run's tokens: how many differ, and the sum (``together``) and maximum of their distances.
+    """Counts of the tokens of a run or a group.
 
+    How many differ, and the sum (``together``) and maximum of their distances.
     ``open_places`` counts positions that differ, or where a change of ``bound`` would draw another token.
     """
 
