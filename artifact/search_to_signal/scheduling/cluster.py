@@ -5,6 +5,7 @@ resumes from its last checkpoint on another node.
 """
 
 import importlib
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,14 @@ from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reaso
 from search_to_signal.loop.directory import set_aside
 from search_to_signal.progress import Progress
 from search_to_signal.records.reader import STEPS
-from search_to_signal.scheduling.execution import Execution, PlannedRun, RunProcesses, execute_run, stoppable
+from search_to_signal.scheduling.execution import (
+    Execution,
+    Failures,
+    PlannedRun,
+    RunProcesses,
+    execute_run,
+    stoppable,
+)
 
 # The number of times that a run may lose its node.
 _RETRIES = 8
@@ -38,6 +46,8 @@ class _CollectedLines:
 
 
 def _remote_run(run: PlannedRun, execution: Execution) -> list[str]:
+    # Ray interrupts a task that is cancelled while it runs; what has begun goes on. The worker ends with it.
+    signal.signal(signal.SIGINT, lambda *_: None)
     collected = _CollectedLines()
     with RunProcesses() as processes:
         execute_run(run, execution, collected, processes, _WAIT_S)
@@ -59,13 +69,12 @@ def node_resources(run: PlannedRun, gpus: bool) -> dict[str, int]:
 def execute_on_ray(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run on the cluster at ``execution.ray``, in this order as resources become free.
 
-    Raises ConfigError when there is no such cluster, RunFailedError when a run fails, StoppedError on
-    Ctrl-C or SIGTERM; the last two end the other runs, which can be resumed.
+    Raises ConfigError when there is no such cluster, otherwise as ``execute`` does.
     """
     ray = _connect(execution.ray)
     try:
         with stoppable(execution.resume):
-            _watch(ray, _submit(ray, pending, execution), progress)
+            _watch(ray, _submit(ray, pending, execution), Failures(execution, progress), progress)
     finally:
         ray.shutdown()
 
@@ -111,15 +120,23 @@ def _submit(ray: Any, pending: Sequence[PlannedRun], execution: Execution) -> di
     return waiting
 
 
-def _watch(ray: Any, waiting: dict[Any, PlannedRun], progress: Progress) -> None:
+def _watch(ray: Any, waiting: dict[Any, PlannedRun], failures: Failures, progress: Progress) -> None:
     shown: dict[str, int] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
             for reference in ready:
                 run = waiting.pop(reference)
-                for line in _result(ray, reference, run):
-                    progress.say(line)
+                try:
+                    for line in _result(ray, reference, run):
+                        progress.say(line)
+                except (RunFailedError, ray.exceptions.RayTaskError) as failure:
+                    if failures.none_starts and _is_cancelled(ray, failure):
+                        continue
+                    failures.add(failure, bool(waiting))
+                    if failures.none_starts:
+                        for other in waiting:
+                            ray.cancel(other)
             for run in waiting.values():
                 label, groups = run.config.label, _groups(run.directory)
                 if shown.get(label) != groups:
@@ -128,6 +145,11 @@ def _watch(ray: Any, waiting: dict[Any, PlannedRun], progress: Progress) -> None
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
+    failures.raise_first()
+
+
+def _is_cancelled(ray: Any, failure: BaseException) -> bool:
+    return isinstance(failure.__cause__, ray.exceptions.TaskCancelledError)
 
 
 def _result(ray: Any, reference: Any, run: PlannedRun) -> list[str]:

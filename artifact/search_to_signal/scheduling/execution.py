@@ -5,11 +5,11 @@ import re
 import signal
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -67,14 +67,42 @@ class Execution:
     cards: tuple[str, ...] = ()
 
 
+class Failures:
+    """What runs failed with; the first is raised when the others have ended.
+
+    After a failure the runs of a plan go on, all of them; otherwise no run starts, and those that are running
+    go on to their end: on a card each has cost minutes to begin.
+    """
+
+    def __init__(self, execution: Execution, progress: Progress) -> None:
+        self._found: list[BaseException] = []
+        self._planned, self._progress = execution.plan is not None, progress
+
+    @property
+    def none_starts(self) -> bool:
+        """Whether no further run may start."""
+        return bool(self._found) and not self._planned
+
+    def add(self, failure: BaseException, others: bool) -> None:
+        """Keep a failure; it is said, with what ``others`` do, unless it is the one that is raised now."""
+        self._found.append(failure)
+        rest = "the others go on" if self._planned else "those that are running go on, no run starts"
+        if others or len(self._found) > 1:
+            self._progress.say(one_line(f"{failure}; {rest}" if others else str(failure)))
+
+    def raise_first(self) -> None:
+        """Raise the first failure, if there is one."""
+        if self._found:
+            raise self._found[0]
+
+
 def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run, in this order as jobs become free.
 
-    After a failure the runs of a plan go on, all of them; otherwise no run starts, and those that are running
-    go on to their end: on a card each has cost minutes to begin. Raises RunFailedError, the first one, when
-    they have ended, and StoppedError on Ctrl-C or SIGTERM; ended runs can be resumed.
+    Raises RunFailedError as ``Failures`` does, and StoppedError on Ctrl-C or SIGTERM; ended runs can be
+    resumed.
     """
-    waiting = iter(pending)
+    waiting = deque(pending)
     with (
         stoppable(execution.resume),
         ThreadPoolExecutor(execution.jobs) as workers,
@@ -83,24 +111,20 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
 
         def begin(number: int) -> set[Future[None]]:
             return {
-                workers.submit(execute_run, run, execution, progress, processes)
-                for run in islice(waiting, number)
+                workers.submit(execute_run, waiting.popleft(), execution, progress, processes)
+                for _ in range(min(number, len(waiting)))
             }
 
         # A queued run would start before the failure of another one is seen.
         running = begin(execution.jobs)
-        failures: list[BaseException] = []
-        rest = "those that are running go on, no run starts" if execution.plan is None else "the others go on"
+        failures = Failures(execution, progress)
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for failure in filter(None, (future.exception() for future in done)):
-                failures.append(failure)
-                if running:
-                    progress.say(f"{failure}; {rest}")
-            if not failures or execution.plan is not None:
+                failures.add(failure, bool(running or (waiting and execution.plan is not None)))
+            if not failures.none_starts:
                 running |= begin(len(done))
-    if failures:
-        raise failures[0]
+    failures.raise_first()
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """The way to Ray and back, with a Ray made by hand; the real one is in tests/proofs/ray_cluster.py."""
 
 import pickle
+import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import msgspec
 import pytest
 from tests.cohorts import nine_groups
 
-from search_to_signal.errors import ConfigError, RunFailedError
+from search_to_signal.errors import ConfigError, RunFailedError, StoppedError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.scheduling import cluster
@@ -33,7 +35,11 @@ class Quiet:
         self.said.append(line)
 
 
-class Task(Exception):
+class Lost(Exception):
+    """What Ray says of a node that died once too often, and the root of its other errors."""
+
+
+class Task(Lost):
     """Ray's wrapper around what a task raised, which prints as a traceback of many lines."""
 
     def __init__(self, cause: Exception) -> None:
@@ -41,19 +47,22 @@ class Task(Exception):
         self.cause = cause
 
 
-class Lost(Exception):
-    """What Ray says of a node that died once too often."""
+class Cancelled(Lost):
+    """What Ray says of a task that was cancelled before it ran, or ended by the interruption."""
 
 
 class Ray:
-    """Runs what it is given when it is asked for the result, and remembers how it was asked."""
+    """Runs what it is given when it is asked for the result, and remembers how it was asked.
 
-    exceptions = SimpleNamespace(RayTaskError=Task, RayError=Lost)
+    Of what is cancelled only tasks named ``runs`` have begun: they are interrupted, as Ray does it.
+    """
+
+    exceptions = SimpleNamespace(RayTaskError=Task, RayError=Lost, TaskCancelledError=Cancelled)
 
     def __init__(self, resources: dict[str, float]) -> None:
         self.resources = resources
         self.options: list[dict[str, int]] = []
-        self.cancelled: list[Any] = []
+        self.cancelled: list[tuple[str, bool]] = []
         self.connected: str | None = None
 
     def init(self, address: str, log_to_driver: bool) -> None:
@@ -85,19 +94,25 @@ class Ray:
 
     def get(self, reference: Any) -> Any:
         function, arguments = reference
+        run, execution = pickle.loads(arguments)
+        if (run.config.condition, False) in self.cancelled and run.config.condition != "runs":
+            raise Cancelled
         try:
-            return function(*pickle.loads(arguments))
+            return function(run, execution)
         except (RunFailedError, FileExistsError) as error:
             raise Task(error) from error
+        except KeyboardInterrupt:
+            raise Cancelled from None
 
-    def cancel(self, reference: Any, force: bool) -> None:
-        self.cancelled.append(pickle.loads(reference[1])[0].config.condition)
+    def cancel(self, reference: Any, force: bool = False) -> None:
+        self.cancelled.append((pickle.loads(reference[1])[0].config.condition, force))
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     """A Ray without GPUs, on which runs are played by hand."""
     made = Ray({"CPU": 4.0})
+    before = signal.getsignal(signal.SIGINT)
 
     def execute_run(
         run: PlannedRun, execution: Execution, progress: Any, children: Any, wait_s: float
@@ -107,13 +122,16 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
             raise RunFailedError("run fails-s1 ended with exit code 7")
         if run.config.condition == "lost":
             raise Lost("node died")
+        if run.config.condition == "runs" and made.cancelled:
+            signal.raise_signal(signal.SIGINT)
         run.directory.mkdir(parents=True)
         (run.directory / "steps.jsonl").write_text("{}\n{}\n")
         progress.say(f"{run.config.name}: fast")
 
     monkeypatch.setitem(sys.modules, "ray", made)
     monkeypatch.setattr(cluster, "execute_run", execute_run)
-    return made
+    yield made
+    signal.signal(signal.SIGINT, before)
 
 
 def configuration(condition: str, **changes: Any) -> RunConfig:
@@ -152,20 +170,57 @@ def test_unfinished_runs_are_set_aside_before_they_are_sent(
     assert (tmp_path / "interrupted" / "other-s1-1").exists() is not resume
 
 
-@pytest.mark.parametrize(
+FAILURES = pytest.mark.parametrize(
     ("condition", "named"),
     [
-        ("fails", r"^run fails-s1 ended with exit code 7$"),
+        ("fails", r"^run fails-s1 ended with exit code 7"),
         ("lost", r"^run cohort/lost-s1 was lost on the cluster \(Lost;"),
     ],
 )
-def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: str, named: str) -> None:
-    """It is the same error of one line as here; what waits is cancelled and the connection closed."""
-    todo = planned(tmp_path, "first", condition, "waits", "waits too")
+
+
+@FAILURES
+def test_after_a_failure_on_ray_running_runs_go_on_and_none_starts(
+    ray: Ray, tmp_path: Path, condition: str, named: str
+) -> None:
+    """As on this machine: it is said at once, what waits is cancelled, and it is the error at the end."""
+    progress = Quiet()
     with pytest.raises(RunFailedError, match=named):
-        run_missing(todo, Execution(ray="auto"), Quiet())
-    assert ray.cancelled == ["waits", "waits too"]
-    assert ray.connected is None
+        run_missing(planned(tmp_path, "first", condition, "runs", "waits"), Execution(ray="auto"), progress)
+    assert (tmp_path / "runs-s1").exists()
+    assert not (tmp_path / "waits-s1").exists()
+    (said,) = [line for line in progress.said if isinstance(line, str) and re.match(named, line)]
+    assert said.endswith("no run starts")
+    assert (ray.cancelled, ray.connected) == ([("runs", False), ("waits", False)], None)
+
+
+@FAILURES
+def test_a_plan_on_ray_goes_on_after_a_failure(ray: Ray, tmp_path: Path, condition: str, named: str) -> None:
+    """As on this machine: all others come to their end, and the first failure is the error."""
+    todo = planned(tmp_path, "first", condition, "runs", "fails", "waits")
+    with pytest.raises(RunFailedError, match=named):
+        run_missing(todo, Execution(ray="auto", plan="a" * 64), Quiet())
+    assert {path.name for path in tmp_path.iterdir()} == {"first-s1", "runs-s1", "waits-s1"}
+    assert (ray.cancelled, ray.connected) == ([], None)
+
+
+def test_a_run_that_somebody_else_cancels_has_failed(ray: Ray, tmp_path: Path) -> None:
+    """Only after a failure is a cancelled run one that was not to start."""
+    ray.cancelled.append(("other", False))
+    with pytest.raises(RunFailedError, match=r"other-s1 was lost on the cluster \(Cancelled"):
+        run_missing(planned(tmp_path, "other"), Execution(ray="auto"), Quiet())
+
+
+def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends what runs there, and the connection."""
+
+    def wait(references: list[Any], timeout: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "wait", wait)
+    with pytest.raises(StoppedError, match="--resume"):
+        run_missing(planned(tmp_path, "runs", "waits"), Execution(ray="auto"), Quiet())
+    assert (ray.cancelled, ray.connected) == ([("runs", True), ("waits", True)], None)
 
 
 def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ if config["condition"].startswith("orderly"):
     signal.signal(signal.SIGTERM, end)
     open(os.path.join(folder, config["condition"] + ".ready"), "w").close()
     time.sleep(120)
+if config["condition"].startswith("breaks"):
+    sys.exit(8)
 if config["condition"] == "fails":
     while not os.path.exists(os.path.join(folder, "outlasts")):
         time.sleep(0.01)
@@ -129,6 +131,17 @@ def test_a_plan_goes_on_after_a_failure(make: Callable[..., list[PlannedRun]], t
     assert (tmp_path / "out" / "whole").exists()
     assert (tmp_path / "out" / "waits").exists()
     assert (tmp_path / "out" / "later").exists()
+
+
+def test_every_failure_of_a_plan_is_said(make: Callable[..., list[PlannedRun]]) -> None:
+    """The first at once, though no other runs beside it; the last too, which is not the error at the end."""
+    lines = Lines()
+    with pytest.raises(RunFailedError, match="breaks-s1"):
+        run_missing(make("breaks", "waits", "breaks-too"), Execution(jobs=1, plan="a" * 64), lines)
+    first, last = [line for line in lines.lines if "ended with exit code 8" in line]
+    assert "breaks-s1" in first
+    assert first.endswith("the others go on")
+    assert "breaks-too-s1" in last
 
 
 @pytest.fixture
