@@ -26,7 +26,8 @@ def open_base_model(directory: Path, loading: ModelLoading) -> Any:
     prepare_device(loading.device)
     try:
         if loading.quantization == "nf4":
-            model = load_4bit(directory)
+            # Of a local model both settings say so (``RunConfig.base``).
+            model = load_4bit(directory, 'model.quantization = "nf4" (or learner.load_in_4bit)')
         else:
             model = load_model(directory, _DTYPES[loading.dtype]).to(loading.device)
         _raise_head(model)

@@ -107,7 +107,7 @@ def model_of_files(config: RunConfig) -> Any:
     """The base model of a run as its files have it; beside an engine in 4 bits, or as ``[model]`` says."""
     path = model_directory(config.model)
     if config.generation.backend != "local" and config.learner.load_in_4bit:
-        return load_4bit(path)
+        return load_4bit(path, "learner.load_in_4bit")
     return open_base_model(path, config.base.loading)
 
 
