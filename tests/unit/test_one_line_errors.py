@@ -346,3 +346,14 @@ def test_a_report_is_not_replaced_by_a_poorer_one(
     assert "allow it with --mapping nowhere:mine; or give --out" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "other")]) == 0
+
+
+def test_a_served_model_without_a_card_is_told_of_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The device was given by an option: there is no file to edit."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["serve", "qwen2-2.1m", "--device", "cuda"]) == ConfigError.exit_code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--device cuda asks for an NVIDIA card" in line
+    assert line.endswith("give --device cpu")

@@ -51,8 +51,10 @@ def _serve(arguments: argparse.Namespace) -> None:
     from search_to_signal.generators.model_files import checked_files, model_directory
     from search_to_signal.generators.serving import serving
     from search_to_signal.generators.settings import GenerationSettings, ModelLoading
+    from search_to_signal.learner.device import require_device
     from search_to_signal.runtime import end_in_order, keep_freed_memory
 
+    require_device(arguments.device, "--device cuda", "give --device cpu")
     keep_freed_memory()
     path = model_directory(arguments.model)
     fingerprint = f"fp_{canonical_sha256(checked_files(path))[:16]}"

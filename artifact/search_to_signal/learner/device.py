@@ -65,15 +65,20 @@ def fix_cublas() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def require_device(device: Device, asked: str, remedy: str) -> None:
+    """Raise ConfigError, with what ``asked`` for it and the ``remedy``, for one that this machine lacks."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"{asked} asks for an NVIDIA card, which torch does not find on this machine: {remedy}"
+        )
+
+
 def prepare_device(device: Device) -> None:
     """Make the device give the same bits every time; raises ConfigError for one that this machine lacks."""
     if device == "cpu":
         return
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            'device = "cuda" asks for an NVIDIA card, which torch does not find on this machine: set '
-            'device = "cpu" in a copy of the file (equal seeds then give other bytes, after hours)'
-        )
+    remedy = 'set device = "cpu" in a copy of the file (equal seeds then give other bytes, after hours)'
+    require_device(device, 'device = "cuda"', remedy)
     fix_cublas()
     torch.use_deterministic_algorithms(True)
     # Memory is written before it is read here: filling it first costs a tenth of the time.
