@@ -32,7 +32,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, read_scores
-from search_to_signal.evidence.tables import table_differences
+from search_to_signal.evidence.tables import cell_differences, table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
@@ -255,15 +255,22 @@ def _write_tables(task: tuple[Path, Path]) -> tuple[list[PageFinding], str]:
 
 def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
     for shipped, rebuilt in _report_directories(root, out, names):
-        for old in shipped.rglob(_TABLES):
-            old.unlink()
-        copy_files(rebuilt, shipped, _TABLES)
+        for old in list(shipped.rglob(_TABLES)):
+            made = rebuilt / old.relative_to(shipped)
+            # A table that differs in last bits alone stays: those are another processor's.
+            if not made.is_file() or any(cell_differences(old, made)):
+                old.unlink()
+        for made in sorted(rebuilt.rglob(_TABLES)):
+            copied = shipped / made.relative_to(rebuilt)
+            if not copied.exists():
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(copied, made.read_bytes())
     list_evidence(root)
 
 
-def copy_files(source: Path, out: Path, pattern: str = "*") -> None:
+def copy_files(source: Path, out: Path) -> None:
     """Copy the files below a directory to the same places below another."""
-    for path in sorted(source.rglob(pattern)):
+    for path in sorted(source.rglob("*")):
         if path.is_file():
             copied = out / path.relative_to(source)
             copied.parent.mkdir(parents=True, exist_ok=True)

@@ -68,6 +68,27 @@ def test_a_changed_table_has_both_values(
     assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problem;")
 
 
+def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tmp_path: Path) -> None:
+    """Another processor's rounding stays as shipped; a changed and a lacking table are made anew."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    report = evidence / "main" / "report"
+    names = ("core_results.csv", "signal.csv", "normalizer_values.csv")
+    recorded, changed, lacking = (report / name for name in names)
+    lines = recorded.read_text().splitlines()
+    row, column, value, spread, n = lines[1].split(",")
+    rounded = "\n".join([lines[0], f"{row},{column},{float(value) * (1 + 1e-15)!r},{spread},{n}", *lines[2:]])
+    before = {path: path.read_bytes() for path in (changed, lacking)}
+    recorded.write_text(rounded)
+    changed.write_text("another,table\n")
+    lacking.unlink()
+    (report / "stray.csv").write_text("row\n")
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 0
+    assert recorded.read_text() == rounded != "\n".join(lines)
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (report / "stray.csv").exists()
+
+
 def test_a_missing_run_makes_it_partial(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
