@@ -63,7 +63,8 @@ def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
         ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
         verdicts, values = _count_verdicts(same), " to ".join(ends)
         parts.append(f"{metric_heading(same[0])} {f'{verdicts} ({values})' if decided else values}")
-    seeds = " to ".join(map(str, dict.fromkeys(sorted({len(outcome.values) for outcome in first}))))
+    counts = sorted(len(outcome.values) for outcome in first)
+    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     bases = dict.fromkeys(outcome.base for outcome in first if len(outcome.sides) > 1)
     against = f", against {' and '.join(bases)}" if bases else ""
     if decided:

@@ -16,6 +16,7 @@ from tests.probes import write_synthetic_probe
 
 from search_to_signal.analysis.metrics.shared_record_audit import tally
 from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
+from search_to_signal.analysis.plan.conclusions import conclude
 from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.analysis.plan.formatting import (
     build_outcome_table,
@@ -288,3 +289,18 @@ def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
     """A plan that asks for what no run has is refused by name, with the choices."""
     with pytest.raises(ConfigError, match="'speed': choose one of .*valid_rate"):
         asked(root, tmp_path, metric="speed")
+
+
+def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_most(
+    root: Path, tmp_path: Path
+) -> None:
+    """Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``."""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    for condition, seeds in (("factorized", (1, 2)), ("tail_weighted", (1,))):
+        for seed in seeds:
+            write_synthetic_run(copy / f"main/cohort/{condition}-s{seed}", condition, seed)
+    sides = ("native", "factorized", "tail_weighted")
+    pairs = ", ".join(f'["main/cohort/{side}", "main/cohort/frozen"]' for side in sides)
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text({"pairs": f"[{pairs}]", "seeds": 4}, seeds=4))
+    assert "n = 1 to 3 of 4 seeds: no verdict yet" in conclude(compute_outcomes(copy, read_plan(path)))
