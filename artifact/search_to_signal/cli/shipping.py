@@ -19,14 +19,22 @@ def _pack(arguments: argparse.Namespace) -> None:
     """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
     from search_to_signal.evidence.layout import list_evidence
     from search_to_signal.evidence.packing import pack
+    from search_to_signal.evidence.plan_checks import planned_orders, shortened
+    from search_to_signal.records.plan import PLAN, read_plan
 
+    plan = read_plan(arguments.into / PLAN.name) if (arguments.into / PLAN.name).is_file() else None
     with storage_errors(arguments.into, AGAIN), progress_display() as progress:
         for results in arguments.directory:
             name = results.resolve().name
-            result = pack(results, arguments.into / name, arguments.adapters, arguments.model, progress)
+            orders = planned_orders(plan, name) if plan else []
+            out = arguments.into / name
+            result = pack(results, out, arguments.adapters, arguments.model, progress, orders)
             counts = f"{result.written} runs packed, {result.kept} packed before"
             left_out = f", {len(result.unfinished)} unfinished left out" if result.unfinished else ""
             progress.say(f"{name}: {counts}{left_out}; {result.size / _MB:.1f} MB")
+            if result.waiting:
+                waiting = shortened(result.waiting)
+                progress.say(f"{name}: not packed until earlier seeds are finished: {waiting}")
         list_evidence(arguments.into)
     print(f"s2s: packed into {arguments.into}")
 

@@ -4,10 +4,11 @@ There is one container for each run and one for the other files. Pages, pictures
 out, since they are rebuilt from the rest.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
@@ -35,23 +36,34 @@ SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 
 @dataclass(frozen=True)
 class PackingResult:
-    """Counts of runs that were packed now (``written``) and before (``kept``), unfinished runs, and bytes."""
+    """Counts of runs that were packed now (``written``) and before (``kept``), others by name, and bytes.
+
+    ``waiting`` are finished runs of which an earlier one of the plan is missing.
+    """
 
     written: int
     kept: int
     unfinished: tuple[str, ...]
+    waiting: tuple[str, ...]
     size: int
 
 
 def pack(
-    results: Path, out: Path, adapters: Sequence[str], models: Sequence[Path], progress: Progress
+    results: Path,
+    out: Path,
+    adapters: Sequence[str],
+    models: Sequence[Path],
+    progress: Progress,
+    orders: Iterable[Sequence[str]] = (),
 ) -> PackingResult:
     """Pack a results directory into ``out``; runs that are packed already stay as they are.
 
     ``adapters`` are patterns of runs (``cohort/*-s42``) whose final weights are packed. Weights are most of
     the bytes, and a rerun makes them again; those of other runs may be missing. ``models`` are directories
-    with further tokenizers. Raises RunDirectoryError for a directory without a finished run and for a run
-    that differs from its checksums, ConfigError where ``out`` lies in ``results``.
+    with further tokenizers. ``orders`` are a plan's runs, a condition each: a finished one is packed once all
+    before it are finished, so that what ends sooner is no choice of seeds. Raises RunDirectoryError for a
+    directory without a finished run and for a run that differs from its checksums, ConfigError where ``out``
+    lies in ``results``.
     """
     refuse_special_files(results)
     if out.resolve().is_relative_to(results.resolve()):
@@ -60,19 +72,29 @@ def pack(
     finished = {run: name for run, name in runs.items() if _is_finished(run)}
     if not finished:
         raise RunDirectoryError(f"{results} holds no finished run: give a results directory")
+    packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(RECORDS)}
+    waiting = set(_out_of_turn(orders, {*finished.values(), *packed}))
+    turned = {run: name for run, name in finished.items() if name not in waiting}
     tokenizers, written = Tokenizers(models), 0
-    for number, (run, name) in enumerate(finished.items(), start=1):
+    for number, (run, name) in enumerate(turned.items(), start=1):
         weights = any(fnmatchcase(name, pattern) for pattern in adapters)
         if not _is_packed(run, out / name):
             _pack_checked_run(run, name, out / name, tokenizers, weights)
             written += 1
-        progress.update("pack", number, len(finished), name)
+        progress.update("pack", number, len(turned), name)
     # Planned runs may begin while others are packed: their files belong to no container yet.
     planned = {results / name for name in planned_runs(results)}
     _pack_other_files(results, {*runs, *planned}, out)
     unfinished = tuple(name for run, name in runs.items() if run not in finished)
     size = sum(path.stat().st_size for path in _files(out))
-    return PackingResult(written, len(finished) - written, unfinished, size)
+    late = tuple(name for name in finished.values() if name in waiting)
+    return PackingResult(written, len(turned) - written, unfinished, late, size)
+
+
+def _out_of_turn(orders: Iterable[Sequence[str]], finished: set[str]) -> Iterator[str]:
+    """Yield the finished runs behind the first of their order that is not."""
+    for order in orders:
+        yield from (name for name in dropwhile(finished.__contains__, order) if name in finished)
 
 
 def _is_finished(run: Path) -> bool:

@@ -41,15 +41,34 @@ def plan_problems(
     if other := [run for run, plan_sha256 in plans.items() if plan_sha256 != sha256]:
         names = [run.relative_to(unpacked).as_posix() for run in sorted(other)]
         count = counted(len(other), "run")
-        yield f"{PLAN.name}: {count} recorded under another plan, or none: {_shortened(names)}"
+        yield f"{PLAN.name}: {count} recorded under another plan, or none: {shortened(names)}"
+    planned = planned_sides(plan)
+    first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
+    for side, runs in planned.items():
+        yield from _side_problems(unpacked, side, runs, side in first)
+
+
+def planned_sides(plan: Plan) -> dict[str, dict[str, int]]:
+    """Return the runs of every condition that a plan asks for, seeds by name in its order.
+
+    A condition is named ``PROFILE/LAYER/CONDITION``; of several questions the one with the most seeds counts.
+    """
     planned: dict[str, dict[str, int]] = defaultdict(dict)
     for study in plan.studies:
         for question in study.questions:
             for side, seeds in _sides(plan, question):
                 planned[side] = seeds if len(seeds) > len(planned[side]) else planned[side]
-    first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
-    for side, runs in planned.items():
-        yield from _side_problems(unpacked, side, runs, side in first)
+    return planned
+
+
+def planned_orders(plan: Plan, profile: str) -> list[list[str]]:
+    """Return the places of the runs that a plan asks of a profile, below its results, a condition each."""
+    sides = ((side.rpartition("/")[0], runs) for side, runs in planned_sides(plan).items())
+    return [
+        [f"{layer.removeprefix(f'{profile}/')}/{run}" for run in runs]
+        for layer, runs in sides
+        if layer.startswith(f"{profile}/")
+    ]
 
 
 def _amendment_problems(root: Path, outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
@@ -79,16 +98,16 @@ def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -
         return
     roster = set(read_roster(directory))
     if lacking := [name for name in planned if name not in roster]:
-        yield f"{folder}/{ROSTER} lacks {len(lacking)} of {len(planned)} planned runs: {_shortened(lacking)}"
+        yield f"{folder}/{ROSTER} lacks {len(lacking)} of {len(planned)} planned runs: {shortened(lacking)}"
     finished = [name for name in planned if finished_manifest(directory / name) is not None]
     if skipped := [name for name in list(planned)[: len(finished)] if name not in finished]:
         number = len(finished)
-        yield f"{side}: recorded seeds are not the plan's first {number}: {_shortened(skipped)} missing"
+        yield f"{side}: recorded seeds are not the plan's first {number}: {shortened(skipped)} missing"
     condition = side.rpartition("/")[2]
     runs = [run.name for run in run_directories(directory) if split_run_name(run.name)[0] == condition]
     if unplanned := [name for name in runs if name not in planned]:
         count = counted(len(unplanned), "run")
-        yield f"{side}: {count} of seeds that the plan does not ask for: {_shortened(unplanned)}"
+        yield f"{side}: {count} of seeds that the plan does not ask for: {shortened(unplanned)}"
 
 
 def _probe_problems(directory: Path, side: str, planned: Sequence[str]) -> Iterator[str]:
@@ -97,7 +116,7 @@ def _probe_problems(directory: Path, side: str, planned: Sequence[str]) -> Itera
     names = [INITIAL] if side.endswith(f"/{INITIAL}") else planned
     if lacking := [name for name in names if name not in recorded]:
         count = f"{len(lacking)} of {len(names)}"
-        yield f"{side}: the probe lacks {count} planned checkpoints: {_shortened(lacking)}"
+        yield f"{side}: the probe lacks {count} planned checkpoints: {shortened(lacking)}"
 
 
 def table_problems(page: Path, answers: Sequence[str], required: str) -> Iterator[str]:
@@ -133,5 +152,6 @@ def _rows(answer: str) -> list[str]:
     return [line.strip() for line in answer.splitlines() if line.startswith("|")]
 
 
-def _shortened(names: Sequence[str]) -> str:
+def shortened(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")

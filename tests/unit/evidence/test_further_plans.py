@@ -177,3 +177,34 @@ def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.
         main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"])
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
     assert said == ["PROBLEM main/probe/native: the probe lacks 1 of 3 planned checkpoints: native-s3"]
+
+
+def test_a_run_that_ends_before_its_turn_is_packed_once_earlier_seeds_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seeds that end sooner would be a choice: the third waits for the second, and both are packed then."""
+    results, evidence = tmp_path / "results" / "main", tmp_path / "evidence"
+    names = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (1, 2, 3)]
+    for name in names:
+        condition, _, seed = name.partition("-s")
+        run = results / "cohort" / name
+        write_synthetic_run(run, condition, int(seed), plan_sha256=text_sha256(FIRST))
+    write_roster(results / "cohort", names)
+    evidence.mkdir()
+    (evidence / "plan.toml").write_text(FIRST)
+    late = (results / "cohort" / "native-s2").rename(tmp_path / "late")
+    command = ["pack", str(results), "--into", str(evidence)]
+    assert main(command) == 0
+    output = capsys.readouterr()
+    assert "not packed until earlier seeds are finished: cohort/native-s3" in output.out + output.err
+    packed = evidence / "main" / "cohort"
+    assert sorted(path.name for path in packed.iterdir() if path.is_dir()) == [*names[:3], "native-s1"]
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 0
+    late.rename(results / "cohort" / "native-s2")
+    assert main(command) == 0
+    assert sorted(path.name for path in packed.iterdir() if path.is_dir()) == names
+    # A run that is packed counts as finished where it is no longer at hand.
+    shutil.rmtree(results / "cohort" / "native-s2")
+    shutil.rmtree(packed / "native-s3")
+    assert main(command) == 0
+    assert sorted(path.name for path in packed.iterdir() if path.is_dir()) == names
