@@ -73,8 +73,8 @@ def execute_on_ray(pending: Sequence[PlannedRun], execution: Execution, progress
     """
     ray = _connect(execution.ray)
     try:
-        with stoppable(execution.resume):
-            _watch(ray, _submit(ray, pending, execution), Failures(execution, progress), progress)
+        with Failures(execution, progress) as failures, stoppable(execution.resume):
+            _watch(ray, _submit(ray, pending, execution), failures, progress)
     finally:
         ray.shutdown()
 
@@ -145,7 +145,6 @@ def _watch(ray: Any, waiting: dict[Any, PlannedRun], failures: Failures, progres
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
-    failures.raise_first()
 
 
 def _is_cancelled(ray: Any, failure: BaseException) -> bool:

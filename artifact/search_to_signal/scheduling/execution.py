@@ -68,10 +68,11 @@ class Execution:
 
 
 class Failures:
-    """What runs failed with; the first is raised when the others have ended.
+    """What runs failed with; leaving the context, when the others have ended, raises the first.
 
     After a failure the runs of a plan go on, all of them; otherwise no run starts, and those that are running
-    go on to their end: on a card each has cost minutes to begin.
+    go on to their end: on a card each has cost minutes to begin. A stop takes no failure's place: who asked
+    for it would not look for one.
     """
 
     def __init__(self, execution: Execution, progress: Progress) -> None:
@@ -90,20 +91,26 @@ class Failures:
         if others or len(self._found) > 1:
             self._progress.say(one_line(f"{failure}; {rest}" if others else str(failure)))
 
-    def raise_first(self) -> None:
-        """Raise the first failure, if there is one."""
-        if self._found:
-            raise self._found[0]
+    def __enter__(self) -> "Failures":
+        return self
+
+    def __exit__(self, _: object, ended_by: BaseException | None, __: object) -> None:
+        if not self._found or not isinstance(ended_by, StoppedError | None):
+            return
+        if ended_by is not None:
+            self._progress.say("the rest stopped as asked")
+        raise self._found[0] from None
 
 
 def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run, in this order as jobs become free.
 
-    Raises RunFailedError as ``Failures`` does, and StoppedError on Ctrl-C or SIGTERM; ended runs can be
+    Raises RunFailedError as ``Failures`` does, otherwise StoppedError on Ctrl-C or SIGTERM; ended runs can be
     resumed.
     """
     waiting = deque(pending)
     with (
+        Failures(execution, progress) as failures,
         stoppable(execution.resume),
         ThreadPoolExecutor(execution.jobs) as workers,
         RunProcesses(execution.cards, execution.jobs) as processes,
@@ -117,14 +124,12 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
 
         # A queued run would start before the failure of another one is seen.
         running = begin(execution.jobs)
-        failures = Failures(execution, progress)
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for failure in filter(None, (future.exception() for future in done)):
                 failures.add(failure, bool(running or (waiting and execution.plan is not None)))
             if not failures.none_starts:
                 running |= begin(len(done))
-    failures.raise_first()
 
 
 @contextmanager

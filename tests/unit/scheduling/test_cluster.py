@@ -223,6 +223,25 @@ def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pyt
     assert (ray.cancelled, ray.connected) == ([("runs", True), ("waits", True)], None)
 
 
+def test_a_stop_on_ray_does_not_hide_a_failure(
+    ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on this machine: the failure stays the error, and the rest is said to have stopped."""
+    plain = ray.wait
+
+    def wait(references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        if len(references) == 1:
+            raise KeyboardInterrupt
+        return plain(references, timeout)
+
+    monkeypatch.setattr(ray, "wait", wait)
+    progress = Quiet()
+    with pytest.raises(RunFailedError, match="fails-s1"):
+        run_missing(planned(tmp_path, "fails", "runs"), Execution(ray="auto", plan="a" * 64), progress)
+    assert progress.said[-1] == "the rest stopped as asked"
+    assert (ray.cancelled, ray.connected) == ([("runs", True)], None)
+
+
 def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong address and a missing package are errors that say which."""
     todo = planned(tmp_path, "native")

@@ -175,6 +175,24 @@ def test_a_signal_ends_the_children(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_stop_does_not_hide_a_failure(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
+    """The failure stays the error, and the rest is said to have stopped; nothing is left running."""
+
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "sleeps").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread, lines = threading.Thread(target=interrupt), Lines()
+    thread.start()
+    with pytest.raises(RunFailedError, match="breaks-s1 ended with exit code 8"):
+        run_missing(make("breaks", "sleeps", "waits"), Execution(jobs=1, plan="a" * 64), lines)
+    thread.join()
+    assert lines.lines[-1] == "the rest stopped as asked"
+    assert gone(int((tmp_path / "out" / "sleeps").read_text()))
+    assert not (tmp_path / "out" / "waits").exists()
+
+
 def test_all_runs_are_asked_to_end_before_one_is_waited_for(
     make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:

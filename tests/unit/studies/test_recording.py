@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.errors import ConfigError, StoppedError
+from search_to_signal.errors import ConfigError, RunFailedError, StoppedError
 from search_to_signal.records.layers import Layer
 from search_to_signal.records.plan import read_plan
+from search_to_signal.scheduling.execution import Failures, stoppable
 from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies import recording
 from search_to_signal.studies.recording import Stop, record
@@ -58,6 +59,22 @@ def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(recording, "run_layer", run_layer)
     told = Stop(minutes=0.001) if stop == "minutes" else Stop(file=file)
     assert not record(PLAN, SHA256, tmp_path / "out", told)
+
+
+def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that failed before it was time to stop is an error still."""
+    monkeypatch.setattr(recording, "_POLL_S", 0.01)
+    file = tmp_path / "stop"
+
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+        with Failures(reproduction.execution, reproduction.progress) as failures, stoppable(True):
+            failures.add(RunFailedError("run native-s1 ended with exit code 7"), others=True)
+            file.touch()
+            wait_for_signal()
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    with pytest.raises(RunFailedError, match="native-s1"):
+        record(PLAN, SHA256, tmp_path / "out", Stop(file=file))
 
 
 def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
