@@ -143,7 +143,7 @@ def _record(arguments: argparse.Namespace) -> None:
     complete = record(
         plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, finished, arguments.jobs
     )
-    state = "recorded" if complete else "stopped as asked; the same command goes on"
+    state = "recorded" if complete else f"stopped as asked; {stop.remedy}"
     print(f"s2s: {state}: {arguments.out}")
 
 

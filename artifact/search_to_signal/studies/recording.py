@@ -43,8 +43,17 @@ class Stop:
 
     def due(self, since: float) -> bool:
         """Whether to stop now; ``since`` is the start of recording, by ``time.monotonic``."""
-        late = self.minutes is not None and time.monotonic() - since > 60.0 * self.minutes
-        return late or (self.file is not None and self.file.exists())
+        late = self.minutes is not None and time.monotonic() - since >= 60.0 * self.minutes
+        return late or self._is_asked()
+
+    @property
+    def remedy(self) -> str:
+        """How to go on after it; a file that lies there would stop the next command too."""
+        again = "the same command goes on"
+        return f"the file {self.file} asks for it: remove it, then {again}" if self._is_asked() else again
+
+    def _is_asked(self) -> bool:
+        return self.file is not None and self.file.exists()
 
 
 def record(
@@ -59,6 +68,8 @@ def record(
 ) -> bool:
     """Record the studies of a plan, all or those with these keys; returns False after a planned stop.
 
+    Nothing begins where the stop is due from the start.
+
     ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
     profile, packed or not, whose finished runs are not recorded again. ``jobs`` replaces the profiles'.
     Raises ConfigError for a study that the plan lacks or that is closed, RunDirectoryError where a directory
@@ -71,9 +82,11 @@ def record(
         raise ConfigError(f"the plan has no study {', '.join(unknown)}: it has {', '.join(known)}")
     if ended := [f"{key} ({closed[key].words})" for key in keys if key in closed]:
         raise ConfigError(f"closed: {', '.join(ended)}: give a copy of the plan without its amendments")
-    stopped = threading.Event()
+    since, stopped = time.monotonic(), threading.Event()
+    if stop.due(since):
+        return False
     try:
-        with storage_errors(out), stoppable(True), _stopping(stop, stopped):
+        with storage_errors(out), stoppable(True), _stopping(stop, since, stopped):
             for study in plan.studies:
                 if study.key not in closed and (not keys or study.key in keys):
                     _record_study(study, sha256, out, finished, jobs)
@@ -109,9 +122,8 @@ def _record_study(study: Study, sha256: str, out: Path, finished: Path | None, j
 
 
 @contextmanager
-def _stopping(stop: Stop, stopped: threading.Event) -> Iterator[None]:
+def _stopping(stop: Stop, since: float, stopped: threading.Event) -> Iterator[None]:
     """Send this process SIGTERM when a stop is due within the context, and set ``stopped``."""
-    since = time.monotonic()
 
     def watch() -> None:
         if not stopped.is_set() and stop.due(since):

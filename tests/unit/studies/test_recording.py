@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, RunFailedError, StoppedError
 from search_to_signal.records.layers import Layer
 from search_to_signal.records.plan import read_plan
@@ -59,6 +60,20 @@ def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(recording, "run_layer", run_layer)
     told = Stop(minutes=0.001) if stop == "minutes" else Stop(file=file)
     assert not record(PLAN, SHA256, tmp_path / "out", told)
+
+
+def test_a_stop_that_is_due_begins_nothing(
+    recorded: list[tuple[str, str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A file of an earlier stop is named, with what to do: it is a planned stop, and no run is begun."""
+    file = tmp_path / "stop"
+    file.touch()
+    command = ["record", "--out", str(tmp_path / "out"), "--stop-file", str(file)]
+    assert main(command) == 0
+    assert f"stopped as asked; the file {file} asks for it: remove it, then" in capsys.readouterr().out
+    assert (recorded, [path.name for path in tmp_path.iterdir()]) == ([], ["stop"])
+    assert not record(PLAN, SHA256, tmp_path / "out", Stop(minutes=0.0))
+    assert recorded == []
 
 
 def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
