@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
@@ -357,3 +358,25 @@ def test_a_served_model_without_a_card_is_told_of_the_option(
     (line,) = capsys.readouterr().err.splitlines()
     assert "--device cuda asks for an NVIDIA card" in line
     assert line.endswith("give --device cpu")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remedy"),
+    [("float32", "give --dtype bfloat16, or --device cpu"), ("bfloat16", "give --device cpu")],
+)
+def test_a_served_model_too_large_for_the_card_is_told_of_the_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dtype: str, remedy: str
+) -> None:
+    """What needs less memory is an option of the command, and none that is given already."""
+
+    def load_model(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("search_to_signal.generators.base_model.prepare_device", lambda device: None)
+    monkeypatch.setattr("search_to_signal.generators.base_model.load_model", load_model)
+    command = ["serve", "qwen2-2.1m", "--device", "cuda", "--dtype", dtype]
+    assert main(command) == ConfigError.exit_code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "too little free memory" in line
+    assert line.endswith(f"end what else runs on it, or {remedy}")

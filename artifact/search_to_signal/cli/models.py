@@ -59,7 +59,8 @@ def _serve(arguments: argparse.Namespace) -> None:
     path = model_directory(arguments.model)
     fingerprint = f"fp_{canonical_sha256(checked_files(path))[:16]}"
     loading = ModelLoading(device=arguments.device, dtype=arguments.dtype)
-    generator = open_local(path, loading, GenerationSettings())
+    smaller = "" if loading.dtype == "bfloat16" else "--dtype bfloat16, or "
+    generator = open_local(path, loading, GenerationSettings(), f"give {smaller}--device cpu")
     end_in_order()
     with serving(generator, arguments.model, port=arguments.port, fingerprint=fingerprint) as url:
         print(f"s2s: {arguments.model} at {url} (Ctrl-C ends it)", flush=True)

@@ -12,14 +12,16 @@ from search_to_signal.learner.device import prepare_device
 from search_to_signal.learner.quantization import load_4bit
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
 
 
-def open_base_model(directory: Path, loading: ModelLoading) -> Any:
+def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = _LESS_MEMORY) -> Any:
     """The causal language model of a directory, in evaluation mode, as ``[model]`` says it is loaded.
 
     Its output head is float32 whatever the rest is: in bfloat16 a logit of 20 is known to 0.06 alone, for the
     sampler and for the loss. Raises ConfigError without the card or library that is asked for, or where the
-    card has too little memory, ModelFileError for files that cannot be loaded.
+    card has too little memory, which says ``less_memory``: what there is to change for needing less of it.
+    Raises ModelFileError for files that cannot be loaded.
     """
     if loading.device == "cpu" and loading.dtype == "float32":
         return load_model(directory)
@@ -34,7 +36,7 @@ def open_base_model(directory: Path, loading: ModelLoading) -> Any:
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"the card has too little free memory for the model in {directory}: end what else runs on it, or "
-            'lower jobs, or set model.quantization = "nf4"'
+            f"{less_memory}"
         ) from error
     return model
 
@@ -56,11 +58,16 @@ def _in_float32(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor,
     return (inputs[0].float(), *inputs[1:])
 
 
-def open_local(directory: Path, loading: ModelLoading, settings: GenerationSettings) -> LocalGenerator:
+def open_local(
+    directory: Path,
+    loading: ModelLoading,
+    settings: GenerationSettings,
+    less_memory: str = _LESS_MEMORY,
+) -> LocalGenerator:
     """A generator over a model directory; raises as ``open_base_model`` and ``load_tokenizer`` do.
 
     On a card the learner adapts the very weights that are sampled from: there is room for them once, and
     nothing is merged into them, because bfloat16 would round small updates away.
     """
-    model = open_base_model(directory, loading)
+    model = open_base_model(directory, loading, less_memory)
     return LocalGenerator(model, load_tokenizer(directory), settings, shared=loading != ModelLoading())
