@@ -55,8 +55,7 @@ def newest_checkpoint(directory: Path) -> tuple[RunCheckpoint, bytes | None] | N
             return whole
     if files:
         raise RunDirectoryError(
-            f"no checkpoint in {folder} is whole: restore it from a copy, or run again without --resume, "
-            "which sets the run aside"
+            f"no checkpoint in {folder} is whole: restore it from a copy, or move the run away to begin again"
         )
     return None
 

@@ -112,8 +112,8 @@ def resume_point(directory: Path) -> ResumePoint:
     steps = directory / NAMES["steps"]
     if steps.exists() and steps.stat().st_size:
         raise RunDirectoryError(
-            f"{directory} holds groups but no checkpoint: restore it from a copy, or run again without "
-            "--resume, which sets the run aside"
+            f"{directory} holds groups but no checkpoint: restore it from a copy, or move the run away "
+            "to begin again"
         )
     return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
 

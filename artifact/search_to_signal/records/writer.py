@@ -97,8 +97,7 @@ class RecordWriter:
 
     def _damaged(self, how: str) -> RecordError:
         return RecordError(
-            f"{self._path} is damaged ({how}): restore it from a copy, or run again without --resume, which "
-            "sets the run aside"
+            f"{self._path} is damaged ({how}): restore it from a copy, or move the run away to begin again"
         )
 
     def _close(self) -> None:
