@@ -90,6 +90,17 @@ def test_a_full_disk_is_one_line(make_run: Make, tmp_path: Path, command: str) -
     assert f"cannot write below {tmp_path / 'out'} (File too large): make room, then give the comm" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"), [(["--resume"], "give the same command again"), ([], "go on with --resume")]
+)
+def test_the_advice_on_a_full_disk_fits_the_command(tmp_path: Path, options: list[str], remedy: str) -> None:
+    """Who resumed already gives the same command again."""
+    out = tmp_path / "out"
+    code, err = ended("run", "--profile", "smoke", "--out", str(out), *options, bytes_per_file=10)
+    assert (code, is_one_line(err)) == (4, True), err
+    assert err.endswith(f"cannot write below {out} (File too large): make room, then {remedy}\n")
+
+
 def test_a_directory_that_takes_nothing_is_one_line(
     make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

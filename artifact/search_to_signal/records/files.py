@@ -125,7 +125,7 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
+def storage_errors(directory: Path, then: str) -> Iterator[None]:
     """A full or failing disk is a StorageError of one line; every other OSError passes.
 
     ``then`` is what to do once it can be written.

@@ -66,6 +66,11 @@ class Execution:
     check: Callable[[Path], Sequence[str]] | None = None
     cards: tuple[str, ...] = ()
 
+    @property
+    def remedy(self) -> str:
+        """What goes on with unfinished runs, for whoever gave this command."""
+        return "give the same command again" if self.resume else "go on with --resume"
+
 
 class Failures:
     """What runs failed with; leaving the context, when the others have ended, raises the first.
@@ -233,7 +238,7 @@ def execute_run(
     ``wait_s`` is the time that the run waits for another process that holds its directory.
     """
     directory, log = run.directory, log_file(run.directory)
-    with storage_errors(directory.parent):
+    with storage_errors(directory.parent, execution.remedy):
         if not execution.resume:
             set_aside(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +249,10 @@ def execute_run(
     command += ["--retrain", str(run.recorded)] if run.recorded is not None else []
     last_line = ""
     progress.update(run.config.label, 0, run.config.groups, "starting")
-    with storage_errors(directory.parent), processes.start(command, log, run.config.threads) as process:
+    with (
+        storage_errors(directory.parent, execution.remedy),
+        processes.start(command, log, run.config.threads) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):

@@ -31,6 +31,7 @@ from search_to_signal.studies.planned_work import planned_work
 from search_to_signal.studies.reproduction import chosen_layers, require_parts, run_layer
 
 PROFILES = "evidence"
+_AGAIN = "give the same command again"
 _POLL_S = 1.0
 
 
@@ -86,7 +87,7 @@ def record(
     if stop.due(since):
         return False
     try:
-        with storage_errors(out), stoppable(True), _stopping(stop, since, stopped):
+        with storage_errors(out, _AGAIN), stoppable(True), _stopping(stop, since, stopped):
             for study in plan.studies:
                 if study.key not in closed and (not keys or study.key in keys):
                     _record_study(study, sha256, out, finished, jobs)

@@ -134,7 +134,7 @@ def reproduce(
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in (*card_warnings(profile), *warnings_of(profile)):
         progress.say(line)
-    with storage_errors(results):
+    with storage_errors(results, execution.remedy):
         for layer in chosen:
             start = time.perf_counter()
             run_layer(layer, reproduction)

@@ -1,12 +1,13 @@
 """The plan's studies are recorded in order, and recording stops when it is told to."""
 
+import errno
 import time
 from pathlib import Path
 
 import pytest
 
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError, RunFailedError, StoppedError
+from search_to_signal.errors import ConfigError, RunDirectoryError, RunFailedError, StoppedError
 from search_to_signal.records.layers import Layer
 from search_to_signal.records.plan import read_plan
 from search_to_signal.scheduling.execution import Failures, stoppable
@@ -100,6 +101,17 @@ def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     monkeypatch.setattr(recording, "run_layer", run_layer)
     with pytest.raises(StoppedError, match="same command"):
+        record(PLAN, SHA256, tmp_path, Stop())
+
+
+def test_the_advice_on_a_full_disk_fits_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Recording has no option for going on: it always does."""
+
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    with pytest.raises(RunDirectoryError, match="make room, then give the same command again$"):
         record(PLAN, SHA256, tmp_path, Stop())
 
 
