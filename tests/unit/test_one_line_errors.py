@@ -125,6 +125,13 @@ def test_output_that_nobody_can_take_is_one_line(make_run: Make, tmp_path: Path)
     assert "No space left on device" in done.stderr
 
 
+def test_an_error_that_nobody_can_take_keeps_its_exit_code(tmp_path: Path) -> None:
+    """A full disk behind standard error, as of a run whose log lies on it, hides no exit code."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command_line("verify", str(tmp_path / "nowhere")), stderr=full, check=False)
+    assert done.returncode == RunDirectoryError.exit_code
+
+
 def test_a_terminal_without_a_character_shows_another(make_run: Make, tmp_path: Path) -> None:
     """In the plain C locale a name with an umlaut ends in the same verdict."""
     results = tmp_path / "läufe"

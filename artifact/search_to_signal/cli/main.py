@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import cleandoc
+from typing import TextIO
 
 import search_to_signal
 from search_to_signal.cli.options import Command
@@ -68,10 +69,18 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _discard_output() -> None:
+def _discard(stream: TextIO) -> None:
     # Python writes buffered output when it ends, which would raise the same error again.
     with suppress(io.UnsupportedOperation):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _say(line: str) -> None:
+    """Print a line of errors; where its file takes none, as on a full disk, the exit code still tells."""
+    try:
+        print(f"s2s: {line}", file=sys.stderr)
+    except OSError:
+        _discard(sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,25 +97,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.command(parsed) or 0
         sys.stdout.flush()
     except S2SError as error:
-        print(f"s2s: error: {one_line(str(error), _ERROR_LENGTH)}", file=sys.stderr)
+        _say(f"error: {one_line(str(error), _ERROR_LENGTH)}")
         return error.exit_code
     except ModuleNotFoundError as error:
         missing_extra = missing(error.name)
         if missing_extra is None:
             raise
-        print(f"s2s: error: {missing_extra}", file=sys.stderr)
+        _say(f"error: {missing_extra}")
         return missing_extra.exit_code
     except BrokenPipeError:
         # The reader of the output, head for example, has ended.
-        _discard_output()
+        _discard(sys.stdout)
         return 0
     except OSError as error:
         where = one_line(str(error.filename)) if error.filename is not None else "output"
-        print(f"s2s: error: cannot use {where}: {error.strerror or error}; {_REMEDY}", file=sys.stderr)
+        _say(f"error: cannot use {where}: {error.strerror or error}; {_REMEDY}")
         if error.filename is None:
-            _discard_output()
+            _discard(sys.stdout)
         return RunDirectoryError.exit_code
     except KeyboardInterrupt:
-        print("s2s: stopped", file=sys.stderr)
+        _say("stopped")
         return 130
     return code
