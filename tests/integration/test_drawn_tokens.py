@@ -226,7 +226,7 @@ def test_unpacked_evidence_is_read_though_it_has_no_list_over_all(
 def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     profile: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Sampled and trained in bfloat16: read in float32 within the bound; its updates only with --updates."""
+    """Sampled and trained in bfloat16: read in float32 within the bound, twice that behind its updates."""
     loading = ModelSettings(name="qwen2-2.1m", dtype="bfloat16")
     run_cohort(
         msgspec.structs.replace(profile, model=loading, conditions=("native",)),
@@ -241,6 +241,12 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
     assert (code, "NOT CHECKED" in out, "native-s42: 2 groups, " in out) == (0, False, True)
     assert "0 of 2 adapters made again have the recorded bits, the final one is 0.0" in out
+    bounds = [
+        draws.tally.bound
+        for updates in (None, 2)
+        for draws in check_draws(tmp_path / "tiny", TokenDrawOptions(updates=updates), PlainProgress())
+    ]
+    assert bounds == [0.5, 1.0]
     stored = tmp_path / "tiny" / "native-s42" / ADAPTER / TENSORS
     # Clones, since loaded tensors are views of the file, which is written again.
     tensors = {name: tensor.clone() for name, tensor in load_file(stored).items()}

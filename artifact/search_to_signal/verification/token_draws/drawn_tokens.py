@@ -25,7 +25,7 @@ from search_to_signal.verification.token_draws.sampled_runs import (
     sampled_run,
     vocabulary,
 )
-from search_to_signal.verification.token_draws.token_distances import BOUNDS, Tally, distances
+from search_to_signal.verification.token_draws.token_distances import Tally, bound, distances
 
 if TYPE_CHECKING:
     from search_to_signal.loop.retraining import Remade
@@ -92,7 +92,8 @@ def check_draws(directory: Path, options: TokenDrawOptions, progress: Progress) 
             draws.unread[str(error)] = _group_count(run)
             yield draws
             continue
-        draws.tally = Tally(BOUNDS[sampled.loading.dtype])
+        other = sampled.updates > 0 and not sampled.exact
+        draws.tally = Tally(bound(sampled.loading.dtype, other_updates=other))
         try:
             _read_run(sampled, options.sample, draws, progress)
         except S2SError as error:

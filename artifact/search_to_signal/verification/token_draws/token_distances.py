@@ -20,11 +20,23 @@ Numbers = NDArray[np.float64]
 # interval. It is many times the distance measured in honest bfloat16 runs (docs/performance.md).
 BOUNDS = {"float32": 0.01, "bfloat16": 0.5}
 
+# An update that is made again in other bits moves logits once more: Adam's first steps have one size, and the
+# sign of a gradient near zero is rounding's.
+_BEHIND_OTHER_UPDATES = 2.0
+
 # Rounding changes few of the open positions, and by little: their mean distance, as a fraction of the bound.
 _MEAN_FRACTION = 1 / 25
 
 # Sums of float32 probabilities are not more exact than this near 0 and 1.
 LEAST = 1e-6
+
+
+def bound(dtype: str, *, other_updates: bool) -> float:
+    """The largest distance that rounding explains in a run, in log-odds.
+
+    ``other_updates`` says whether groups are read behind updates that are made again in other bits.
+    """
+    return BOUNDS[dtype] * (_BEHIND_OTHER_UPDATES if other_updates else 1.0)
 
 
 class Distances(NamedTuple):
