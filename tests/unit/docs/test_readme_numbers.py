@@ -12,6 +12,7 @@ README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 MAPPINGS = ("native", "factorized", "tail_weighted", "search_exposure")
 PRETRAINED = ("native", "factorized")
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
+NOT_COPIED = "valid_rate_without_copies"
 
 
 def shipped(table: str) -> dict[tuple[str, str], str]:
@@ -66,12 +67,13 @@ def pretrained_sentences() -> dict[str, str]:
         native, factorized = (f" [{low}, {high}]" for low, high in zip(lows, highs, strict=True))
         return [f"{means[0]}{unit}{native}", f"{means[1]}{factorized}"]
 
-    frozen, copies, programs = (
-        told(question, "Second", ".1f")[0] for question in ("validity", f"distinct+{COPIES}", "distinct")
+    frozen, copies, new = (
+        told(question, "Second", ".1f")[0]
+        for question in ("validity", f"distinct+{COPIES}", f"distinct+{NOT_COPIED}")
     )
     points = " on native, ".join(ranges("validity", "+.1f", " points"))
     copied = " % and ".join(told(f"distinct+{COPIES}", "First", ".1f"))
-    left = " % and ".join(told("distinct", "First", ".1f"))
+    left = " % and ".join(told(f"distinct+{NOT_COPIED}", "First", ".1f"))
     zero, low, high = (
         float(outcomes["main.ties_zero/factorized", column]) for column in ("Estimate", "Low", "High")
     )
@@ -83,7 +85,7 @@ def pretrained_sentences() -> dict[str, str]:
         "runs": f"{len(runs)} of 40 planned runs",
         "valid": f"valid, {frozen} % frozen: {points} on factorized",
         "copies": f"copies of a parent, {copies} % of the valid: {copied} %",
-        "programs": f"distinct programs, {programs} %: {left} %",
+        "new": f"valid and no copy, {new} %: {left} %",
         "best": f"the best: {' and '.join(ranges('endpoint', '+.4f'))}",
         "ties": f"{zero:.1f} % [{low:.1f}, {high:.1f}] (paper: 60.7 %, our small model: {ours:.1f} %)",
     }

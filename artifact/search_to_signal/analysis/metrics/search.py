@@ -88,6 +88,12 @@ def parent_copies(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
     return ratio(sum(record.matches_base_code for record in valid), len(valid))
 
 
+def valid_rate_without_copies(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Valid completions whose canonical program is no base heuristic of their prompt, per completion."""
+    new = sum(not record.matches_base_code for record in _valid(groups))
+    return ratio(new, sum(map(len, groups)))
+
+
 def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
     """Mean score of valid programs, each canonical program once."""
     scores = {record.program_sha256: record.score for record in reversed(_valid(groups))}

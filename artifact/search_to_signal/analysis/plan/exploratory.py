@@ -1,8 +1,8 @@
 """Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
 
-Where the plan asks whether proposals narrow, two questions are added: how many completions copy a parent, and
-how large the gain in score is when each program counts once. Where a run is longer than the runs it is
-compared with, its gain after their horizon is computed.
+Where the plan asks whether proposals narrow, three questions are added: how many completions copy a parent,
+how many are valid and no copy, and how large the gain in score is when each program counts once. Where a run
+is longer than the runs it is compared with, its gain after their horizon is computed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from search_to_signal.analysis.plan.metric_values import (
     COPIES,
     EACH_ONCE,
+    NOT_COPIED,
     PROGRAMS,
     MetricReading,
     SeedPair,
@@ -26,6 +27,7 @@ from search_to_signal.records.plan import Plan, Question, Study
 
 _EXPLORATORY_QUESTIONS = {
     COPIES: "How many of the valid completions copy a parent?",
+    NOT_COPIED: "How many completions are valid and copy no parent?",
     EACH_ONCE: "What is the difference in score where each program counts once?",
 }
 

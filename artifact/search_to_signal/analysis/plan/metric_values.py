@@ -18,6 +18,7 @@ from search_to_signal.analysis.metrics.search import (
     parent_copies,
     program_uniqueness,
     ratio,
+    valid_rate_without_copies,
 )
 from search_to_signal.analysis.metrics.shared_record_audit import differing_groups, equal_share
 from search_to_signal.analysis.results import RecordedRun, load_runs
@@ -35,11 +36,13 @@ from search_to_signal.runtime import mapped
 
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
+NOT_COPIED = "valid_rate_without_copies"
 START, EQUAL = "groups_before_valid", "equal_advantage_groups"
 ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
 _OF_GROUPS = {
     PROGRAMS: program_uniqueness,
     COPIES: parent_copies,
+    NOT_COPIED: valid_rate_without_copies,
     EACH_ONCE: distinct_performance,
     START: barren_start,
 }

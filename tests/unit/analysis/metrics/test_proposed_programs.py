@@ -4,7 +4,12 @@ import msgspec
 import pytest
 from spec.synthetic_runs import synthetic_groups
 
-from search_to_signal.analysis.metrics.search import distinct_performance, parent_copies, program_uniqueness
+from search_to_signal.analysis.metrics.search import (
+    distinct_performance,
+    parent_copies,
+    program_uniqueness,
+    valid_rate_without_copies,
+)
 from search_to_signal.records.schema import CompletionRecord, Outcome
 
 
@@ -24,6 +29,7 @@ def test_every_program_counts_once() -> None:
     ]
     assert program_uniqueness(groups) == pytest.approx(3 / 5)
     assert parent_copies(groups) == pytest.approx(2 / 5)
+    assert valid_rate_without_copies(groups) == pytest.approx(3 / 6)
     assert distinct_performance(groups) == pytest.approx(-3.0)
 
 
@@ -35,3 +41,4 @@ def test_nothing_valid_has_no_share() -> None:
         None,
         None,
     ]
+    assert valid_rate_without_copies(groups) == 0.0
