@@ -35,13 +35,24 @@ def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifes
     Raises RunDirectoryError, naming the run, where there is no run, or one is unfinished, changed, of another
     protocol, or missing (from the directory's roster, or from conditions x seeds).
     """
-    manifests = {place: read_manifest(place) for place in run_directories(directory)}
+    manifests = read_unpaired((directory,), own)
+    _check_grid(directory, manifests)
+    return manifests
+
+
+def read_unpaired(directories: Sequence[Path], own: Sequence[str] = OWN) -> dict[Path, Manifest]:
+    """Read the manifests of runs in several directories, whatever runs are missing beside them.
+
+    Otherwise raises as ``read_cohort`` does.
+    """
+    manifests = {
+        place: read_manifest(place) for directory in directories for place in run_directories(directory)
+    }
     if not manifests:
-        raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")
+        raise RunDirectoryError(f"{directories[0]} holds no run: give the directory of a run or of a cohort")
     for place, manifest in manifests.items():
         _check_finished(place, manifest)
-    _check_protocol(directory, manifests, own)
-    _check_grid(directory, manifests)
+    _check_protocol(directories[0], manifests, own)
     return manifests
 
 

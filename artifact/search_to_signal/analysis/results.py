@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import UNSET
 
 from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
-from search_to_signal.analysis.protocols import OWN, read_cohort
+from search_to_signal.analysis.protocols import OWN, read_cohort, read_unpaired
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError, S2SError
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.numerics import Bools, Floats
@@ -222,6 +222,10 @@ def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OW
         _read(place, manifest, root, names[manifest.facts.condition])
         for place, manifest in read_cohort(directory, own).items()
     ]
+    return _ranked(runs)
+
+
+def _ranked(runs: Iterable[RecordedRun]) -> Runs:
     return tuple(sorted(runs, key=lambda run: run.facts.rank))
 
 
@@ -259,10 +263,12 @@ def _read(directory: Path, manifest: Manifest, root: Path, shown: str) -> Record
 class Results:
     """A results directory, its layers read lazily.
 
-    A layer that has not run raises NoTableError, a damaged layer RunDirectoryError.
+    A layer that has not run raises NoTableError, a damaged layer RunDirectoryError. ``apart`` is a results
+    directory with the finished runs of seeds that lack other runs, which tables leave out.
     """
 
     directory: Path
+    apart: Path | None = None
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -275,6 +281,21 @@ class Results:
         if (self.directory / COHORT).is_dir():
             return self.runs(COHORT)
         return load_runs(self.directory)
+
+    @cached_property
+    def finished(self) -> Runs:
+        """The cohort with the runs that lie apart, so that conditions may differ in their seeds."""
+        apart = None if self.apart is None else self.apart / COHORT
+        if apart is None or not apart.is_dir():
+            return self.cohort
+        manifests = read_unpaired((self.directory / COHORT, apart))
+        names = shown_conditions(manifests.values())
+        runs = [
+            _read(place, manifest, apart.parent, names[manifest.facts.condition])
+            for place, manifest in manifests.items()
+            if place.is_relative_to(apart)
+        ]
+        return _ranked((*self.cohort, *runs))
 
     @cached_property
     def restart(self) -> Runs:

@@ -136,8 +136,8 @@ def _write_reports(
 ) -> _Reports:
     """Restore the packed records, and write the report of each profile."""
     sha256 = plan_sha256(root / PLAN.name)
-    with TemporaryDirectory(prefix="s2s-") as temporary:
-        top = Path(temporary)
+    with TemporaryDirectory(prefix="s2s-") as temporary, TemporaryDirectory(prefix="s2s-") as other:
+        top, apart = Path(temporary), Path(other)
         lacking = {
             name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
             for name in names
@@ -147,9 +147,9 @@ def _write_reports(
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
         for name in names:
-            keep_whole_seeds(top / name)
+            keep_whole_seeds(top / name, apart / name)
         found = find_best_programs(top, [name for name in plan.profiles if name in names])
-        tasks = [(top / name, out / name) for name in names]
+        tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
@@ -240,11 +240,11 @@ def _layer(run: str) -> str:
     return run.partition("/")[0]
 
 
-def _write_tables(task: tuple[Path, Path]) -> tuple[list[PageFinding], str]:
+def _write_tables(task: tuple[Path, Path, Path]) -> tuple[list[PageFinding], str]:
     """Write the tables of one directory; returns their answers, or the reason why there are none."""
-    directory, out = task
+    directory, apart, out = task
     try:
-        evidence = read_evidence(directory)
+        evidence = read_evidence(directory, apart)
         write_evidence(evidence, out)
     except NoTableError as error:
         return [], f"no tables: {error}"

@@ -179,11 +179,12 @@ def is_rebuilt(problem: str) -> bool:
     return problem.startswith((f"{REPORT}/", DATA_SUMS))
 
 
-def keep_whole_seeds(results: Path) -> None:
+def keep_whole_seeds(results: Path, apart: Path | None = None) -> None:
     """Remove the runs of every seed of which one run is missing, since tables compare runs of one seed.
 
-    An anchor without one of its seeds is removed completely, since its contract covers all seeds. ``results``
-    has to be a temporary directory that this process unpacked.
+    They go to the same places below ``apart``, if that is given. An anchor without one of its seeds is
+    removed completely, since its contract covers all seeds. ``results`` has to be a temporary directory that
+    this process unpacked.
     """
     for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
         planned = read_roster(directory)
@@ -193,8 +194,17 @@ def keep_whole_seeds(results: Path) -> None:
         elif incomplete:
             for name in planned:
                 if split_run_name(name)[1] in incomplete and (directory / name).is_dir():
-                    shutil.rmtree(directory / name)
+                    _take_away(directory / name, apart and apart / directory.relative_to(results) / name)
             write_roster(directory, [name for name in planned if split_run_name(name)[1] not in incomplete])
+
+
+def _take_away(run: Path, moved: Path | None) -> None:
+    """Remove a run, or move it."""
+    if moved is None:
+        shutil.rmtree(run)
+    else:
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        run.rename(moved)
 
 
 @contextmanager

@@ -15,8 +15,14 @@ from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
-from search_to_signal.analysis.figures.course import draw_courses
-from search_to_signal.analysis.figures.drawing import letter, seed_count
+from search_to_signal.analysis.figures.course import (
+    COURSE,
+    UNPAIRED,
+    describe_courses,
+    draw_courses,
+    draw_side_by_side,
+)
+from search_to_signal.analysis.figures.drawing import display_name, letter, seed_count
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
@@ -117,6 +123,63 @@ def test_a_cohort_that_lacks_seeds_says_so(
         f"n = {n}",
         f"n = {n}",
     ]
+
+
+def without_a_run(text: str) -> str:
+    """The CSV of a course of which native lacks the last seed."""
+    last = CsvFrame.read(text).where(condition="native").names("seed")[-1]
+    return "".join(line for line in text.splitlines(True) if f",native,{last}," not in line)
+
+
+def test_conditions_with_different_seeds_are_counted_beside_their_names(figures: Path) -> None:
+    """Each has its own n, in the figure of one cohort and in the column of its own."""
+    text = (figures / "course.csv").read_text()
+    frame = CsvFrame.read(text)
+    lacking, n = CsvFrame.read(without_a_run(text)), len(frame.names("seed"))
+    other = next(name for name in frame.names("condition") if name != "native")
+    for shown, counts in ((frame, ["", ""]), (lacking, [f"\nn = {n}", f"\nn = {n - 1}"])):
+        figure = Figure()
+        COURSE.draw(figure, shown)
+        labels = [label.get_text() for label in figure.legends[0].get_texts()]
+        for name, count in zip((other, "native"), counts, strict=True):
+            assert f"{display_name(name)}{count}" in labels
+        assert ("not all planned runs" in figure.legends[0].get_title().get_text()) == any(counts)
+    rows = [{**row, "cohort": name} for name, own in (("a", frame), ("b", lacking)) for row in own.rows]
+    figure = Figure(figsize=(4.7, 6.6), layout="constrained")
+    draw_side_by_side({"b": n}, figure, CsvFrame(tuple(rows)))
+    listed = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    counted = [[label.get_text() for label in legend.get_texts()] for legend in listed]
+    assert f"Native (n = {n})" in counted[0]
+    assert {f"Native (n = {n - 1})", f"{display_name(other)} (n = {n})"} <= set(counted[1])
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes[:2]]
+    assert [title.splitlines()[-1] for title in titles] == [f"n = {n}", f"PARTIAL: n = {n - 1} to {n} of {n}"]
+
+
+def test_the_caption_says_that_seeds_differ(figures: Path, tmp_path: Path) -> None:
+    """It is said where they do, and only there; of several models where those of one do."""
+    text = (figures / "course.csv").read_text()
+    (tmp_path / "course.csv").write_text(without_a_run(text))
+    assert UNPAIRED in COURSE.remarked(tmp_path / "course.csv").caption
+    assert UNPAIRED not in COURSE.remarked(figures / "course.csv").caption
+    assert UNPAIRED in describe_courses({"a": text, "b": without_a_run(text)})
+    assert UNPAIRED not in describe_courses({"a": text, "b": text})
+
+
+@pytest.mark.parametrize(("columns", "width"), [(2, 4.7), (3, 5.4), (3, 7.05)])
+def test_lists_below_models_are_not_cut(figures: Path, columns: int, width: float) -> None:
+    """Nor do they cover each other or a label, in the narrow columns of the README's picture too."""
+    frame = crowded(CsvFrame.read(without_a_run((figures / "course.csv").read_text())))
+    rows = [{**row, "cohort": str(k)} for k in range(columns) for row in frame.rows]
+    with house_style():
+        figure = Figure(figsize=(width, 6.1), layout="constrained")
+        draw_side_by_side({}, figure, CsvFrame(tuple(rows)))
+        figure.draw_without_rendering()
+        boxes = [axes.get_legend().get_window_extent() for axes in figure.axes if axes.get_legend()]
+        names = [axes.xaxis.label.get_window_extent() for axes in figure.axes[-columns:]]
+    assert len(boxes) == columns
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.y1 <= name.y0 for box, name in zip(boxes, names, strict=True))
 
 
 def crowded(frame: CsvFrame) -> CsvFrame:

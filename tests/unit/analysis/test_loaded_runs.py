@@ -1,5 +1,6 @@
 """Which runs may stand in one table, and what is read back from them."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search_to_signal.analysis.results import load_runs
+from search_to_signal.analysis.results import Results, load_runs
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import Source, write_roster
@@ -47,6 +48,25 @@ def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> No
     make_run(tmp_path / "native-s42", status="running")
     with pytest.raises(RunDirectoryError, match="native-s42 is unfinished"):
         load_runs(tmp_path)
+
+
+def test_runs_that_lie_apart_are_finished_runs_of_the_protocol(make_run: Make, tmp_path: Path) -> None:
+    """They are read beside the cohort's own, which tables keep to; unfinished and other ones are refused."""
+    whole, apart = tmp_path / "whole", tmp_path / "apart"
+    for condition in ("frozen", "native"):
+        make_run(whole / "cohort" / f"{condition}-s42", condition)
+    make_run(apart / "cohort" / "frozen-s7", "frozen", 7)
+    results = Results(whole, apart)
+    assert [run.name for run in results.finished] == ["frozen-s7", "frozen-s42", "native-s42"]
+    assert [run.name for run in results.cohort] == ["frozen-s42", "native-s42"]
+    assert results.finished[0].path == "cohort/frozen-s7"
+    make_run(apart / "cohort" / "native-s8", seed=8, status="running")
+    with pytest.raises(RunDirectoryError, match="native-s8 is unfinished"):
+        _ = Results(whole, apart).finished
+    shutil.rmtree(apart / "cohort" / "native-s8")
+    make_run(apart / "cohort" / "native-s8", seed=8, config={"model": "other"})
+    with pytest.raises(RunDirectoryError, match="native-s8"):
+        _ = Results(whole, apart).finished
 
 
 @pytest.mark.parametrize(

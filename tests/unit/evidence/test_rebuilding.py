@@ -1,12 +1,15 @@
 """What ships is made again from its records: equal, or named with both values, and partial where it is."""
 
 import shutil
+from html import unescape
 from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text, text_sha256
 
+from search_to_signal.analysis.figures.course import UNPAIRED
+from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
 from search_to_signal.evidence.layout import list_evidence
@@ -111,6 +114,30 @@ def test_a_missing_run_makes_it_partial(
     assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
     assert main(["trace", str(evidence / "main"), "core_results", "native", "Final best"]) == 0
     assert "cohort/native-s2/completions.jsonl" in capsys.readouterr().out
+
+
+def test_a_condition_has_its_own_seeds_in_the_course(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its finished runs are all there, which the captions say; of a whole cohort they say nothing."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
+    list_evidence(evidence)
+    rebuild(shipped, tmp_path / "whole", capsys)
+    rebuild(evidence, tmp_path / "out", capsys)
+    whole, course = (
+        CsvFrame.read((tmp_path / made / "main/figures/course.csv").read_text()) for made in ("whole", "out")
+    )
+    assert course.where(condition="frozen") == whole.where(condition="frozen")
+    assert course.where(condition="native").names("seed") == ["1", "2"]
+    for seed in ("1", "2"):
+        assert course.where(seed=seed) == whole.where(seed=seed)
+    tables = (tmp_path / "out" / "main" / "core_seeds.csv").read_text()
+    assert "frozen-s2" in tables
+    assert "frozen-s3" not in tables
+    for page in ("main/report.html", "report/evidence.html"):
+        assert UNPAIRED in unescape((tmp_path / "out" / page).read_text())
+        assert UNPAIRED not in unescape((tmp_path / "whole" / page).read_text())
 
 
 def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import offset_copy
 
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
@@ -17,11 +19,15 @@ from search_to_signal.analysis.tables.catalogue import Evidence
 
 PARTS = 10
 COURSES = "courses"
-COURSES_CAPTION = (
+_COURSES_CAPTION = (
     "The course of the runs; several models stand side by side, each with scales of its own. Lines are means "
     "over seeds in ten equal parts of a run, bands reach from the lowest to the highest seed. Distinct "
     "programs are canonical programs per valid completion of a part. Higher is better, except for distinct "
     "programs, whose fall is a loss of variety."
+)
+UNPAIRED = (
+    "Where planned runs are missing, every condition has all of its own finished runs, n beside its name: "
+    "the conditions' seeds differ while the layer is unfinished, and lines are not compared within seeds."
 )
 _VALID, _SCORE, _DISTINCT, _BEST = (
     "valid (%)",
@@ -30,6 +36,10 @@ _VALID, _SCORE, _DISTINCT, _BEST = (
     "best score so far",
 )
 _WIDTH, _HEIGHT = 2.35, 1.5
+# A list of five conditions below each model, taller than one line of them.
+_LIST = 0.55
+_LETTERS_PER_INCH = 12
+_NARROW = 2.0
 NOTHING_PLANNED: Mapping[str, int] = {}
 
 
@@ -37,7 +47,7 @@ def course_table(evidence: Evidence) -> str:
     """Long form: model, condition, seed, last group of the part, measure, value or nothing."""
     rows: list[tuple[Value, ...]] = [
         (Path(run.facts.model).name, run.condition, run.seed, *part, evidence.unit)
-        for run in evidence.results.cohort
+        for run in evidence.results.finished
         for part in _parts(run)
     ]
     return lines(("model", "condition", "seed", "group", "measure", "value", "unit"), rows)
@@ -61,7 +71,13 @@ def _draw_course(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure", 2):
         _draw_measure(axes, own)
         axes.set_xlabel("evaluated groups")
-    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
+    counts, note = drawing.count_seeds(frame), drawing.seed_count(frame)
+    drawing.legend(
+        figure,
+        frame.names("condition"),
+        note=f"not all planned runs are recorded: {note}" if counts else note,
+        notes={name: f"\nn = {n}" for name, n in counts.items()},
+    )
 
 
 def _draw_measure(axes: Axes, frame: CsvFrame) -> None:
@@ -89,6 +105,7 @@ COURSE = Plot(
     _draw_course,
     (7.0, 4.2),
     ("core_results", "stages"),
+    remark=lambda frame: UNPAIRED if drawing.count_seeds(frame) else "",
 )
 
 
@@ -107,24 +124,58 @@ def draw_courses(texts: Mapping[str, str], out: Path, planned: Mapping[str, int]
     columns = ("cohort", "model", "condition", "seed", "group", "measure", "value", "unit")
     if len(frames) == 1:
         return draw_from_csv(COURSES, lines(columns, rows), COURSE.draw, COURSE.size, out)
-    size = (_WIDTH * len(frames), 4 * _HEIGHT + 0.6)
-    return draw_from_csv(COURSES, lines(columns, rows), partial(_draw_courses, planned), size, out)
+    below = _LIST if any(map(drawing.count_seeds, frames.values())) else 0.0
+    size = (_WIDTH * len(frames), 4 * _HEIGHT + 0.6 + below)
+    return draw_from_csv(COURSES, lines(columns, rows), partial(draw_side_by_side, planned), size, out)
 
 
-def _draw_courses(planned: Mapping[str, int], figure: Figure, frame: CsvFrame) -> None:
+def describe_courses(texts: Mapping[str, str]) -> str:
+    """Return the caption of the courses of several models, by what their CSVs hold."""
+    differ = any(drawing.count_seeds(CsvFrame.read(text)) for text in texts.values())
+    return f"{_COURSES_CAPTION} {UNPAIRED}" if differ else _COURSES_CAPTION
+
+
+def draw_side_by_side(planned: Mapping[str, int], figure: Figure, frame: CsvFrame) -> None:
+    """Draw a row of panels per measure and a column per cohort; ``planned`` as in ``draw_courses``."""
     cohorts, measures = list(frame.by("cohort")), frame.names("measure")
+    width = figure.get_figwidth() / len(cohorts)
     grid = figure.subplots(len(measures), len(cohorts), squeeze=False, sharex="col")
     for column, (name, own) in enumerate(cohorts):
         for row, measure in enumerate(measures):
             _draw_measure(grid[row, column], own.where(measure=measure))
-        first = own.rows[0]
-        seeds = len(own.names("seed"))
-        grid[0, column].set_title(f"{first['model']}\n{_count(seeds, planned.get(name, seeds))}", fontsize=7)
+        model = fill(own.rows[0]["model"], int(_LETTERS_PER_INCH * width))
+        grid[0, column].set_title(f"{model}\n{_count(own, planned.get(name))}", fontsize=7)
+        if width < _NARROW:
+            grid[-1, column].locator_params(axis="x", nbins=3)
         grid[-1, column].set_xlabel("evaluated groups")
     for row, measure in enumerate(measures):
         grid[row, 0].set_ylabel(measure)
-    drawing.legend(figure, frame.names("condition"), note=f"scores in {frame.rows[0]['unit']}")
+    note = f"scores in {frame.rows[0]['unit']}"
+    if any(drawing.count_seeds(own) for _, own in cohorts):
+        for (_, own), axes in zip(cohorts, grid[-1], strict=True):
+            _list_conditions(figure, axes, own)
+        figure.supxlabel(note, fontsize=7)
+    else:
+        drawing.legend(figure, frame.names("condition"), note=note)
 
 
-def _count(seeds: int, planned: int) -> str:
-    return f"n = {seeds}" if seeds >= planned else f"PARTIAL: n = {seeds} of {planned}"
+def _list_conditions(figure: Figure, axes: Axes, frame: CsvFrame) -> None:
+    """Draw a legend below a cohort's last panel, with the seeds of each condition."""
+    notes = {name: f" (n = {len(own.names('seed'))})" for name, own in frame.by("condition")}
+    axes.legend(
+        handles=drawing.condition_handles(frame.names("condition"), notes),
+        loc="upper left",
+        bbox_to_anchor=(0.0, 0.0),
+        bbox_transform=offset_copy(axes.transAxes, figure, x=-10, y=-30, units="points"),
+        borderpad=0.0,
+        handlelength=1.8,
+        fontsize=6.5,
+    )
+
+
+def _count(frame: CsvFrame, planned: int | None) -> str:
+    """How many seeds a cohort has, of how many planned ones where it lacks some."""
+    counts = sorted({*drawing.count_seeds(frame).values()} or {len(frame.names("seed"))})
+    seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    whole = planned is None or counts[0] >= planned
+    return f"n = {seeds}" if whole else f"PARTIAL: n = {seeds} of {planned}"

@@ -26,6 +26,7 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
     "search_exposure": (PURPLE, "v", ":"),
 }
 _OTHER = (ORANGE, "P", "-")
+NO_NOTES: Mapping[str, str] = {}
 
 
 def color(condition: str) -> str:
@@ -81,11 +82,23 @@ def letter(number: int) -> str:
     return (letter(before - 1) if before else "") + ascii_lowercase[last]
 
 
+def condition_handles(conditions: Sequence[str], notes: Mapping[str, str] = NO_NOTES) -> list[Line2D]:
+    """The entries of a legend of conditions; ``notes`` follow the names of some."""
+    return [
+        Line2D([], [], label=display_name(name) + notes.get(name, ""), **line_style(name))
+        for name in conditions
+    ]
+
+
 def legend(
-    figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D, note: str | None = None
+    figure: Figure | SubFigure,
+    conditions: Sequence[str],
+    *extra: Line2D,
+    note: str | None = None,
+    notes: Mapping[str, str] = NO_NOTES,
 ) -> None:
     """Draw one legend of the conditions below all panels, under a line of text."""
-    handles = [*(Line2D([], [], label=display_name(name), **line_style(name)) for name in conditions), *extra]
+    handles = [*condition_handles(conditions, notes), *extra]
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -115,6 +128,14 @@ def seed_count(frame: CsvFrame) -> str:
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     unit = frame.rows[0].get("unit")
     return f"n = {number} seed{'' if number == '1' else 's'}" + (f"; scores in {unit}" if unit else "")
+
+
+def count_seeds(frame: CsvFrame) -> dict[str, int]:
+    """The number of seeds of each condition where conditions differ in their seeds; otherwise empty."""
+    seeds = {condition: own.names("seed") for condition, own in frame.by("condition")}
+    if len({frozenset(names) for names in seeds.values()}) <= 1:
+        return {}
+    return {condition: len(names) for condition, names in seeds.items()}
 
 
 def offsets(count: int, width: float = 0.6) -> list[float]:

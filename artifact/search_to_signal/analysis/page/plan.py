@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from search_to_signal.analysis.figures.course import COURSES, COURSES_CAPTION, draw_courses
+from search_to_signal.analysis.figures.course import COURSES, describe_courses, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import PageFinding
@@ -163,7 +163,11 @@ def write_plan_report(
         pictures.append((NAME, CAPTION, draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures")))
     if courses:
         pictures.append(
-            (COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures", _planned_seeds(summary)))
+            (
+                COURSES,
+                describe_courses(courses),
+                draw_courses(courses, out / "figures", planned_seeds(summary.plan, summary.closed)),
+            )
         )
     page = out / HTML
     beside = None if embedded else _beside_the_paper(summary)
@@ -174,9 +178,9 @@ def write_plan_report(
     return page
 
 
-def _planned_seeds(summary: PlanSummary) -> dict[str, int]:
-    """The planned seeds of each profile's cohort that is still to be recorded."""
-    studies = [study for study in summary.plan.studies if study.key not in summary.closed]
+def planned_seeds(plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES) -> dict[str, int]:
+    """The planned seeds of each profile's cohort whose studies are not all ``closed``."""
+    studies = [study for study in plan.studies if study.key not in closed]
     return {
         name: study.seeds for study in reversed(studies) if COHORT in study.layers for name in study.profiles
     }

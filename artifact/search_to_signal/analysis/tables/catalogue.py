@@ -156,9 +156,9 @@ class Evidence:
         return tables[name]
 
 
-def read_evidence(directory: Path) -> Evidence:
-    """Read a results directory; raises as load_runs and catalogue do."""
-    results = Results(directory)
+def read_evidence(directory: Path, apart: Path | None = None) -> Evidence:
+    """Read a results directory, with runs that lie ``apart``; raises as load_runs and catalogue do."""
+    results = Results(directory, apart)
     return Evidence(results, catalogue(results))
 
 
