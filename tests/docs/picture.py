@@ -1,21 +1,68 @@
-"""Make the README's picture from a report: ``python -m tests.docs.picture results/embedded``."""
+"""Make the pictures of README and docs.
+
+``python -m tests.docs.picture`` draws docs/course.png from the shipped courses.csv; with ``results/embedded``
+the signal figure of its report, made small, becomes docs/signal.png.
+"""
 
 import sys
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
-PICTURE = Path(__file__).parents[2] / "docs" / "signal.png"
+from search_to_signal.analysis.figures.course import COURSES, draw_side_by_side
+from search_to_signal.analysis.figures.plot import CsvFrame, draw_from_csv
+from search_to_signal.analysis.page.plan import planned_seeds
+from search_to_signal.programs.canonical import sha256_text
+from search_to_signal.records.amendments import closed_studies, read_amendments
+from search_to_signal.records.plan import PLAN, read_plan
+
+ROOT = Path(__file__).parents[2]
+SIGNAL, COURSE = ROOT / "docs" / "signal.png", ROOT / "docs" / "course.png"
+EVIDENCE = ROOT / "artifact" / "evidence" / "pretrained"
+SHIPPED = EVIDENCE / "report" / "figures" / f"{COURSES}.csv"
+DRAWN_FROM = "SHA-256 of courses.csv and its planned seeds"
 WIDTH = 1000
+# Inches, narrow: letters stay readable where a telephone makes the picture as wide as itself.
+_TWO_COLUMNS, _PER_COLUMN, _HEIGHT = 4.7, 1.8, 6.1
 
 
-def main(report: Path) -> None:
-    """Shrink the signal figure of a results directory's report, in few colours, to docs/signal.png."""
-    with Image.open(report / "figures" / "learner_path.png") as figure:
-        height = round(figure.height * WIDTH / figure.width)
-        small = figure.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    small.quantize(256, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
+def draw_course(text: str, planned: dict[str, int], picture: Path) -> None:
+    """Draw the courses of several models side by side; the picture says what it was drawn from."""
+    columns = len(CsvFrame.read(text).names("cohort"))
+    size = (max(_TWO_COLUMNS, _PER_COLUMN * columns), _HEIGHT)
+    with TemporaryDirectory() as temporary:
+        png = draw_from_csv(COURSES, text, partial(draw_side_by_side, planned), size, Path(temporary))
+        _shrink(png, picture, {DRAWN_FROM: drawn_from(text, planned)})
+
+
+def drawn_from(text: str, planned: dict[str, int]) -> str:
+    """What a picture of the courses depends on, besides the code that draws it."""
+    return sha256_text(f"{text}{sorted(planned.items())}")
+
+
+def shipped_course() -> tuple[str, dict[str, int]]:
+    """The courses of the last plan's cohorts, and the seeds planned of those still to be recorded."""
+    plan = read_plan(EVIDENCE / PLAN.name)
+    closed = closed_studies(read_amendments(EVIDENCE / PLAN.name, plan))
+    return SHIPPED.read_text(encoding="utf-8"), planned_seeds(plan, closed)
+
+
+def _shrink(figure: Path, picture: Path, notes: dict[str, str]) -> None:
+    """Make a figure as wide as the README's pictures, in few colours."""
+    info = PngInfo()
+    for name, note in notes.items():
+        info.add_text(name, note)
+    with Image.open(figure) as image:
+        height = round(image.height * WIDTH / image.width)
+        small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
+    small.quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True, pnginfo=info)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) / "report")
+    if sys.argv[1:]:
+        _shrink(Path(sys.argv[1]) / "report" / "figures" / "learner_path.png", SIGNAL, {})
+    else:
+        draw_course(*shipped_course(), COURSE)
