@@ -166,7 +166,7 @@ def _list_conditions(figure: Figure, axes: Axes, frame: CsvFrame) -> None:
         handles=drawing.condition_handles(frame.names("condition"), notes),
         loc="upper left",
         bbox_to_anchor=(0.0, 0.0),
-        bbox_transform=offset_copy(axes.transAxes, figure, x=-10, y=-30, units="points"),
+        bbox_transform=offset_copy(axes.transAxes, figure, x=-18, y=-30, units="points"),
         borderpad=0.0,
         handlelength=1.8,
         fontsize=6.5,
