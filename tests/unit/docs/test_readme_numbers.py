@@ -1,7 +1,7 @@
 """Every number of the README's findings is one of the shipped tables, which come of the records."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,12 @@ ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "artifact" / "evidence"
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 MAPPINGS = ("native", "factorized", "tail_weighted", "search_exposure")
-PRETRAINED = ("native", "factorized")
+PRETRAINED = ("native", "factorized", "search_exposure")
+INTERVAL = ("Estimate", "Low", "High")
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 NOT_COPIED = "valid_rate_without_copies"
+# The columns of the pretrained models' table, and their digits.
+SHOWN = {"validity": ".1f", f"distinct+{COPIES}": ".1f", f"distinct+{NOT_COPIED}": ".1f", "endpoint": ".4f"}
 
 
 def shipped(table: str) -> dict[tuple[str, str], str]:
@@ -52,49 +55,42 @@ def sentences() -> dict[str, str]:
     }
 
 
-def pretrained_sentences() -> dict[str, str]:
-    """The same of the pretrained models' main study."""
-    outcomes, besides = (shipped(f"pretrained/report/{table}") for table in ("outcomes", "besides"))
-
-    def told(question: str, column: str, form: str) -> list[str]:
-        cells = besides if "+" in question else outcomes
-        return [
-            format(float(cells[f"main.{question}/{name} minus frozen", column]), form) for name in PRETRAINED
-        ]
-
-    def ranges(question: str, form: str, unit: str = "") -> list[str]:
-        means, lows, highs = (told(question, column, form) for column in ("Estimate", "Low", "High"))
-        native, factorized = (f" [{low}, {high}]" for low, high in zip(lows, highs, strict=True))
-        return [f"{means[0]}{unit}{native}", f"{means[1]}{factorized}"]
-
-    frozen, copies, new = (
-        told(question, "Second", ".1f")[0]
-        for question in ("validity", f"distinct+{COPIES}", f"distinct+{NOT_COPIED}")
-    )
-    points = " on native, ".join(ranges("validity", "+.1f", " points"))
-    copied = " % and ".join(told(f"distinct+{COPIES}", "First", ".1f"))
-    left = " % and ".join(told(f"distinct+{NOT_COPIED}", "First", ".1f"))
-    zero, low, high = (
-        float(outcomes["main.ties_zero/factorized", column]) for column in ("Estimate", "Low", "High")
-    )
-    ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
-    seeds = {outcomes[f"main.validity/{name} minus frozen", "Seeds"] for name in PRETRAINED}
+def pretrained_rows() -> dict[str, str]:
+    """The table of the pretrained models' main study, and what stands around it."""
+    cells = {**shipped("pretrained/report/outcomes"), **shipped("pretrained/report/besides")}
+    seeds = {
+        cells[f"main.{question}/{name} minus frozen", "Seeds"] for question in SHOWN for name in PRETRAINED
+    }
+    assert len(seeds) == 1
+    means = [
+        f"{float(cells[f'main.{question}/{PRETRAINED[0]} minus frozen', 'Second']):{digits}}"
+        for question, digits in SHOWN.items()
+    ]
     runs = [path for path in (EVIDENCE / "pretrained/pretrained-1.5b/cohort").iterdir() if path.is_dir()]
-    assert seeds == {"4"}
+    zero, low, high = (float(cells["main.ties_zero/factorized", name]) for name in INTERVAL)
+    ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
     return {
         "runs": f"{len(runs)} of 40 planned runs",
-        "valid": f"valid, {frozen} % frozen: {points} on factorized",
-        "copies": f"copies of a parent, {copies} % of the valid: {copied} %",
-        "new": f"valid and no copy, {new} %: {left} %",
-        "best": f"the best: {' and '.join(ranges('endpoint', '+.4f'))}",
+        "seeds": f"| Minus frozen, n = {seeds.pop()} of 8 |",
+        "frozen": f"| frozen | {' | '.join(means)} |",
+        **{name: f"| {name} | {' | '.join(differences(cells, name))} |" for name in PRETRAINED},
         "ties": f"{zero:.1f} % [{low:.1f}, {high:.1f}] (paper: 60.7 %, our small model: {ours:.1f} %)",
     }
 
 
-@pytest.mark.parametrize("about", pretrained_sentences())
+def differences(cells: dict[tuple[str, str], str], name: str) -> Iterator[str]:
+    """One mapping's differences from frozen, with their intervals."""
+    for question, digits in SHOWN.items():
+        estimate, low, high = (
+            float(cells[f"main.{question}/{name} minus frozen", part]) for part in INTERVAL
+        )
+        yield f"{estimate:+{digits}} [{low:+{digits}}, {high:+{digits}}]"
+
+
+@pytest.mark.parametrize("about", pretrained_rows())
 def test_a_number_of_the_pretrained_models_is_that_of_the_table(about: str) -> None:
     """Each has the number that the shipped table has, of as many seeds as are said."""
-    assert pretrained_sentences()[about] in README
+    assert pretrained_rows()[about] in README
 
 
 @pytest.mark.parametrize("about", sentences())
