@@ -213,7 +213,7 @@ def test_a_model_that_is_not_here_is_named_and_nothing_passes(
 def test_unpacked_evidence_is_read_though_it_has_no_list_over_all(
     cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its adapters are not shipped, and made again; only the tokens are vouched for."""
+    """Its adapters are not shipped, and made again; only the tokens are vouched for, of one run all of it."""
     results = tmp_path / "tiny"
     shutil.copytree(cohort, results / "cohort")
     assert main(["pack", str(results), "--into", str(tmp_path / "ev")]) == 0
@@ -221,6 +221,9 @@ def test_unpacked_evidence_is_read_though_it_has_no_list_over_all(
     code, out, _ = said(capsys, tmp_path / "out" / "tiny", "--draws")
     assert (code, "no list of checksums here" in out, "verify: " in out) == (0, True, False)
     assert "2 of 2 adapters made again have the recorded bits" in out
+    run = tmp_path / "out" / "tiny" / "cohort" / "native-s42"
+    code, out, _ = said(capsys, run, "--draws", "--updates", 0)
+    assert (code, "NOT COMPARED 2 x of a final adapter" in out, "verify: " in out) == (0, True, True)
 
 
 def test_other_bits_are_made_again_when_asked_and_compared_by_distance(

@@ -60,6 +60,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         findings += _table_findings(arguments.directory)
         used.append(levels.TABLES)
     print_problems(findings)
+    _print_not_compared(result)
     if arguments.recompute:
         findings += _recompute(arguments)
         used.append(levels.RECOMPUTE)
@@ -140,9 +141,7 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
     with progress_display() as progress:
         result = recompute(arguments.directory, options, progress)
     print_problems(result.findings)
-    for reason, places in result.not_compared.items():
-        first = "; ".join(places[:_SHOWN]) + ("; ..." if places[_SHOWN:] else "")
-        print(one_line(f"NOT COMPARED {len(places)} x {reason} ({first})"))
+    _print_not_compared(result)
     if result.problems and (facts := differing_environment(arguments.directory)):
         print(f"recorded with other {', '.join(facts)}: last bits of scores may differ for that alone")
     counts = result.counts
@@ -152,6 +151,12 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
         f"{sum(map(len, result.not_compared.values()))} not compared"
     )
     return result.findings
+
+
+def _print_not_compared(result: "VerificationResult") -> None:
+    for reason, places in result.not_compared.items():
+        first = "; ".join(places[:_SHOWN]) + ("; ..." if places[_SHOWN:] else "")
+        print(one_line(f"NOT COMPARED {len(places)} x {reason} ({first})"))
 
 
 def _seal(arguments: argparse.Namespace) -> None:

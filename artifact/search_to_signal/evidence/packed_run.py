@@ -13,7 +13,7 @@ from search_to_signal.evidence.compact_encoding import Encode, Line
 from search_to_signal.evidence.container import read_container, write_container, write_files
 from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
-from search_to_signal.provenance.checksums import SUMS, read_sums
+from search_to_signal.provenance.checksums import SUMS, UNSHIPPED, read_sums
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
 from search_to_signal.verification.recompute.tokens import ModelTokenizer
@@ -66,7 +66,8 @@ def pack_run(run: Path, out: Path, tokens: Tokenizer | None, adapter: bool) -> N
     others = sorted(path for path in run.rglob("*") if path.is_file())
     for path in others:
         name = path.relative_to(run).as_posix()
-        if name not in (*files, *OPEN) and (adapter or name.split("/")[0] != ADAPTER):
+        known = name in (*files, *OPEN) or path.name == UNSHIPPED
+        if not known and (adapter or name.split("/")[0] != ADAPTER):
             parts[f"{_WHOLE}{name}"] = path.read_bytes()
     out.mkdir(parents=True, exist_ok=True)
     write_container(out / RECORDS, parts)

@@ -18,7 +18,7 @@ from search_to_signal.evidence.packed_run import RECORDS, pack_run, tokenizer
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER, left_out
 from search_to_signal.provenance.blocks import BLOCKS
-from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file, sum_problems
+from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, UNSHIPPED, sha256_file, sum_problems
 from search_to_signal.provenance.ro_crate import CRATE
 from search_to_signal.records.files import TEMPORARY, refuse_special_files
 from search_to_signal.records.manifest import (
@@ -130,7 +130,9 @@ def _pack_other_files(results: Path, runs: set[Path], out: Path) -> None:
         (out / name).unlink(missing_ok=True)
     for path in _files(results):
         place = path.relative_to(results)
-        if runs & set(path.parents) or INTERRUPTED in place.parts or path.name.endswith(TEMPORARY):
+        if runs & set(path.parents) or INTERRUPTED in place.parts:
+            continue
+        if path.name == UNSHIPPED or path.name.endswith(TEMPORARY):
             continue
         report = place.parts[0] == REPORT
         if place.as_posix() in stale:

@@ -19,7 +19,6 @@ from search_to_signal.evidence.layout import (
 )
 from search_to_signal.evidence.packed_run import RECORDS, tokenizer, unpack_run
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import (
     DATA_SUMS,
@@ -28,11 +27,11 @@ from search_to_signal.provenance.checksums import (
     sha256_file,
     sum_problems,
 )
+from search_to_signal.provenance.unshipped import why_left_out, write_unshipped
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import (
-    INTERRUPTED,
     REPORT,
     ROSTER,
     read_manifest,
@@ -126,9 +125,11 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     """Restore a whole results directory into an empty one; returns the differences from its checksum lists.
 
     Reports are rebuilt from the records, and the block index from all files. Final adapters that were not
-    packed, and files of interrupted runs, are missing. Lists are written first, so that an interrupted
-    command leaves a directory that lacks listed files. Raises RunDirectoryError for unreadable containers and
-    where there is no run, ConfigError where ``out`` is no empty directory or lies in the evidence.
+    packed, and files of interrupted runs, are missing, and named next to the lists. Lists are written first,
+    these names last, so that an interrupted command leaves a directory that lacks listed files.
+
+    Raises RunDirectoryError for unreadable containers and lists and where there is no run, ConfigError where
+    ``out`` is no empty directory or lies in the evidence.
     """
     from search_to_signal.studies.reproduction import write_report
 
@@ -144,6 +145,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         write_report(out, out / REPORT)
     if BLOCKS in sealed:
         write_blocks(out)
+    write_unshipped(out)
     listed = [out] if sealed else [out / name for name in names]
     return [
         f"{(directory / name).relative_to(out).as_posix()}: {what}"
@@ -169,7 +171,7 @@ def is_left_out(problem: str, problems: Sequence[str]) -> bool:
     Final adapters are packed on request alone, files of interrupted runs never.
     """
     missing = problem.endswith(": missing")
-    unpacked = missing and any(f"/{part}/" in problem for part in (ADAPTER, INTERRUPTED))
+    unpacked = missing and why_left_out(problem.removesuffix(": missing")) is not None
     index = problem.startswith((BLOCKS, f"{SUMS}:"))
     return unpacked or (index and any(is_left_out(other, ()) or is_rebuilt(other) for other in problems))
 

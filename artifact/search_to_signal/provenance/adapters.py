@@ -71,8 +71,13 @@ def stored_tensors(data: bytes) -> dict[str, StoredTensor]:
     return tensors
 
 
-def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], trained: bool) -> Iterator[str]:
-    """Yield contradictions of a run's adapter, steps and manifest; only JSON and safetensors are allowed."""
+def adapter_problems(
+    run: Path, manifest: Manifest, steps: list[StepRecord], trained: bool, absent: frozenset[str]
+) -> Iterator[str]:
+    """Yield contradictions of a run's adapter, steps and manifest; only JSON and safetensors are allowed.
+
+    ``absent`` are the run's files that may be missing, by relative path.
+    """
     recorded = [step.adapter_sha256 for step in steps]
     folder = run / ADAPTER
     if not trained:
@@ -81,6 +86,8 @@ def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], tra
         return
     if not steps or recorded[-1] != manifest.final_adapter_sha256 or None in recorded:
         yield "final_adapter_sha256 is not the adapter of its last step"
+    if not folder.exists() and absent.issuperset(f"{ADAPTER}/{name}" for name in FILES):
+        return
     files = sorted(path.name for path in folder.glob("*"))
     if files != sorted(FILES):
         yield f"{ADAPTER} holds {files}, not {' and '.join(FILES)} alone"

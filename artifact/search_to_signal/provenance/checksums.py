@@ -21,6 +21,8 @@ SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
 # The signature of the list, which cannot list it.
 SIGNATURE = "SHA256SUMS.sig"
+# Files of the list that were not unpacked with the others, which is known only once the list is there.
+UNSHIPPED = "SHA256SUMS.unshipped"
 
 
 def sha256_file(path: Path) -> str:
@@ -33,10 +35,14 @@ def sha256_file(path: Path) -> str:
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """Return every regular file below a directory except its own lists and signature, sorted by path."""
+    """Return every regular file below a directory except its own lists and signature, sorted by path.
+
+    The names of what was not shipped are left out at every depth, since the lists above are older, too.
+    """
     own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS, SIGNATURE) for end in ("", TEMPORARY)}
     files = (Path(entry) for entry in entries_below(directory) if entry.is_file(follow_symlinks=False))
-    return sorted((path for path in files if path not in own), key=lambda path: path.parts)
+    own_kind = (path for path in files if path not in own and path.name != UNSHIPPED)
+    return sorted(own_kind, key=lambda path: path.parts)
 
 
 def write_sums(directory: Path) -> None:

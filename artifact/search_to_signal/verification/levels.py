@@ -12,9 +12,9 @@ SIGNATURE = "verify --signer"
 PROMISES = MappingProxyType(
     {
         VERIFY: (
-            "the files are those of the list, and texts, program hashes, scores, rewards, advantages, "
-            "archive, adapters and manifests agree with each other; whoever forged them all alike and wrote "
-            "a new list would pass."
+            "the files, but what is counted as not compared, are those of the list, and texts, program "
+            "hashes, scores, rewards, advantages, archive, adapters and manifests agree with each other; "
+            "whoever forged them all alike and wrote a new list would pass."
         ),
         TABLES: (
             "and tables, figures, audit, program hashes and the draws of every search are those that seeds "

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, convert
 
 from search_to_signal.provenance.adapters import adapter_problems
+from search_to_signal.provenance.unshipped import unshipped
 from search_to_signal.records.abilities import ability_problems, operators_of_host
 from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.manifest import Manifest, RunFacts
@@ -219,7 +220,7 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
         return
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))
-    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
+    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained, unshipped(directory))
     recorded_name, mapping = manifest.mapping_name, manifest.facts.mapping
     if recorded_name is not UNSET and recorded_name != (None if mapping == FROZEN else own_name(mapping)):
         yield f"mapping_name is {recorded_name!r}, which {mapping} does not call itself"

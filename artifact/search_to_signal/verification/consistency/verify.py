@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.blocks import explain_changes
+from search_to_signal.provenance.blocks import BLOCKS, block_index, explain_changes
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
+from search_to_signal.provenance.unshipped import unfit_names, unshipped, why_left_out
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts
@@ -17,6 +18,7 @@ from search_to_signal.verification.findings import Finding, VerificationResult, 
 def verify(directory: Path, *, programs: bool = False) -> VerificationResult:
     """Check every checksum, the records of every run, and the layers against each other.
 
+    Files that were left out of a pack, and named so by ``s2s unpack``, are findings that are not compared.
     ``programs`` also hashes every program again, which takes longer than all other checks together. The
     result counts ``files`` and ``runs``. Raises RunDirectoryError where the directory, its list of checksums
     or every run is missing.
@@ -26,7 +28,10 @@ def verify(directory: Path, *, programs: bool = False) -> VerificationResult:
     special = special_files(directory).items()
     findings = [Finding(name, f"a {kind}: only regular files are read") for name, kind in special]
     changed = _checksum_findings(directory)
-    findings += changed or [Finding("", problem) for problem in nested_problems(directory)]
+    findings += changed
+    if not any(finding.compared for finding in changed):
+        findings += [Finding("", problem) for problem in nested_problems(directory)]
+    findings += [Finding("", problem) for problem in unfit_names(directory)]
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
@@ -59,7 +64,25 @@ def consistency_findings(run: Path, parsed: ParsedTexts) -> Iterator[Finding]:
 
 
 def _checksum_findings(directory: Path) -> list[Finding]:
-    problems = sum_problems(directory)
-    explained = explain_changes(directory, [name for name in problems if (directory / name).is_file()])
-    details = {name: f": {'; '.join(places)}" for name, places in explained.items() if places}
-    return [Finding(name, problem + details.get(name, "")) for name, problem in problems.items()]
+    problems, excuses = sum_problems(directory), _excuses(directory)
+    changed = [name for name in problems if name not in excuses and (directory / name).is_file()]
+    details = {
+        name: f": {'; '.join(places)}"
+        for name, places in explain_changes(directory, changed).items()
+        if places
+    }
+    return [
+        Finding(name, excuses[name], compared=False)
+        if name in excuses
+        else Finding(name, problem + details.get(name, ""))
+        for name, problem in problems.items()
+    ]
+
+
+def _excuses(directory: Path) -> dict[str, str]:
+    """Why files may differ from the list, by name: they were not shipped, or index what is here."""
+    excuses = {name: why_left_out(name) or "" for name in unshipped(directory)}
+    index = directory / BLOCKS
+    if excuses and index.is_file() and index.read_bytes() == block_index(directory):
+        excuses[BLOCKS] = "the index of those files that are here, made as they were unpacked"
+    return excuses

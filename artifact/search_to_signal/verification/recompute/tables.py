@@ -15,6 +15,7 @@ from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.png import image_sha256
 from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 from search_to_signal.provenance.source import source
+from search_to_signal.provenance.unshipped import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, read_manifest, runs_below
@@ -117,19 +118,26 @@ def _page_findings(directory: Path) -> Iterator[Finding]:
 
 def _packaging_findings(directory: Path) -> Iterator[Finding]:
     crate = directory / CRATE
-    if crate.is_file() and _crate_content(crate.read_bytes()) != _crate_content(
-        describe_crate(directory, "")
-    ):
-        yield Finding(CRATE, "differs from what the directory holds")
+    if crate.is_file():
+        recorded = _crate_content(crate.read_bytes(), unshipped(directory))
+        made_again = _crate_content(describe_crate(directory, ""))
+        if recorded != made_again:
+            yield Finding(CRATE, "differs from what the directory holds")
     if (directory / BLOCKS).is_file() and (directory / BLOCKS).read_bytes() != block_index(directory):
         yield Finding(BLOCKS, "it is not the index of these files")
 
 
-def _crate_content(data: bytes) -> object:
-    """The graph of a crate without the fields that no record determines."""
+def _crate_content(data: bytes, absent: frozenset[str] = frozenset()) -> object:
+    """The graph of a crate without the fields that no record determines, and without ``absent`` files."""
     crate = json.loads(data)
+    crate["@graph"] = _without(crate["@graph"], absent)
     for entity in crate["@graph"]:
         if entity["@id"] == "./":
+            entity["hasPart"] = _without(entity["hasPart"], absent)
             for name in _FREE_CRATE_FIELDS:
                 entity.pop(name, None)
     return crate
+
+
+def _without(entities: list[dict[str, object]], names: frozenset[str]) -> list[dict[str, object]]:
+    return [entity for entity in entities if entity["@id"] not in names]
