@@ -1,6 +1,7 @@
 """Commands that train, measure, serve and fetch models."""
 
 import argparse
+import sys
 import time
 from contextlib import suppress
 from inspect import cleandoc
@@ -60,9 +61,17 @@ def _serve(arguments: argparse.Namespace) -> None:
     fingerprint = f"fp_{canonical_sha256(checked_files(path))[:16]}"
     loading = ModelLoading(device=arguments.device, dtype=arguments.dtype)
     smaller = "" if loading.dtype == "bfloat16" else "--dtype bfloat16, or "
-    generator = open_local(path, loading, GenerationSettings(), f"give {smaller}--device cpu")
+    remedy = f"{smaller}--device cpu"
+    generator = open_local(path, loading, GenerationSettings(), f"give {remedy}")
     end_in_order()
-    with serving(generator, arguments.model, port=arguments.port, fingerprint=fingerprint) as url:
+    with serving(
+        generator,
+        arguments.model,
+        port=arguments.port,
+        fingerprint=fingerprint,
+        less_memory=f"serve with {remedy}",
+        report=lambda line: print(f"s2s: error: {line}", file=sys.stderr, flush=True),
+    ) as url:
         print(f"s2s: {arguments.model} at {url} (Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
             while True:

@@ -12,10 +12,10 @@ from search_to_signal.learner.device import prepare_device
 from search_to_signal.learner.quantization import load_4bit
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
+LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
 
 
-def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = _LESS_MEMORY) -> Any:
+def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = LESS_MEMORY) -> Any:
     """The causal language model of a directory, in evaluation mode, as ``[model]`` says it is loaded.
 
     Its output head is float32 whatever the rest is: in bfloat16 a logit of 20 is known to 0.06 alone, for the
@@ -62,7 +62,7 @@ def open_local(
     directory: Path,
     loading: ModelLoading,
     settings: GenerationSettings,
-    less_memory: str = _LESS_MEMORY,
+    less_memory: str = LESS_MEMORY,
 ) -> LocalGenerator:
     """A generator over a model directory; raises as ``open_base_model`` and ``load_tokenizer`` do.
 

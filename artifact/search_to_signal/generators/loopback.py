@@ -20,12 +20,12 @@ def reachable(
         yield settings
         return
     # Loaded for this alone: a run against a real endpoint needs no model library.
-    from search_to_signal.generators.base_model import open_local
+    from search_to_signal.generators.base_model import LESS_MEMORY, open_local
     from search_to_signal.generators.serving import serving
 
     path = model_directory(model)
     fingerprint = f"fp_{canonical_sha256(model_files(settings, model))[:16]}"
     generator = open_local(path, loading, settings)
-    with serving(generator, model, fingerprint=fingerprint) as url:
+    with serving(generator, model, fingerprint=fingerprint, less_memory=LESS_MEMORY) as url:
         opened = msgspec.structs.replace(settings.api, base_url=url)
         yield msgspec.structs.replace(settings, api=opened)

@@ -15,12 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import msgspec
+import torch
 
-from search_to_signal.errors import UNREADABLE, ConfigError, reason
+from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError, reason
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 
 Intercept = Callable[[BaseHTTPRequestHandler], bool]
+Report = Callable[[str], None]
+# What the driver and cuBLAS say where torch has no error of its own.
+_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -45,12 +49,16 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Served:
-    """A generator under the name by which clients ask for it. ``fingerprint`` identifies its weights."""
+    """A generator under the name by which clients ask for it. ``fingerprint`` identifies its weights.
+
+    ``less_memory`` is what there is to change for needing less of a card's memory.
+    """
 
     generator: LocalGenerator
     name: str
     fingerprint: str
     lock: threading.Lock
+    less_memory: str
 
     def models(self) -> dict[str, Any]:
         """The answer to ``/v1/models``."""
@@ -58,7 +66,10 @@ class Served:
         return {"object": "list", "data": [entry]}
 
     def complete(self, body: bytes) -> dict[str, Any]:
-        """The answer to ``/v1/chat/completions``; raises ConfigError for what it cannot honour."""
+        """The answer to ``/v1/chat/completions``; raises ConfigError for what it cannot honour.
+
+        Raises GenerationError where the card has too little memory for it; the next one may have enough.
+        """
         try:
             asked = msgspec.json.decode(body, type=_Request)
         except UNREADABLE as error:
@@ -69,8 +80,16 @@ class Served:
             raise ConfigError("one whole completion per request, without filters: leave n, top_p and stream")
         seed = secrets.randbits(31) if asked.seed is None else asked.seed
         chat = [{"role": message.role, "content": message.content} for message in asked.messages]
-        with self.lock:
-            group = self.generator.answer(chat, [seed], self._settings(asked))
+        try:
+            with self.lock:
+                group = self.generator.answer(chat, [seed], self._settings(asked))
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
+            raise GenerationError(
+                "the card has too little free memory for this answer: end what else runs on it, shorten the "
+                f"prompt, or {self.less_memory}"
+            ) from error
         (completion,) = group.completions
         return {
             "id": f"chatcmpl-{hashlib.sha256(body).hexdigest()[:24]}",
@@ -104,7 +123,18 @@ class Served:
         )
 
 
-def _handler(served: Served, intercept: Intercept | None) -> type[BaseHTTPRequestHandler]:
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether a card had too little memory: one error may hide another, as when a capture is ended."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _handler(
+    served: Served, intercept: Intercept | None, report: Report | None
+) -> type[BaseHTTPRequestHandler]:
     class ChatHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -125,9 +155,13 @@ def _handler(served: Served, intercept: Intercept | None) -> type[BaseHTTPReques
                 self._send(200, served.complete(body))
             except ConfigError as error:
                 self._refuse(400, str(error))
+            except GenerationError as error:
+                if report is not None:
+                    report(str(error))
+                self._refuse(503, str(error), "server_error")
 
-        def _refuse(self, status: int, message: str) -> None:
-            self._send(status, {"error": {"message": message, "type": "invalid_request_error"}})
+        def _refuse(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
+            self._send(status, {"error": {"message": message, "type": kind}})
 
         def _send(self, status: int, answer: dict[str, Any]) -> None:
             data = msgspec.json.encode(answer)
@@ -151,15 +185,19 @@ def serving(
     port: int = 0,
     fingerprint: str = "",
     intercept: Intercept | None = None,
+    less_memory: str = "serve a smaller model",
+    report: Report | None = None,
 ) -> Iterator[str]:
     """Serve on 127.0.0.1 while the context lasts; yields the base URL. Port 0 takes any free one.
 
+    Where the card has too little memory for an answer the client gets status 503 with a line that ends in
+    ``less_memory``, what there is to change; ``report`` is told the same line, and the next answer is tried.
     ``intercept`` sees every POST first and returns whether it answered: for tests of what clients do then.
     Raises ConfigError when the port is taken.
     """
-    served = Served(generator, name, fingerprint, threading.Lock())
+    served = Served(generator, name, fingerprint, threading.Lock(), less_memory)
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(served, intercept))
+        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(served, intercept, report))
     except OSError as error:
         raise ConfigError(
             f"cannot listen on port {port} ({reason(error)}): give another port, or 0 for any"

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from openai import BadRequestError, NotFoundError, OpenAI
+import torch
+from openai import APIConnectionError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 
+from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
@@ -98,6 +101,93 @@ def test_a_taken_port_is_an_error_of_ours(local: LocalGenerator) -> None:
         port = int(url.split(":")[2].split("/")[0])
         with pytest.raises(ConfigError, match=f"port {port}"), serving(local, "tiny", port=port):
             pass
+
+
+class Crowded(LocalGenerator):
+    """A generator on a card whose memory others hold: the first answers end in the given error."""
+
+    def __init__(self, local: LocalGenerator, *errors: Exception) -> None:
+        super().__init__(local.model, local.tokenizer, GenerationSettings())
+        self._errors = list(errors)
+
+    def answer(self, *arguments: Any) -> Any:
+        """Raise what is left of the errors, then answer."""
+        if self._errors:
+            raise self._errors.pop(0)
+        return super().answer(*arguments)
+
+
+def ended_capture() -> RuntimeError:
+    """The error of a capture that the lack of memory ended, behind which the first one stands."""
+    error = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    error.__context__ = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total of 79 GiB"
+        ),
+        RuntimeError("CUDA error: out of memory"),
+        ended_capture(),
+    ],
+)
+def test_a_card_without_memory_is_one_line_and_the_next_answer_is_given(
+    local: LocalGenerator, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    """The client and whoever serves read what ran out and what to do; the server goes on."""
+    told: list[str] = []
+    with serving(Crowded(local, error), "tiny", less_memory="buy a card", report=told.append) as url:
+        client = OpenAI(base_url=url, api_key="any", max_retries=0)
+        with pytest.raises(InternalServerError, match="503") as refused:
+            client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
+        answer = client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
+    assert answer.choices
+    assert told == [
+        "the card has too little free memory for this answer: end what else runs on it, shorten the prompt, "
+        "or buy a card"
+    ]
+    assert told[0] in refused.value.message
+    assert capsys.readouterr().err == ""
+
+
+def test_another_failure_of_the_model_is_not_told_as_lack_of_memory(
+    local: LocalGenerator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake of ours keeps its traceback."""
+    told: list[str] = []
+    with serving(Crowded(local, RuntimeError("shapes differ")), "tiny", report=told.append) as url:
+        client = OpenAI(base_url=url, api_key="any", max_retries=0)
+        with pytest.raises(APIConnectionError):
+            client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
+    assert told == []
+    assert "shapes differ" in capsys.readouterr().err
+
+
+def test_the_command_prints_the_line_with_its_own_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever started ``s2s serve`` reads which of its options need less memory, in one line."""
+
+    def ask_and_interrupt(_: float) -> None:
+        url = capsys.readouterr().out.split(" at ")[1].split(" ")[0]
+        client = OpenAI(base_url=url, api_key="any", max_retries=0)
+        with pytest.raises(InternalServerError):
+            client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4)
+        raise KeyboardInterrupt
+
+    def answer(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(LocalGenerator, "answer", answer)
+    monkeypatch.setattr("search_to_signal.runtime.end_in_order", lambda: None)
+    monkeypatch.setattr("search_to_signal.cli.models.time", SimpleNamespace(sleep=ask_and_interrupt))
+    assert main(["serve", "qwen2-2.1m", "--port", "0"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("s2s: error: the card has too little free memory for this answer: ")
+    assert line.endswith("or serve with --dtype bfloat16, or --device cpu")
 
 
 def test_the_command_serves_until_it_is_stopped() -> None:
