@@ -1,5 +1,6 @@
 """Bad input and a bad disk end a command with one line and a code of their own, never with a traceback."""
 
+import errno
 import os
 import resource
 import shutil
@@ -195,6 +196,49 @@ def test_a_place_that_cannot_be_made_is_named(
     assert f"cannot write to {place} (" in err
     assert "give another --out" in err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def read_only(*_: object, **__: object) -> None:
+    """What the system says of a file below a mount that takes none."""
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+@pytest.mark.parametrize(
+    ("options", "begun", "remedy"),
+    [
+        (("--resume",), True, "make it writable, or copy it and go on in the copy"),
+        (("--resume",), False, "give another --out"),
+        ((), True, "give another --out"),
+    ],
+)
+def test_a_read_only_place_says_what_helps_there(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    begun: bool,
+    remedy: str,
+) -> None:
+    """Only a new run can go elsewhere: what was begun goes on where it lies, or in a copy of it."""
+    place = tmp_path / "results"
+    place.mkdir()
+    if begun:
+        (place / "cohort").mkdir()
+    monkeypatch.setattr("search_to_signal.studies.reproduction.TemporaryFile", read_only)
+    assert main(["run", "--profile", "smoke", "--out", str(place), *options]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"s2s: error: cannot write to {place} (Read-only file system): {remedy}"
+
+
+def test_a_read_only_recording_goes_on_in_a_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recording always goes on with what was begun."""
+    (tmp_path / "main" / "cohort").mkdir(parents=True)
+    monkeypatch.setattr("search_to_signal.studies.reproduction.TemporaryFile", read_only)
+    assert main(["record", "--out", str(tmp_path), "--study", "main"]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("(Read-only file system): make it writable, or copy it and go on in the copy")
 
 
 RETURNED = {

@@ -52,8 +52,11 @@ def run_layer(layer: Layer, reproduction: Reproduction) -> None:
     import_module(f"{layers.__name__}.{layer.key}").run(reproduction)
 
 
-def require_place(results: Path) -> None:
-    """Raise RunDirectoryError where a results directory cannot be made or written; no file remains."""
+def require_place(results: Path, resume: bool) -> None:
+    """Raise RunDirectoryError where a results directory cannot be made or written; no file remains.
+
+    With ``resume`` what is in it goes on, and the error says how: in another place nothing would.
+    """
     if results.exists() and not results.is_dir():
         raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
     missing = [path for path in (results, *results.parents) if not path.exists()]
@@ -61,21 +64,23 @@ def require_place(results: Path) -> None:
         results.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=results).close()
     except OSError as error:
-        raise RunDirectoryError(f"cannot write to {results} ({reason(error)}): give another --out") from error
+        begun = resume and results.is_dir() and any(results.iterdir())
+        remedy = "make it writable, or copy it and go on in the copy" if begun else "give another --out"
+        raise RunDirectoryError(f"cannot write to {results} ({reason(error)}): {remedy}") from error
     finally:
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
 
 
-def require_parts(profile: Profile, results: Path) -> None:
-    """Check, before the first run starts, that every run can start; weights are hashed by the layers.
+def require_parts(profile: Profile, results: Path, resume: bool) -> None:
+    """Check, before the first run starts, that every run can start, or go on; layers hash the weights.
 
     Raises ConfigError for a card that is missing or too small, ModelFileError for a missing or changed model,
     DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
     directory, MappingError for a mapping or normalizer that fails on synthetic groups.
     """
-    require_place(results)
+    require_place(results, resume)
     check_conditions(profile)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({model_name(part.model) for part in parts}):
@@ -129,7 +134,7 @@ def reproduce(
     full, and as ``require_parts`` and ``execute`` do.
     """
     chosen = chosen_layers(profile, names)
-    require_parts(profile, results)
+    require_parts(profile, results, execution.resume)
     reproduction = Reproduction(profile, results, execution, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in (*card_warnings(profile), *warnings_of(profile)):
