@@ -155,7 +155,7 @@ def test_directory_of_another_run_is_refused_and_untouched(cohort: Path, tmp_pat
     [
         ("verify", "completions.jsonl:8: "),
         ("report", "completions.jsonl is missing or differs"),
-        ("replay", "completions.jsonl:8: "),
+        ("replay", "completions.jsonl is missing or differs"),
     ],
 )
 def test_unreadable_record_line_is_named(command: str, words: str, cohort: Path, tmp_path: Path) -> None:

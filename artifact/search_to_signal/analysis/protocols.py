@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
+from search_to_signal.provenance.checksums import read_sums, refuse_changed
 from search_to_signal.records.conditions import Condition, run_name
 from search_to_signal.records.manifest import (
     MANIFEST,
@@ -68,11 +68,7 @@ def _check_finished(place: Path, manifest: Manifest) -> None:
     if manifest.status != "complete":
         raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
     sums = read_sums(place)
-    for name in _READ:
-        if name in sums and (not (place / name).is_file() or sha256_file(place / name) != sums[name]):
-            raise RunDirectoryError(
-                f"{place / name} is missing or differs from its {SUMS}: restore it from its archive, or rerun"
-            )
+    refuse_changed(place, [name for name in _READ if name in sums])
 
 
 def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed
 from search_to_signal.cli.output import show
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.progress import one_line
+from search_to_signal.progress import counted, one_line
 from search_to_signal.records.files import storage_errors
 
 if TYPE_CHECKING:
@@ -59,17 +59,29 @@ def _refuse_unallowed(directory: Path) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> None:
-    """Recompute rewards and advantages from records."""
-    from search_to_signal.studies.layers.normalizer_replay import normalizers_of, replay
+    """Recompute rewards and advantages from records.
+
+    Records have to be those of their run's SHA256SUMS. The recorded rewards and advantages are not compared
+    with them: s2s verify does that.
+    """
+    from search_to_signal.studies.layers.normalizer_replay import (
+        normalizers_of,
+        refuse_changed_inputs,
+        replay,
+    )
 
     for directory in arguments.directories:
         if not directory.is_dir():
             raise RunDirectoryError(f"there is no directory {directory}: check the path")
+    listed, unlisted = refuse_changed_inputs(arguments.directories)
     mappings = arguments.mapping or None
     normalizers = arguments.normalizer or normalizers_of(arguments.directories)
     with storage_errors(arguments.out, AGAIN):
         page = replay(arguments.directories, arguments.out, mappings, normalizers)
     show(page)
+    without = f"; without a list: {counted(unlisted, 'record file')}" if unlisted else ""
+    print(f"compared: the records of {counted(listed, 'run')} with their SHA256SUMS{without}")
+    print("not compared: recorded rewards and advantages with those made now, which s2s verify does")
     print(f"s2s: replay in {arguments.out}")
 
 

@@ -4,7 +4,7 @@ A second list, SHA256SUMS.data, holds the hashes of PNG files' image data.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
@@ -121,6 +121,17 @@ def sum_problems(directory: Path, digest: Callable[[Path], str] = sha256_file) -
     for name in _changed(data, present, image_sha256):
         problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"
     return dict(sorted(problems.items()))
+
+
+def refuse_changed(directory: Path, names: Iterable[str]) -> None:
+    """Raise RunDirectoryError that names the first of these files that is missing or not as it is listed."""
+    sums = read_sums(directory)
+    for name in names:
+        if not (directory / name).is_file() or sha256_file(directory / name) != sums.get(name):
+            raise RunDirectoryError(
+                f"{directory / name} is missing or differs from its {SUMS}: restore it from its archive, or "
+                "rerun"
+            )
 
 
 def nested_problems(directory: Path) -> Iterator[str]:
