@@ -59,9 +59,10 @@ def pretrained_rows() -> dict[str, str]:
     """The table of the pretrained models' main study, and what stands around it."""
     cells = {**shipped("pretrained/report/outcomes"), **shipped("pretrained/report/besides")}
     seeds = {
-        cells[f"main.{question}/{name} minus frozen", "Seeds"] for question in SHOWN for name in PRETRAINED
+        name: {cells[f"main.{question}/{name} minus frozen", "Seeds"] for question in SHOWN}
+        for name in PRETRAINED
     }
-    assert len(seeds) == 1
+    assert {len(numbers) for numbers in seeds.values()} == {1}
     means = [
         f"{float(cells[f'main.{question}/{PRETRAINED[0]} minus frozen', 'Second']):{digits}}"
         for question, digits in SHOWN.items()
@@ -71,9 +72,11 @@ def pretrained_rows() -> dict[str, str]:
     ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
     return {
         "runs": f"{len(runs)} of 40 planned runs",
-        "seeds": f"| Minus frozen, n = {seeds.pop()} of 8 |",
-        "frozen": f"| frozen | {' | '.join(means)} |",
-        **{name: f"| {name} | {' | '.join(differences(cells, name))} |" for name in PRETRAINED},
+        "frozen": f"| frozen ({PRETRAINED[0]}'s seeds) | {' | '.join(means)} |",
+        **{
+            name: f"| {name} ({''.join(seeds[name])}) | {' | '.join(differences(cells, name))} |"
+            for name in PRETRAINED
+        },
         "ties": f"{zero:.1f} % [{low:.1f}, {high:.1f}] (paper: 60.7 %, our small model: {ours:.1f} %)",
     }
 
