@@ -2,13 +2,15 @@
 
     python -m tests.proofs.token_draws qwen2-2.1m --dtype bfloat16
     python -m tests.proofs.token_draws DIRECTORY --dtype bfloat16 --groups 12 --limit 192 --keep samples.jsonl
+    python -m tests.proofs.token_draws DIRECTORY --groups 12 --limit 192 --keep samples.jsonl --behind-updates
 
 Groups are sampled by our sampler in the given precision on a processor, a stand-in for a card, and read in
 float32. Then the same tokens are claimed for another temperature, another seed, and a model of so many more
 updates. One token of a completion is forged as a forger would: another draw of the model at that place, all
 behind it drawn anew, so that nothing else differs; places where all others together have less than 1 % are
 left out. Beside these counts stands an exact chance: by the shares of both precisions at every place, over
-all numbers, that an honest token lies beyond the bound.
+all numbers, that an honest token lies beyond the bound. With --behind-updates the bound is that of groups
+which are read behind updates made again in other bits; the tokens are the same.
 """
 
 import argparse
@@ -47,6 +49,7 @@ from search_to_signal.verification.token_draws.token_distances import (
     LEAST,
     Distances,
     Tally,
+    bound,
     distances,
 )
 
@@ -212,16 +215,18 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--behind-updates", action="store_true")
     given = parser.parse_args()
     prepare_processor(2)
-    directory, bound = model_directory(given.model), BOUNDS[given.dtype]
+    directory = model_directory(given.model)
+    allowed = bound(given.dtype, other_updates=given.behind_updates)
     honest = GenerationSettings(max_completion_tokens=given.limit)
     claims = {f"temperature {t}": msgspec.structs.replace(honest, temperature=t) for t in (0.8, 1.0)}
     sampled = groups(directory, given.dtype, honest, given.groups, given.keep)
     reader = open_for_reading(directory, ModelLoading(dtype=given.dtype))
     same = open_base_model(directory, ModelLoading(dtype=given.dtype)) if given.dtype != "float32" else None
     names = [HONEST, *claims, "another seed", MORE, FORGED]
-    measured = {name: Measured(bound) for name in names}
+    measured = {name: Measured(allowed) for name in names}
     differing: list[Numbers] = []
     beyond: list[Numbers] = []
     rng = stream(SEED, "forger")
@@ -238,7 +243,7 @@ def main() -> int:
             if (one := forged(raw, tokens, at, honest, rng)) is not None:
                 found[FORGED].append(one)
             if sampled_by is not None:
-                for chances, most in ((differing, 0.0), (beyond, bound)):
+                for chances, most in ((differing, 0.0), (beyond, allowed)):
                     chances.append(chance_beyond(raw, sampled_by[index], honest, most))
         for name, group_found in found.items():
             if group_found:
@@ -258,6 +263,8 @@ def main() -> int:
         f"python -m tests.proofs.token_draws {directory.name} --dtype {given.dtype} --groups {given.groups} "
         f"--limit {given.limit} --updates {given.updates}"
     )
+    if given.behind_updates:
+        label, command = f"{label} behind updates", f"{command} --behind-updates"
     for name, one in measured.items():
         if one.groups[1]:
             print_figure(f"{label}, {name}", command, str(one))
