@@ -4,7 +4,7 @@ Seeds are the unit of the sign test. Numbers that belong to no seed are labelled
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import comb
 
@@ -129,6 +129,13 @@ def check_statement(kind: str, split: Signs, text: str) -> Estimate:
         "not every": split.above < split.n,
     }[kind]
     return Estimate(Direction.HOLDS if holds else Direction.FAILS, f"{kind}: {counted}")
+
+
+def undecided_yet(estimate: Estimate) -> Estimate:
+    """Return the estimate without a direction, since runs that are still to come may turn it."""
+    if estimate.direction in (Direction.NOT_COMPARABLE, Direction.MISSING):
+        return estimate
+    return replace(estimate, direction=Direction.UNDECIDED, text=f"runs are awaited; so far {estimate.text}")
 
 
 def numbers(value: Value, whole: Value | None) -> str:

@@ -105,7 +105,7 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
 
 def awaited_note(lacking: str) -> str:
     """Say what runs that are still to come mean for the directions of ours."""
-    return f"{lacking}: directions of ours are not the plan's outcome"
+    return f"{lacking}: no direction of ours is decided"
 
 
 def page(

@@ -26,7 +26,8 @@ def write_ledger(
     ledger or tables are damaged.
     """
     ledger, feasibility = _published()
-    findings = judge_claims(ledger, load_report(report) if tables is None else tables, facts)
+    own = load_report(report) if tables is None else tables
+    findings = judge_claims(ledger, own, facts, awaited=bool(lacking))
     write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from search_to_signal.claims.directions import Estimate
+from search_to_signal.claims.directions import Estimate, undecided_yet
 from search_to_signal.claims.embedded import make_estimate
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
@@ -56,18 +56,27 @@ def judge_claims(
     report: Mapping[str, ClaimTable] | None = None,
     facts: Implementation | None = None,
     only: Collection[str] | None = None,
+    *,
+    awaited: bool = False,
 ) -> list[ClaimFinding]:
     """Return one finding per entry, in the ledger's order; with ``only``, of the entries with these ids.
 
     Args: ``report`` has the tables of a results directory by name, ``facts`` the settings that this
-    repository implements; without facts no setting is compared. Raises LedgerError, naming the entry, for a
-    formula that cannot be evaluated.
+    repository implements; without facts no setting is compared. Where runs of the report are ``awaited``
+    no direction of ours is decided. Raises LedgerError, naming the entry, for a formula that cannot be
+    evaluated.
     """
     scope = ledger.scope()
     known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
     scope = replace(scope, tables={**scope.tables, **known})
     chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
-    return [_judge_entry(ledger, entry, scope, report) for entry in chosen]
+    findings = (_judge_entry(ledger, entry, scope, report) for entry in chosen)
+    return [_without_direction(finding) if awaited else finding for finding in findings]
+
+
+def _without_direction(finding: ClaimFinding) -> ClaimFinding:
+    ours = finding.estimate
+    return finding if ours is None else replace(finding, estimate=undecided_yet(ours))
 
 
 def _judge_entry(

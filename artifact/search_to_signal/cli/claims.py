@@ -36,10 +36,10 @@ def _claims(arguments: argparse.Namespace) -> int:
         return _check_document(arguments.document)
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
-    findings = judge_claims(ledger, report, implementation())
+    lacking = _awaited(arguments.results, plan) if plan is not None else ""
+    findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
     feasibility = check_feasibility(ledger)
     print(terminal(ledger, feasibility, findings))
-    lacking = _awaited(arguments.results, plan) if plan is not None else ""
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
             studies = ", ".join(amendment.studies)

@@ -175,6 +175,21 @@ def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
 
 
+def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
+    """What so few seeds say stands there, as no direction; the verdicts on the paper are the same."""
+    seeds = "".join(f"frozen,{seed},-5.0\nnative,{seed},-4.9\n" for seed in range(6))
+    (tmp_path / "core_seeds.csv").write_text(f"Condition,Seed,Final best\n{seeds}")
+    ledger, tables = load_ledger(), load_report(tmp_path)
+    whole, awaited = (judge_claims(ledger, tables, awaited=awaited) for awaited in (False, True))
+    decided = {Direction.SAME, Direction.OPPOSITE, Direction.TIED, Direction.HOLDS, Direction.FAILS}
+    assert decided & {finding.estimate.direction for finding in whole if finding.estimate}
+    assert not decided & {finding.estimate.direction for finding in awaited if finding.estimate}
+    (ours,) = (finding.estimate for finding in awaited if finding.entry.id == "gain_final_native")
+    assert ours is not None
+    assert ours.text.startswith("runs are awaited; so far same direction in 6 of 6 seeds")
+    assert [finding.verdict for finding in whole] == [finding.verdict for finding in awaited]
+
+
 def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
     """The label of a long row tells its condition, its seed and its part; paired seeds share one."""
     labels = ("tail_weighted-s42/injection", "my-s.map:x-s7", "native-s42 minus frozen-s42")

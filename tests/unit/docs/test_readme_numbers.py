@@ -10,7 +10,6 @@ ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "artifact" / "evidence"
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 MAPPINGS = ("native", "factorized", "tail_weighted", "search_exposure")
-PRETRAINED = ("native", "factorized", "search_exposure")
 INTERVAL = ("Estimate", "Low", "High")
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 NOT_COPIED = "valid_rate_without_copies"
@@ -58,36 +57,40 @@ def sentences() -> dict[str, str]:
 def pretrained_rows() -> dict[str, str]:
     """The table of the pretrained models' main study, and what stands around it."""
     cells = {**shipped("pretrained/report/outcomes"), **shipped("pretrained/report/besides")}
-    seeds = {
-        name: {cells[f"main.{question}/{name} minus frozen", "Seeds"] for question in SHOWN}
-        for name in PRETRAINED
-    }
-    assert {len(numbers) for numbers in seeds.values()} == {1}
     means = [
-        f"{float(cells[f'main.{question}/{PRETRAINED[0]} minus frozen', 'Second']):{digits}}"
-        for question, digits in SHOWN.items()
+        f"{float(cells[f'main.{question}/{MAPPINGS[0]} minus frozen', 'Second']):{shown}}"
+        for question, shown in SHOWN.items()
     ]
     runs = [path for path in (EVIDENCE / "pretrained/pretrained-1.5b/cohort").iterdir() if path.is_dir()]
-    zero, low, high = (float(cells["main.ties_zero/factorized", name]) for name in INTERVAL)
+    trained, frozen = (
+        "{:.1f} % [{:.1f}, {:.1f}]".format(*(float(cells[f"main.ties_zero{of}", name]) for name in INTERVAL))
+        for of in ("/factorized", "+flat_groups_of_factorized/frozen")
+    )
     ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
     return {
-        "runs": f"{len(runs)} of 40 planned runs",
-        "frozen": f"| frozen ({PRETRAINED[0]}'s seeds) | {' | '.join(means)} |",
+        "runs": f"{len(runs)} of 40 runs",
+        "frozen": f"| frozen ({seeds_of(cells, MAPPINGS[0])}), in % | {' | '.join(means)} |",
         **{
-            name: f"| {name} ({''.join(seeds[name])}) | {' | '.join(differences(cells, name))} |"
-            for name in PRETRAINED
+            name: f"| {name} ({seeds_of(cells, name)}) | {' | '.join(differences(cells, name))} |"
+            for name in MAPPINGS
         },
-        "ties": f"{zero:.1f} % [{low:.1f}, {high:.1f}] (paper: 60.7 %, our small model: {ours:.1f} %)",
+        "ties": f"under factorized: {trained}; frozen's, mapped so, {frozen} (paper: 60.7 %",
+        "small": f"small model: {ours:.1f} %).",
     }
+
+
+def seeds_of(cells: dict[tuple[str, str], str], name: str) -> str:
+    """How many seeds each comparison of a mapping with frozen has."""
+    (seeds,) = {cells[f"main.{question}/{name} minus frozen", "Seeds"] for question in SHOWN}
+    return seeds
 
 
 def differences(cells: dict[tuple[str, str], str], name: str) -> Iterator[str]:
-    """One mapping's differences from frozen, with their intervals."""
-    for question, digits in SHOWN.items():
-        estimate, low, high = (
-            float(cells[f"main.{question}/{name} minus frozen", part]) for part in INTERVAL
-        )
-        yield f"{estimate:+{digits}} [{low:+{digits}}, {high:+{digits}}]"
+    """One mapping's differences from frozen, with their intervals where there is more than one seed."""
+    for question, shown in SHOWN.items():
+        estimate, *ends = (cells[f"main.{question}/{name} minus frozen", part] for part in INTERVAL)
+        interval = f" [{', '.join(f'{float(end):+{shown}}' for end in ends)}]" if all(ends) else ""
+        yield f"{float(estimate):+{shown}}{interval}"
 
 
 @pytest.mark.parametrize("about", pretrained_rows())

@@ -22,8 +22,8 @@ COURSES = "courses"
 _COURSES_CAPTION = (
     "The course of the runs; several models stand side by side, each with scales of its own. Lines are means "
     "over seeds in ten equal parts of a run, bands reach from the lowest to the highest seed. Distinct "
-    "programs are canonical programs per valid completion of a part. Higher is better, except for distinct "
-    "programs, whose fall is a loss of variety."
+    "programs are canonical programs per valid completion of a part. Higher is better; fewer distinct "
+    "programs are a loss of variety."
 )
 UNPAIRED = (
     "Where planned runs are missing, every condition has all of its own finished runs, n beside its name: "
@@ -100,7 +100,7 @@ COURSE = Plot(
     "The course of the runs",
     """Each panel is a measure in ten equal parts of a run: lines are means over seeds, bands reach from the
     lowest to the highest seed. Distinct programs are canonical programs per valid completion of the part.
-    Higher is better, except for distinct programs, whose fall is a loss of variety.""",
+    Higher is better; fewer distinct programs are a loss of variety.""",
     course_table,
     _draw_course,
     (7.0, 4.2),

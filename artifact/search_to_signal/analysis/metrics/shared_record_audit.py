@@ -210,6 +210,16 @@ def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str
     return ratio(int(equal.sum()), len(equal))
 
 
+def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
+    """The share of groups in which a published mapping gives every completion an advantage of zero.
+
+    The mapping need not be that of the run: so groups that no update saw are told from those of training.
+    """
+    reward = rewards_of(MAPPINGS[name], batch)
+    flat = (advantages(normalizer, reward.reward, reward.components) == 0.0).all(axis=1)
+    return ratio(int(flat.sum()), len(flat))
+
+
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
     """Group tallies of readings by problem."""
     return {(problem, *key): counted for key, counted in tallies.items()}

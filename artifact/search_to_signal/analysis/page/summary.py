@@ -69,8 +69,8 @@ def _describe_separation(evidence: Evidence) -> tuple[str, str] | None:
     return (
         f"Two mappings give equal advantages (to 0.001) in {_format_range(equal_shares)} of the same "
         f"{groups} groups. Equal by construction, as shifted and scaled images or flat, are "
-        f"{_count_by_construction(across)} of those. "
-        f"Within 0.05 are {_format_range(across('Within 0.05 (%)'))}, in another order "
+        f"{_count_by_construction(across)} over all pairs. "
+        f"Within 0.05 are {_format_range(across('Within 0.05 (%)'))}, in another order or with other ties "
         f"{_format_range(across('Order changes (%)'))}; the median of a group's largest difference is "
         f"{_format_range(across('Median difference'), '')}.",
         _trace_command(table),

@@ -1,8 +1,9 @@
 """Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
 
 Where the plan asks whether proposals narrow, three questions are added: how many completions copy a parent,
-how many are valid and no copy, and how large the gain in score is when each program counts once. Where a run
-is longer than the runs it is compared with, its gain after their horizon is computed.
+how many are valid and no copy, and how large the gain in score is when each program counts once. Where it
+asks for groups without any advantage, frozen runs are asked with the others, all by Factorized's rewards.
+Where a run is longer than the runs it is compared with, its gain after their horizon is computed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +16,17 @@ from msgspec.structs import replace
 from search_to_signal.analysis.plan.metric_values import (
     COPIES,
     EACH_ONCE,
+    FLAT,
     NOT_COPIED,
     PROGRAMS,
+    ZERO,
     MetricReading,
     SeedPair,
     compute_values,
     pair_with_horizon,
 )
 from search_to_signal.analysis.plan.verdicts import QuestionOutcome
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.plan import Plan, Question, Study
 
 _EXPLORATORY_QUESTIONS = {
@@ -46,6 +50,23 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
                 key = f"{question.key}+{metric}"
                 yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
+        if question.metric == ZERO and question.estimator == "description":
+            yield replace(
+                question,
+                key=f"{question.key}+{FLAT}",
+                metric=FLAT,
+                asks="In how many groups would Factorized leave no advantage, whoever proposed them?",
+                pairs=tuple((side,) for side in _with_frozen(question)),
+                published=(),
+                counts_against="as large a share of frozen runs: training does not make these groups",
+            )
+
+
+def _with_frozen(question: Question) -> list[str]:
+    """The sides of a description, after the frozen runs of their cohorts."""
+    sides = [side for pair in question.pairs for side in pair]
+    frozen = [f"{side.rpartition('/')[0]}/{FROZEN}" for side in sides]
+    return list(dict.fromkeys((*frozen, *sides)))
 
 
 def split_exploratory(

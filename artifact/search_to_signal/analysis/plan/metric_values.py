@@ -20,7 +20,7 @@ from search_to_signal.analysis.metrics.search import (
     ratio,
     valid_rate_without_copies,
 )
-from search_to_signal.analysis.metrics.shared_record_audit import differing_groups, equal_share
+from search_to_signal.analysis.metrics.shared_record_audit import differing_groups, equal_share, flat_share
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError
@@ -37,6 +37,7 @@ from search_to_signal.runtime import mapped
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 NOT_COPIED = "valid_rate_without_copies"
+FLAT = "flat_groups_of_factorized"
 START, EQUAL = "groups_before_valid", "equal_advantage_groups"
 ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
 _OF_GROUPS = {
@@ -51,7 +52,7 @@ _OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {
     IDLE: positive_non_improver_share,
     IDLE_ROUNDS: idle_credit_rounds,
 }
-METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, DIFFERENCE, EQUAL)
+METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, DIFFERENCE, EQUAL, FLAT)
 _COMPARED = ("native", "factorized")
 PROBE_METRICS = ("valid_rate",)
 
@@ -227,6 +228,8 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
         return ratio(int(differ.sum()), len(differ))
     if metric == EQUAL:
         return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
+    if metric == FLAT:
+        return flat_share(run.batch, find_normalizer(run.facts.normalizer), "factorized")
     if metric in _OF_CREDIT:
         advantages = run.advantages
         return None if advantages is None else _OF_CREDIT[metric](count_credit(run.batch, advantages))

@@ -188,10 +188,25 @@ def _sentence(table: Table, best: FoundProgram, field: Sequence[Row]) -> str:
         gaps.append(f"{own.text()} %")
         shorter.append(sum(gap is not None and gap < own.number for gap in known))
     return (
-        f"{best.profile}'s best program by its score in training ({best.condition}) is {_listed(gaps)} above "
-        f"the reference tours on {_listed(_SIZES)} nodes; {_listed(shorter)} of the field's {len(field)} "
-        "heuristics are shorter."
+        f"{best.profile}'s best program by its score in training ({best.condition}, best of "
+        f"{counted(best.seeds, 'seed')}) is {_listed(gaps)} above the reference tours on {_listed(_SIZES)} "
+        f"nodes; {_listed(shorter)} of the field's {len(field)} heuristics are shorter."
+        f"{_beside_seed(table, best)}"
     )
+
+
+def _beside_seed(table: Table, best: FoundProgram) -> str:
+    """Say how its tours compare with those of the heuristic that its search began with."""
+    if best.sha256 == _SEED_SHA256:
+        return ""
+    seed = next(known for known in known_heuristics() if sha256_text(known.program) == _SEED_SHA256)
+
+    def length(name: str, size: str) -> float:
+        return table.cell(name, f"Length {size}").number or np.nan
+
+    percents = [100.0 * (length(best.name, size) / length(seed.name, size) - 1.0) for size in _SIZES]
+    than = _listed(f"{abs(more):.2f} % {'longer' if more > 0.0 else 'shorter'}" for more in percents)
+    return f" Its tours are {than} than those of the heuristic that its search began with."
 
 
 def _listed(parts: Iterable[object]) -> str:

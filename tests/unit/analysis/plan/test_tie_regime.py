@@ -12,7 +12,9 @@ from tests.plans import plan_text
 
 from search_to_signal.analysis.metrics.search import barren_start
 from search_to_signal.analysis.metrics.shared_record_audit import tally
+from search_to_signal.analysis.plan.exploratory import add_exploratory_questions
 from search_to_signal.analysis.plan.formatting import format_outcome
+from search_to_signal.analysis.plan.metric_values import FLAT
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.normalizer import find_normalizer
@@ -107,6 +109,23 @@ def test_groups_that_two_mappings_leave_equal(root: Path, tmp_path: Path) -> Non
     counted = tally("tsp", run.batch, names, {"group": find_normalizer("group")})
     (pair,) = counted.pairs.values()
     assert found.values[1] == pair.equivalent[-1] / pair.groups
+
+
+def test_groups_that_factorized_would_leave_without_advantage(root: Path, tmp_path: Path) -> None:
+    """Counted of any run by Factorized's rewards, of frozen runs too: a group of failures alike is one."""
+    (run,) = load_runs(root / "main/cohort/frozen-s1")
+    rewards = [
+        MAPPINGS["factorized"](group).reward for group in (run.batch.at(slice(n, n + 1)) for n in range(40))
+    ]
+    flat = sum(bool((reward == reward[0, 0]).all()) for reward in rewards)
+    assert asked(root, tmp_path, FLAT, "frozen").values[1] == flat / len(rewards)
+    plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
+    assert not [question for study in plan.studies for question in study.questions if FLAT in question.key]
+    asked(root, tmp_path, "zero_advantage_groups")
+    plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
+    (added,) = (question for study in plan.studies for question in study.questions if FLAT in question.key)
+    assert added.pairs == (("main/cohort/frozen",), ("main/cohort/native",))
+    assert not added.published
 
 
 def test_groups_before_the_first_valid_answer() -> None:
