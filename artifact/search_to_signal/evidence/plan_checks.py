@@ -1,7 +1,7 @@
 """Checks of recorded evidence against its plan, and of the README's table against the rebuilt one."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from search_to_signal.records.conditions import run_name, split_run_name
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
+    Manifest,
     finished_manifest,
     read_manifest,
     read_roster,
@@ -32,16 +33,17 @@ def plan_problems(
     """Yield differences between packed evidence and its plan; ``sha256`` is that of the plan's file.
 
     The plan alone determines the runs: a roster that names fewer, and seeds out of the plan's order, are
-    problems. A later study of which nothing is recorded is none: the plan's page lists it.
+    problems, and so is a run in the place of another. A later study of which nothing is recorded is none: the
+    plan's page lists it.
     """
     if read_sums(root).get(PLAN.name) != sha256:
         yield f"{PLAN.name}: {SUMS} does not list it with these bytes: the plan was changed; restore it"
     yield from _amendment_problems(root, outcomes)
-    plans = {run: read_manifest(run).plan_sha256 for run in runs_below(unpacked)}
-    if other := [run for run, plan_sha256 in plans.items() if plan_sha256 != sha256]:
-        names = [run.relative_to(unpacked).as_posix() for run in sorted(other)]
-        count = counted(len(other), "run")
+    manifests = {run.relative_to(unpacked).as_posix(): read_manifest(run) for run in runs_below(unpacked)}
+    if names := [name for name, manifest in manifests.items() if manifest.plan_sha256 != sha256]:
+        count = counted(len(names), "run")
         yield f"{PLAN.name}: {count} recorded under another plan, or none: {shortened(names)}"
+    yield from _misplaced(manifests)
     planned = planned_sides(plan)
     first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
     for side, runs in planned.items():
@@ -69,6 +71,14 @@ def planned_orders(plan: Plan, profile: str) -> list[list[str]]:
         for layer, runs in sides
         if layer.startswith(f"{profile}/")
     ]
+
+
+def _misplaced(manifests: Mapping[str, Manifest]) -> Iterator[str]:
+    """Runs whose layer, condition or seed is not that of their place, by which tables take them for it."""
+    for name, manifest in manifests.items():
+        facts, parts = manifest.facts, name.split("/")
+        if (facts.layer, facts.name) != (parts[1], parts[-1]):
+            yield f"{name} has the configuration of {facts.layer}/{facts.name}: restore the run that it names"
 
 
 def _amendment_problems(root: Path, outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:

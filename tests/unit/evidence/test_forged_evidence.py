@@ -429,6 +429,12 @@ def seeds_behind_the_plan(evidence: Path) -> None:
         shutil.copytree(cohort / f"{condition}-s2", cohort / f"{condition}-s77")
 
 
+def two_runs_in_each_other_s_place(evidence: Path) -> None:
+    cohort = evidence / "main" / "cohort"
+    for name, other in (("frozen-s2", "held"), ("native-s2", "frozen-s2"), ("held", "native-s2")):
+        (cohort / name).rename(cohort / other)
+
+
 def another_level_with_its_list(evidence: Path) -> None:
     another_level(evidence)
     list_evidence(evidence)
@@ -456,10 +462,14 @@ def without_any_plan(evidence: Path) -> None:
             seeds_behind_the_plan,
             "main/cohort/native: 1 run of seeds that the plan does not ask for: native-s77",
         ),
+        (two_runs_in_each_other_s_place, "main/cohort/native-s2 has the configuration of cohort/frozen-s2"),
         (another_level_with_its_list, "plan.toml: 6 runs recorded under another plan, or none: "),
         (without_any_plan, "plan.toml: 6 runs recorded under another plan, or none: "),
     ],
-    ids=["shortened roster", "chosen seeds", "another level", "more seeds", "its list", "no plan"],
+    ids=[
+        *("shortened roster", "chosen seeds", "another level", "more seeds", "other places"),
+        *("its list", "no plan"),
+    ],
 )
 def test_what_is_planned_follows_from_the_plan(
     evidence: Path,
@@ -468,7 +478,7 @@ def test_what_is_planned_follows_from_the_plan(
     forge: Callable[[Path], None],
     told: str,
 ) -> None:
-    """Evidence of fewer seeds than planned, chosen or with its roster cut, and a changed plan fail."""
+    """Evidence of fewer seeds than planned, chosen or cut, of runs misplaced, or of a changed plan fails."""
     forge(evidence)
     if forge is not another_level:
         list_evidence(evidence)
