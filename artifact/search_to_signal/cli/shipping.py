@@ -23,6 +23,11 @@ def _pack(arguments: argparse.Namespace) -> None:
     from search_to_signal.records.plan import PLAN, read_plan
 
     plan = read_plan(arguments.into / PLAN.name) if (arguments.into / PLAN.name).is_file() else None
+    known = plan.profiles if plan else ()
+    for results in arguments.directory:
+        if plan and results.resolve().name not in known:
+            names = ", ".join(known)
+            raise ConfigError(f"{results} is no profile of {arguments.into / PLAN.name}, which has {names}")
     with storage_errors(arguments.into, AGAIN), progress_display() as progress:
         for results in arguments.directory:
             name = results.resolve().name

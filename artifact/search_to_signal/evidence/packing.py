@@ -62,8 +62,8 @@ def pack(
     the bytes, and a rerun makes them again; those of other runs may be missing. ``models`` are directories
     with further tokenizers. ``orders`` are a plan's runs, a condition each: a finished one is packed once all
     before it are finished, so that what ends sooner is no choice of seeds. Raises RunDirectoryError for a
-    directory without a finished run and for a run that differs from its checksums, ConfigError where ``out``
-    lies in ``results``.
+    directory without a finished run, for a run that differs from its checksums and for one under the name of
+    another, ConfigError where ``out`` lies in ``results``.
     """
     refuse_special_files(results)
     if out.resolve().is_relative_to(results.resolve()):
@@ -115,7 +115,12 @@ def _pack_checked_run(run: Path, name: str, out: Path, tokenizers: Tokenizers, w
     problems = {file: what for file, what in sum_problems(run).items() if file not in absent}
     for first, what in problems.items():
         raise RunDirectoryError(f"{name}/{first}: {what}: restore the run, or record it again")
-    pack_run(run, out, tokenizer(tokenizers.of(read_manifest(run).model_files)), weights)
+    manifest = read_manifest(run)
+    if manifest.facts.name != run.name:
+        raise RunDirectoryError(
+            f"{name} has the configuration of {manifest.facts.name}: give it its name again"
+        )
+    pack_run(run, out, tokenizer(tokenizers.of(manifest.model_files)), weights)
 
 
 def _files(directory: Path) -> Iterator[Path]:

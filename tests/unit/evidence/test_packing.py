@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.forging import edit_line, reseal
+from tests.plans import plan_text
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
@@ -179,6 +180,31 @@ def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixtur
         file.write("\n")
     assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
     assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in capsys.readouterr().err
+
+
+def test_a_run_under_the_name_of_another_is_not_packed(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables would take it for that one: it is refused before anything of it is written."""
+    (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
+    into = results.parent.parent / "evidence"
+    assert main(["pack", str(results), "--into", str(into)]) == 4
+    assert "cohort/factorized-s1 has the configuration of native-s1" in capsys.readouterr().err
+    assert not list(into.rglob("*"))
+
+
+@pytest.mark.parametrize("given", ["results", "results/other"])
+def test_what_is_no_profile_of_the_plan_is_not_packed_beside_it(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    """The directory above the profiles, or one of another plan, would stand there as one more profile."""
+    into = tmp_path / "evidence"
+    into.mkdir()
+    (into / "plan.toml").write_text(plan_text({}))
+    shutil.copytree(results, tmp_path / "results" / "other")
+    assert main(["pack", str(results), str(tmp_path / given), "--into", str(into)]) == 2
+    assert f"{tmp_path / given} is no profile of {into / 'plan.toml'}" in capsys.readouterr().err
+    assert [path.name for path in into.iterdir()] == ["plan.toml"]
 
 
 def _cut(path: Path) -> None:
