@@ -24,6 +24,7 @@ OPEN = (MANIFEST, CONFIG, SUMS)
 
 _ENCODED = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS, TIMINGS)
 _WHOLE = "whole:"
+_IDS = ("prompt_ids", "completion_ids")
 # Heuristics are admitted completions and those of the first archive, of which there are at most so many.
 _FIRST_ARCHIVE = 10_000
 # The least number of bytes of a short line.
@@ -149,10 +150,16 @@ def _lines(files: Mapping[str, bytes], name: str, most: int) -> list[Line]:
 
 def _with_token_ids(lines: list[Line], tokens: Tokenizer | None) -> Iterable[Line]:
     if tokens is None:
-        if any("prompt_ids" not in line or "completion_ids" not in line for line in lines):
+        if any(name not in line for line in lines for name in _IDS):
             raise RunDirectoryError(f"{NO_TOKENIZER}, so its token ids cannot be restored: give --model DIR")
         return lines
     return compact.whole_generations(lines, *tokens)
+
+
+def needs_tokenizer(packed: Path) -> bool:
+    """Whether token ids were left out of a packed run; raises RunDirectoryError as ``read_container``."""
+    lines = read_container(packed / RECORDS).get(GENERATIONS, b"").split(b"\n")
+    return any(line and not all(f'"{name}":'.encode() in line for name in _IDS) for line in lines)
 
 
 def unpack_run(packed: Path, out: Path, tokens: Tokenizer | None, with_tokens: bool = True) -> None:

@@ -17,7 +17,7 @@ from search_to_signal.evidence.layout import (
     packed_results,
     packed_runs,
 )
-from search_to_signal.evidence.packed_run import RECORDS, tokenizer, unpack_run
+from search_to_signal.evidence.packed_run import RECORDS, needs_tokenizer, tokenizer, unpack_run
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import (
@@ -128,8 +128,9 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     packed, and files of interrupted runs, are missing, and named next to the lists. Lists are written first,
     these names last, so that an interrupted command leaves a directory that lacks listed files.
 
-    Raises RunDirectoryError for unreadable containers and lists and where there is no run, ConfigError where
-    ``out`` is no empty directory or lies in the evidence.
+    Raises RunDirectoryError for unreadable containers and lists and where there is no run. Before a byte is
+    written it raises ConfigError where ``out`` is no empty directory or lies in the evidence, and
+    RunDirectoryError where token ids follow from a tokenizer that is not here.
     """
     from search_to_signal.studies.reproduction import write_report
 
@@ -138,6 +139,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     names = packed_runs(packed)
     if not names:
         raise RunDirectoryError(f"{packed} holds no run: restore it")
+    _refuse_lacking_tokenizer(packed, names, models)
     unpack_rest(packed, out)
     unpack_runs(packed, out, names, models, True, progress)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
@@ -152,6 +154,20 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         for directory in listed
         for name, what in sum_problems(directory).items()
     ]
+
+
+def _refuse_lacking_tokenizer(packed: Path, names: Sequence[str], models: Sequence[Path]) -> None:
+    """Raise RunDirectoryError that names the first run whose token ids cannot be restored, and its model."""
+    tokenizers = Tokenizers(models)
+    for name in names:
+        manifest = read_manifest(packed / name)
+        lacking = tokenizers.directory_of(manifest.model_files) is None
+        if lacking and needs_tokenizer(packed / name):
+            others = f" ({', '.join(map(str, models))} is not it)" if models else ""
+            raise RunDirectoryError(
+                f"{name}: its token ids follow from the tokenizer of {manifest.facts.model}, which is not "
+                f"here with the recorded checksums{others}: give --model DIR"
+            )
 
 
 def _refuse_output(out: Path, packed: Path) -> None:

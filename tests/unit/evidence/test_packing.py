@@ -13,7 +13,7 @@ from tests.plans import plan_text
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.compact_encoding import guessed_program
-from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.packed_run import restored
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.provenance.checksums import sha256_file, write_sums
@@ -172,6 +172,26 @@ def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> No
     short = b'{"step":0,"prompt":"a","completions":["b"]}\n'
     with pytest.raises(RunDirectoryError, match="token ids cannot be restored: give --model DIR"):
         restored({GENERATIONS: short}, facts, None)
+
+
+def test_nothing_is_written_where_a_tokenizer_is_lacking(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So the command can be given again with --model; run and model are named, and what was given instead."""
+    packed = pack(results)
+    container = packed / "main" / "cohort" / "native-s1" / "records.xz"
+    parts = read_container(container)
+    lines = [msgspec.json.decode(line, type=dict[str, object]) for line in parts[GENERATIONS].splitlines()]
+    for line in lines:
+        del line["prompt_ids"]
+    write_container(container, {**parts, GENERATIONS: b"\n".join(map(msgspec.json.encode, lines))})
+    capsys.readouterr()
+    command = ["unpack", str(packed), "--out", str(tmp_path / "out"), "--model", str(tmp_path / "other")]
+    assert main(command) == 4
+    told = capsys.readouterr().err
+    assert "cohort/native-s1: its token ids follow from the tokenizer of tiny, which is not here" in told
+    assert f"({tmp_path / 'other'} is not it): give --model DIR" in told
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,12 @@ class Tokenizers:
         self._loaded: dict[Path, ModelTokenizer] = {}
 
     def of(self, model_files: Mapping[str, str]) -> ModelTokenizer | None:
-        """Return the tokenizer with a manifest's model files, weights aside; None where there is none.
+        """Return the tokenizer with a manifest's model files, weights aside; None where there is none."""
+        directory = self.directory_of(model_files)
+        return None if directory is None else self._load(directory)
+
+    def directory_of(self, model_files: Mapping[str, str]) -> Path | None:
+        """Return where these files of a model lie, weights aside; None where no known directory has them.
 
         Recorded names are no paths: only files of the known directories with these checksums are read.
         """
@@ -42,7 +47,7 @@ class Tokenizers:
             return None
         for directory in self._directories:
             if all(_has_file(directory, name, sha256) for name, sha256 in needed.items()):
-                return self._load(directory)
+                return directory
         return None
 
     def _load(self, directory: Path) -> ModelTokenizer:
