@@ -11,6 +11,7 @@ from tests.forging import edit_line, edit_manifest
 from search_to_signal.cli import main
 from search_to_signal.errors import RunFailedError
 from search_to_signal.evidence.container import read_container
+from search_to_signal.package_data import MODELS
 from search_to_signal.runtime import command_line
 
 Said = tuple[int, str, str]
@@ -176,3 +177,19 @@ def test_a_packed_run_comes_back_and_is_executed_again(
             ).read_bytes() == path.read_bytes()
     code, out, _ = said(capsys, "rerun", tmp_path / "ev", f"{cohort.name}/frozen-s42")
     assert (code, "s2s: EQUAL: 1 of 1 runs" in out) == (0, True)
+
+
+def test_a_packed_run_of_a_model_of_one_s_own_is_executed_again(
+    cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--model gives weights, and the tokenizer that token ids follow from; without it a line says so."""
+    assert main(["pack", str(cohort), "--into", str(tmp_path / "ev")]) == 0
+    model = shutil.copytree(MODELS / "qwen2-2.1m", tmp_path / "mine")
+    for module in ("rerun.rerun", "recompute.tokens"):
+        monkeypatch.setattr(f"search_to_signal.verification.{module}.MODELS", tmp_path / "none")
+    for command in (["rerun"], ["retrain", "--out", tmp_path / "out"]):
+        given = [*command, tmp_path / "ev", f"{cohort.name}/native-s42"]
+        code, _, err = said(capsys, *given)
+        assert (code == 0, "--model DIR" in err) == (False, True)
+        code, _, err = said(capsys, *given, "--model", model)
+        assert (code, err) == (0, "")

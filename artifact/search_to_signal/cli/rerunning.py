@@ -37,8 +37,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
     execution = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
     reruns: list[Rerun] = []
     names = _run_names(arguments)
+    unpacked = list(with_parents(arguments.directory, names))
     with (
-        readable(arguments.directory, list(with_parents(arguments.directory, names)), True) as recorded,
+        readable(arguments.directory, unpacked, True, arguments.model) as recorded,
         _output_directory(arguments.out) as out,
         progress_display() as progress,
     ):
@@ -75,7 +76,10 @@ def _retrain(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"{', '.join(frozen)}: not trained, so there is no adapter to make")
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
-    with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
+    with (
+        readable(arguments.directory, list(configs), True, arguments.model) as recorded,
+        progress_display() as progress,
+    ):
         planned = [
             PlannedRun(config, arguments.out / name, recorded=recorded / name)
             for name, config in configs.items()

@@ -226,11 +226,16 @@ def _take_away(run: Path, moved: Path | None) -> None:
 
 
 @contextmanager
-def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool = False) -> Iterator[Path]:
+def readable(
+    directory: Path,
+    names: Sequence[str] | None = None,
+    tokens: bool = False,
+    models: Sequence[Path] = (),
+) -> Iterator[Path]:
     """Yield a results directory itself, or packed evidence unpacked into a temporary directory.
 
-    ``names`` are the runs to unpack, by default all runs and all other files. Raises RunDirectoryError as
-    unpacking does.
+    ``names`` are the runs to unpack, by default all runs and all other files; with ``tokens`` their token ids
+    too, which may follow from the tokenizers of ``models``. Raises RunDirectoryError as unpacking does.
     """
     if not packed_results(directory):
         yield directory
@@ -242,7 +247,7 @@ def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool =
             unpacked = out if packed == directory else out / packed.name
             prefix = "" if packed == directory else f"{packed.name}/"
             chosen = [name for name in packed_runs(packed) if names is None or f"{prefix}{name}" in names]
-            unpack_runs(packed, unpacked, chosen, (), tokens)
+            unpack_runs(packed, unpacked, chosen, models, tokens)
             if names is None:
                 unpack_rest(packed, unpacked)
         yield out
