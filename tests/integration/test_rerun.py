@@ -15,6 +15,7 @@ from search_to_signal.package_data import MODELS
 from search_to_signal.runtime import command_line
 
 Said = tuple[int, str, str]
+CARD = {"device": "cuda", "dtype": "bfloat16", "quantization": "none"}
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> Said:
@@ -193,3 +194,18 @@ def test_a_packed_run_of_a_model_of_one_s_own_is_executed_again(
         assert (code == 0, "--model DIR" in err) == (False, True)
         code, _, err = said(capsys, *given, "--model", model)
         assert (code, err) == (0, "")
+
+
+def test_a_run_of_a_card_is_refused_where_there_is_none(
+    cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before its model is loaded, and not among the runs that are drawn."""
+    monkeypatch.setattr("search_to_signal.scheduling.card_check.visible_cards", list)
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    edit_manifest(copy / "native-s42", lambda line: line["config"].update(loading=CARD))
+    code, _, err = said(capsys, "rerun", copy, "native-s42", "--out", tmp_path / "out")
+    assert (code, "computed on an NVIDIA card, and nvidia-smi finds none here" in err) == (2, True)
+    assert not (tmp_path / "out").exists()
+    _, out, _ = said(capsys, "rerun", copy, "--sample", 2, "--seed", 1, "--out", tmp_path / "out")
+    assert "drawn from 1 runs: frozen-s42" in out
+    assert "not drawn from: native-s42: it computed on an NVIDIA card" in out

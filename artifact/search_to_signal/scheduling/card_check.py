@@ -10,6 +10,7 @@ from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.settings import ModelLoading, ModelSettings, model_name
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.scheduling.card_memory_estimate import required_mib
@@ -39,6 +40,16 @@ def require_card(profile: Profile) -> None:
         raise ConfigError(
             f"{beside} runs of {model} side by side take up to {beside * most:,} MiB of the "
             f"card, which has {free:,} MiB free: {remedy}"
+        )
+
+
+def require_card_of_run(config: RunConfig) -> None:
+    """Raise ConfigError where a recorded run computed on a card and this machine has none."""
+    own = isinstance(config.loading, ModelLoading) and config.loading.device == "cuda"
+    if own and config.generation.backend == "local" and not visible_cards():
+        raise ConfigError(
+            "it computed on an NVIDIA card, and nvidia-smi finds none here: give the command where there is "
+            "one; s2s verify --draws reads its tokens on a processor"
         )
 
 

@@ -25,6 +25,7 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
+from search_to_signal.scheduling.card_check import require_card_of_run
 from search_to_signal.scheduling.execution import Execution, PlannedRun, execute
 from search_to_signal.verification.recompute.runs import run_config
 from search_to_signal.verification.recompute.tools import Sample
@@ -147,8 +148,8 @@ def _parents(name: str, config: RunConfig) -> list[str]:
 def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
     """Return a recorded configuration with a model of this machine and required isolation.
 
-    Raises ConfigError for an unfinished run, a run of the released host, and for code or a model that is not
-    available here: a results directory cannot name code to execute.
+    Raises ConfigError for an unfinished run, a run of the released host, and for code, a model or a card that
+    is not available here: a results directory cannot name code to execute.
     """
     if manifest.of_host.own_loop:
         raise ConfigError("a run of the released host: s2s released --calm DIR runs it")
@@ -163,6 +164,7 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
         plugins.find(config.learning_rule, RULES, GROUP, "--rule")
     # Programs are always isolated, whatever the configuration records.
     limits = msgspec.structs.replace(config.evaluation, require_seccomp=True)
+    require_card_of_run(config)
     return msgspec.structs.replace(config, model=model_here(config, manifest, models), evaluation=limits)
 
 
