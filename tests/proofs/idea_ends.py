@@ -13,9 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.container import RECORDS, read_container
 from search_to_signal.evidence.layout import packed_results, packed_runs
-from search_to_signal.evidence.packed_run import RECORDS
 from search_to_signal.package_data import EVIDENCE
 from search_to_signal.programs.parsing import Failure, parse
 from search_to_signal.records.manifest import read_manifest

@@ -14,7 +14,7 @@ from search_to_signal.cli.options import (
 )
 from search_to_signal.cli.output import print_problems, print_result
 from search_to_signal.cli.token_draws import add_draws, draw_findings
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.runtime import without_cycle_search
@@ -43,6 +43,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.recompute or arguments.draws:
         require(*EXTRAS["run"])
     load_allowed(arguments)
+    _refuse_packed(arguments.directory)
     used = [levels.VERIFY]
     if arguments.signer is not None:
         from search_to_signal.provenance.signature import signer
@@ -54,6 +55,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         result = VerificationResult(counts={"files": 0, "runs": len(runs_below(arguments.directory))})
         used = []
     else:
+        _refuse_without_sums(arguments.directory)
         result = _consistency(arguments)
     findings = list(result.findings)
     if arguments.tables and _comparable(arguments.directory):
@@ -85,6 +87,31 @@ def _lacks_sums(arguments: argparse.Namespace) -> bool:
     others = arguments.tables or arguments.recompute or arguments.signer is not None
     listed = (arguments.directory / SUMS).is_file()
     return arguments.draws and not others and not listed and bool(runs_below(arguments.directory))
+
+
+def _refuse_packed(directory: Path) -> None:
+    """Raise RunDirectoryError for packed evidence, whose records lie in containers."""
+    from search_to_signal.evidence.container import RECORDS
+    from search_to_signal.records.files import files_named
+
+    if files_named(directory, RECORDS):
+        raise RunDirectoryError(
+            f"{directory} holds packed runs: s2s rebuild checks shipped evidence, and s2s unpack DIRECTORY "
+            "--out OUT writes what s2s verify reads"
+        )
+
+
+def _refuse_without_sums(directory: Path) -> None:
+    """Raise RunDirectoryError for runs without a common list, as s2s unpack writes of an unended study."""
+    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.records.manifest import runs_below
+
+    runs = [] if (directory / SUMS).is_file() else runs_below(directory)
+    if runs:
+        raise RunDirectoryError(
+            f"{directory} has no {SUMS} over all that it holds: let it end, or, where s2s unpack wrote it, "
+            f"verify its {counted(len(runs), 'run')} one by one, {runs[0]} first"
+        )
 
 
 def _consistency(arguments: argparse.Namespace) -> "VerificationResult":

@@ -10,6 +10,9 @@ import msgspec
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 from search_to_signal.records.files import is_place, write_atomically
 
+RECORDS = "records.xz"
+"""The container of a packed run."""
+
 # Records are text: more literal context bits, no position bits. Equal input gives equal bytes.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 # Records shrink to a seventieth at most. A forged container must not fill the memory.

@@ -7,7 +7,7 @@ plan of its own is the evidence of that plan.
 from collections.abc import Iterator
 from pathlib import Path
 
-from search_to_signal.evidence.packed_run import RECORDS
+from search_to_signal.evidence.container import RECORDS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
 from search_to_signal.records.files import write_atomically

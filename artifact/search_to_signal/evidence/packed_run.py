@@ -10,7 +10,7 @@ import msgspec
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 from search_to_signal.evidence import compact_encoding as compact
 from search_to_signal.evidence.compact_encoding import Encode, Line
-from search_to_signal.evidence.container import read_container, write_container, write_files
+from search_to_signal.evidence.container import RECORDS, read_container, write_container, write_files
 from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, UNSHIPPED, read_sums
@@ -18,7 +18,6 @@ from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
 from search_to_signal.verification.recompute.tokens import ModelTokenizer
 
-RECORDS = "records.xz"
 OPEN = (MANIFEST, CONFIG, SUMS)
 """The files of a run that are packed openly, next to the container."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.container import read_container, write_files
+from search_to_signal.evidence.container import RECORDS, read_container, write_files
 from search_to_signal.evidence.layout import (
     FILES,
     OPEN_NAMES,
@@ -17,7 +17,7 @@ from search_to_signal.evidence.layout import (
     packed_results,
     packed_runs,
 )
-from search_to_signal.evidence.packed_run import RECORDS, needs_tokenizer, tokenizer, unpack_run
+from search_to_signal.evidence.packed_run import needs_tokenizer, tokenizer, unpack_run
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import (

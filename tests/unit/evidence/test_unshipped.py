@@ -126,3 +126,22 @@ def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> Non
     records = Path("main", RUN, "records.xz")
     assert (again / records).read_bytes() == (evidence / records).read_bytes()
     assert not any(name.endswith(UNSHIPPED) for name in read_container(again / "main" / "files.xz"))
+
+
+def test_what_cannot_be_verified_at_once_says_what_can(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packed runs are no damaged ones, and where no list covers all runs, those of the runs are named."""
+    for name in ("SHA256SUMS", "cohort/SHA256SUMS"):
+        (results / name).unlink()
+    out = unpacked(results)
+    packed = results.parent.parent / "evidence"
+    for directory in (packed, packed / "main" / "cohort" / "native-s1"):
+        capsys.readouterr()
+        assert main(["verify", str(directory)]) == 4
+        told = capsys.readouterr()
+        assert f"{directory} holds packed runs: s2s rebuild checks shipped evidence" in told.err
+        assert "PROBLEM" not in told.out
+    assert main(["verify", str(out)]) == 4
+    assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in capsys.readouterr().err
+    assert main(["verify", str(out / "cohort" / "frozen-s1")]) == 0
