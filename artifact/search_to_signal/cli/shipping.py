@@ -56,7 +56,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
     for packed in directories:
         name = packed.resolve().name
         out = arguments.out / name
-        with storage_errors(out, AGAIN), progress_display() as progress:
+        with storage_errors(out, f"remove it, and {AGAIN}"), progress_display() as progress:
             problems = unpack(packed, out, arguments.model, progress)
         left_out = [problem for problem in problems if is_left_out(problem, problems)]
         rebuilt = [problem for problem in problems if is_rebuilt(problem)]

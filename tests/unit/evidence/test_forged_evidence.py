@@ -372,7 +372,9 @@ def test_evidence_without_runs_is_no_success(
     assert f"{evidence / 'main'} holds no run" in capsys.readouterr().err
 
 
-def test_what_was_unpacked_by_halves_says_so(evidence: Path, tmp_path: Path) -> None:
+def test_what_was_unpacked_by_halves_says_so(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
     command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
     largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
@@ -384,11 +386,13 @@ def test_what_was_unpacked_by_halves_says_so(evidence: Path, tmp_path: Path) -> 
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)),
     )
     assert (found.returncode, found.stderr.count("\n")) == (4, 1), found.stderr
-    assert "make room, then give the command again" in found.stderr
+    assert "make room, then remove it, and give the command again" in found.stderr
     left = tmp_path / "out" / "main"
     assert (left / "cohort" / "runs.json").is_file()
     assert main(["verify", str(left)]) != 0
     assert main(["report", str(left), "--out", str(tmp_path / "page")]) != 0
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 2
+    assert "or remove what a stopped command left" in capsys.readouterr().err
 
 
 def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
