@@ -40,8 +40,10 @@ def rebuild(
     rebuilt tables become the shipped ones. ``readme`` has to contain the first table of a plan: of the last
     one whose first study is completely recorded. Files that are below ``out`` already are neither compared
     nor removed. Raises RunDirectoryError where nothing is packed below ``root``, and where packed files are
-    missing, truncated or changed, naming each; ConfigError where ``out`` lies in ``root``.
+    missing, truncated or changed, naming each; ConfigError where ``out`` lies in ``root``, and where ``root``
+    is that of a further plan, whose figure stands beside the cohorts of those before it.
     """
+    _refuse_further_plan(root)
     packed = {plan: _checked_names(plan, out, plan == root) for plan in evidence_roots(root)}
     progress.say(f"{sum(map(len, packed.values()))} packed directories have the bytes of their list")
     with TemporaryDirectory(prefix="s2s-") as temporary:
@@ -99,6 +101,14 @@ def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[
     if first:
         required = first[0] if rebuilds[0].leads else first[-1]
         yield from table_problems(readme, first, required)
+
+
+def _refuse_further_plan(root: Path) -> None:
+    above = root.resolve().parent
+    if (root / PLAN.name).is_file() and (above / PLAN.name).is_file():
+        raise ConfigError(
+            f"{root} is a further plan of {above}, made together with the plans before it: give {above}"
+        )
 
 
 def _checked_names(root: Path, out: Path, required: bool) -> list[str]:

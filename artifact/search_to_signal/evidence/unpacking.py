@@ -178,9 +178,7 @@ def _refuse_output(out: Path, packed: Path) -> None:
     if out.is_symlink() or not existing.is_dir():
         raise ConfigError(f"{out} is no directory: give another --out")
     if out.exists() and any(out.iterdir()):
-        raise ConfigError(
-            f"{out} is not empty: give another --out, or remove what a stopped command left"
-        )
+        raise ConfigError(f"{out} is not empty: give another --out, or remove what a stopped command left")
 
 
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:

@@ -164,6 +164,20 @@ def test_each_is_packed_traced_and_brought_back_by_itself(
     assert main(["claims", "--results", further]) == 0
 
 
+def test_a_further_plan_is_not_rebuilt_without_those_before_it(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its figure would lack their cohorts: every row of them a problem, or lost with --ship."""
+    courses = shipped / "further" / "report" / "figures" / "courses.csv"
+    before = courses.read_bytes()
+    for more in ([], ["--ship"]):
+        command = ["rebuild", str(shipped / "further"), "--out", str(tmp_path / "out"), *more]
+        assert main(command) == 2
+        assert f"is a further plan of {shipped}" in capsys.readouterr().err
+    assert courses.read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A probe is no directory of runs: its checkpoints are the plan's, or the missing ones are named."""
     text = FIRST.replace('layers = ["cohort"]', 'layers = ["cohort", "probe"]')
