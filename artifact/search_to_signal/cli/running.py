@@ -132,6 +132,8 @@ def _record(arguments: argparse.Namespace) -> None:
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
     from search_to_signal.studies.recording import Stop, record
 
+    if arguments.minutes is not None and not arguments.minutes >= 0:
+        raise ConfigError(f"--minutes {arguments.minutes}: give a number of at least 0")
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     closed = closed_studies(read_amendments(path, plan))

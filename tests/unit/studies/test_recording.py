@@ -77,6 +77,16 @@ def test_a_stop_that_is_due_begins_nothing(
     assert recorded == []
 
 
+@pytest.mark.parametrize("minutes", ["nan", "-1"])
+def test_minutes_that_are_no_time_are_refused(
+    recorded: list[tuple[str, str]], capsys: pytest.CaptureFixture[str], tmp_path: Path, minutes: str
+) -> None:
+    """One would never stop, the other stop before it begins and say that the same command goes on."""
+    assert main(["record", "--out", str(tmp_path / "out"), "--minutes", minutes]) == 2
+    assert f"--minutes {float(minutes)}: give a number of at least 0" in capsys.readouterr().err
+    assert recorded == []
+
+
 def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A run that failed before it was time to stop is an error still."""
     monkeypatch.setattr(recording, "_POLL_S", 0.01)
