@@ -107,7 +107,7 @@ def _refuse_without_sums(directory: Path) -> None:
     from search_to_signal.records.manifest import runs_below
 
     runs = [] if (directory / SUMS).is_file() else runs_below(directory)
-    if runs:
+    if runs and runs != [directory]:
         raise RunDirectoryError(
             f"{directory} has no {SUMS} over all that it holds: let it end, or, where s2s unpack wrote it, "
             f"verify its {counted(len(runs), 'run')} one by one, {runs[0]} first"

@@ -144,4 +144,9 @@ def test_what_cannot_be_verified_at_once_says_what_can(
         assert "PROBLEM" not in told.out
     assert main(["verify", str(out)]) == 4
     assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in capsys.readouterr().err
-    assert main(["verify", str(out / "cohort" / "frozen-s1")]) == 0
+    run = out / "cohort" / "frozen-s1"
+    assert main(["verify", str(run)]) == 0
+    (run / "SHA256SUMS").unlink()
+    capsys.readouterr()
+    assert main(["verify", str(run)]) == 4
+    assert "it is no finished results directory" in capsys.readouterr().err
