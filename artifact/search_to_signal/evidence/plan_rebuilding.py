@@ -37,7 +37,7 @@ from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, u
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.manifest import REPORT
+from search_to_signal.records.manifest import REPORT, runs_below
 from search_to_signal.records.partial import Gap, Partial, write_partial
 from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
@@ -150,10 +150,13 @@ def _write_reports(
             keep_whole_seeds(top / name, apart / name)
         found = find_best_programs(top, [name for name in plan.profiles if name in names])
         tasks = [(top / name, apart / name, out / name) for name in names]
-        reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
+        written = dict(zip(names, mapped(_write_tables, tasks), strict=True))
+    reports = {name: (findings, reason) for name, (findings, reason, _) in written.items()}
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
-        remarks += [f"{name}: {reason}"] if reason else []
+        lines = [f"{name}: {reason}"] if reason else []
+        problems += lines if written[name][2] else []
+        remarks += [] if written[name][2] else lines
     return _Reports(summary, reports, found, embedded, lacking, problems, remarks)
 
 
@@ -240,17 +243,21 @@ def _layer(run: str) -> str:
     return run.partition("/")[0]
 
 
-def _write_tables(task: tuple[Path, Path, Path]) -> tuple[list[PageFinding], str]:
-    """Write the tables of one directory; returns their answers, or the reason why there are none."""
+def _write_tables(task: tuple[Path, Path, Path]) -> tuple[list[PageFinding], str, bool]:
+    """Write the tables of one directory; returns their answers, or why there are none.
+
+    The last is whether that is a problem: its runs are there, and cannot stand in one table.
+    """
     directory, apart, out = task
     try:
         evidence = read_evidence(directory, apart)
         write_evidence(evidence, out)
     except NoTableError as error:
-        return [], f"no tables: {error}"
+        return [], f"no tables: {error}", False
     except RunDirectoryError as error:
-        return [], f"no tables: {error}".replace(str(directory), directory.name)
-    return build_findings(evidence), ""
+        reason = f"no tables: {error}".replace(str(directory), directory.name)
+        return [], reason, bool(runs_below(directory))
+    return build_findings(evidence), "", False
 
 
 def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.forging import edit_manifest
 from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.evidence.plan_checks import table_problems
+from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import write_roster
 
 pytestmark = pytest.mark.slow
@@ -490,6 +492,21 @@ def test_what_is_planned_follows_from_the_plan(
         capsys.readouterr()
     assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
     assert told in capsys.readouterr().out
+
+
+def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its profile has no tables then: --ship takes the shipped ones away, and nothing else would tell."""
+    run = tmp_path / "results" / "main" / "cohort" / "native-s2"
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
+    edit_manifest(run, lambda manifest: manifest["config"]["generation"].update(temperature=0.5))
+    write_sums(run)
+    assert main(["pack", str(tmp_path / "results" / "main"), "--into", str(evidence)]) == 0
+    for more in (["--ship"], []):
+        capsys.readouterr()
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), *more]) == 1
+        assert "PROBLEM main: no tables: main/cohort mixes protocols" in capsys.readouterr().out
 
 
 def test_manifests_hold_the_plan(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
