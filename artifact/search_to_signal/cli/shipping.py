@@ -37,6 +37,8 @@ def _pack(arguments: argparse.Namespace) -> None:
             counts = f"{result.written} runs packed, {result.kept} packed before"
             left_out = f", {len(result.unfinished)} unfinished left out" if result.unfinished else ""
             progress.say(f"{name}: {counts}{left_out}; {result.size / _MB:.1f} MB")
+            if result.replaced:
+                progress.say(f"{name}: in place of what was packed before: {shortened(result.replaced)}")
             if result.waiting:
                 waiting = shortened(result.waiting)
                 progress.say(f"{name}: not packed until earlier seeds are finished: {waiting}")

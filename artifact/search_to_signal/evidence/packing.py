@@ -38,11 +38,13 @@ SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 class PackingResult:
     """Counts of runs that were packed now (``written``) and before (``kept``), others by name, and bytes.
 
-    ``waiting`` are finished runs of which an earlier one of the plan is missing.
+    ``replaced`` are those of ``written`` in whose place another run was packed before, ``waiting`` finished
+    runs of which an earlier one of the plan is missing.
     """
 
     written: int
     kept: int
+    replaced: tuple[str, ...]
     unfinished: tuple[str, ...]
     waiting: tuple[str, ...]
     size: int
@@ -75,12 +77,12 @@ def pack(
     packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(RECORDS)}
     waiting = set(_out_of_turn(orders, {*finished.values(), *packed}))
     turned = {run: name for run, name in finished.items() if name not in waiting}
-    tokenizers, written = Tokenizers(models), 0
+    tokenizers, written = Tokenizers(models), list[str]()
     for number, (run, name) in enumerate(turned.items(), start=1):
         weights = any(fnmatchcase(name, pattern) for pattern in adapters)
         if not _is_packed(run, out / name):
             _pack_checked_run(run, name, out / name, tokenizers, weights)
-            written += 1
+            written.append(name)
         progress.update("pack", number, len(turned), name)
     # Planned runs may begin while others are packed: their files belong to no container yet.
     planned = {results / name for name in planned_runs(results)}
@@ -88,7 +90,8 @@ def pack(
     unfinished = tuple(name for run, name in runs.items() if run not in finished)
     size = sum(path.stat().st_size for path in _files(out))
     late = tuple(name for name in finished.values() if name in waiting)
-    return PackingResult(written, len(turned) - written, unfinished, late, size)
+    replaced = tuple(name for name in written if name in packed)
+    return PackingResult(len(written), len(turned) - len(written), replaced, unfinished, late, size)
 
 
 def _out_of_turn(orders: Iterable[Sequence[str]], finished: set[str]) -> Iterator[str]:

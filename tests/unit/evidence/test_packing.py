@@ -128,6 +128,19 @@ def test_a_run_is_added_without_writing_others_again(
     assert all(first[name] == second[name] for name in kept)
 
 
+def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was packed under its name is gone then; one that is packed again as it was is none."""
+    pack(results)
+    edit_line(results / "cohort" / "native-s1" / "heuristics.jsonl", 1, lambda line: line.update(code="pass"))
+    write_sums(results / "cohort" / "native-s1")
+    capsys.readouterr()
+    pack(results)
+    told = capsys.readouterr()
+    assert "main: in place of what was packed before: cohort/native-s1\n" in told.out + told.err
+    pack(results)
+    assert "in place of" not in "".join(capsys.readouterr())
+
+
 def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
     """A recording may go on beside: a run's directory without a manifest is none of what lies beside runs."""
     begun = results / "cohort" / "native-s2"
