@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.checksums import read_sums, refuse_changed
+from search_to_signal.provenance.checksums import read_sums, refuse_other_bytes
 from search_to_signal.records.conditions import Condition, run_name
 from search_to_signal.records.manifest import (
     MANIFEST,
@@ -68,7 +68,7 @@ def _check_finished(place: Path, manifest: Manifest) -> None:
     if manifest.status != "complete":
         raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
     sums = read_sums(place)
-    refuse_changed(place, [name for name in _READ if name in sums])
+    refuse_other_bytes(place, sums, [name for name in _READ if name in sums])
 
 
 def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:

@@ -75,15 +75,23 @@ class OtherPlans(NamedTuple):
     courses: Mapping[str, str]
 
 
+class _ProfileReport(NamedTuple):
+    """A profile's answers, or the reason why it has no tables, and whether that is a problem."""
+
+    findings: list[PageFinding]
+    reason: str = ""
+    wrong: bool = False
+
+
 class _Reports(NamedTuple):
     """What the restored records of a plan gave.
 
-    ``reports`` has findings or a reason by profile, ``found`` the best program of each condition,
-    ``lacking`` the layers with missing runs by profile.
+    ``reports`` are by profile, ``found`` is the best program of each condition, ``lacking`` the layers with
+    missing runs by profile.
     """
 
     summary: PlanSummary
-    reports: Mapping[str, tuple[list[PageFinding], str]]
+    reports: Mapping[str, _ProfileReport]
     found: list[FoundProgram]
     embedded: bool
     lacking: Mapping[str, Partial]
@@ -105,8 +113,9 @@ def rebuild_plan(
         list_evidence(root)
     records = _write_reports(root, out, names, plan, closed, progress)
     summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
-    reported = [name for name in plan.profiles if name in reports and not reports[name][1]]
-    survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
+    reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
+    answered = (reports[name].findings for name in reported)
+    survived: Sequence[PageFinding] = next(filter(None, answered), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
     courses = _courses(plan, out, reported)
     drawn = {**courses, **others.courses} if courses else {}
@@ -150,13 +159,11 @@ def _write_reports(
             keep_whole_seeds(top / name, apart / name)
         found = find_best_programs(top, [name for name in plan.profiles if name in names])
         tasks = [(top / name, apart / name, out / name) for name in names]
-        written = dict(zip(names, mapped(_write_tables, tasks), strict=True))
-    reports = {name: (findings, reason) for name, (findings, reason, _) in written.items()}
-    for name, (_, reason) in reports.items():
-        progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
-        lines = [f"{name}: {reason}"] if reason else []
-        problems += lines if written[name][2] else []
-        remarks += [] if written[name][2] else lines
+        reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
+    for name, report in reports.items():
+        progress.say(f"{name}: {report.reason or 'tables, figures and page made again'}")
+        if report.reason:
+            (problems if report.wrong else remarks).append(f"{name}: {report.reason}")
     return _Reports(summary, reports, found, embedded, lacking, problems, remarks)
 
 
@@ -243,21 +250,18 @@ def _layer(run: str) -> str:
     return run.partition("/")[0]
 
 
-def _write_tables(task: tuple[Path, Path, Path]) -> tuple[list[PageFinding], str, bool]:
-    """Write the tables of one directory; returns their answers, or why there are none.
-
-    The last is whether that is a problem: its runs are there, and cannot stand in one table.
-    """
+def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
+    """Write the tables of one directory; runs that are there and cannot stand in one are a problem."""
     directory, apart, out = task
     try:
         evidence = read_evidence(directory, apart)
         write_evidence(evidence, out)
     except NoTableError as error:
-        return [], f"no tables: {error}", False
+        return _ProfileReport([], f"no tables: {error}")
     except RunDirectoryError as error:
         reason = f"no tables: {error}".replace(str(directory), directory.name)
-        return [], reason, bool(runs_below(directory))
-    return build_findings(evidence), "", False
+        return _ProfileReport([], reason, wrong=bool(runs_below(directory)))
+    return _ProfileReport(build_findings(evidence))
 
 
 def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:

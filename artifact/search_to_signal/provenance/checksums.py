@@ -123,9 +123,8 @@ def sum_problems(directory: Path, digest: Callable[[Path], str] = sha256_file) -
     return dict(sorted(problems.items()))
 
 
-def refuse_changed(directory: Path, names: Iterable[str]) -> None:
-    """Raise RunDirectoryError that names the first of these files that is missing or not as it is listed."""
-    sums = read_sums(directory)
+def refuse_other_bytes(directory: Path, sums: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise RunDirectoryError that names the first of these files that is missing or has other bytes."""
     for name in names:
         if not (directory / name).is_file() or sha256_file(directory / name) != sums.get(name):
             raise RunDirectoryError(

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.settings import ModelLoading, ModelSettings, model_name
+from search_to_signal.generators.settings import (
+    GenerationSettings,
+    ModelLoading,
+    ModelSettings,
+    model_name,
+)
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
@@ -45,8 +50,7 @@ def require_card(profile: Profile) -> None:
 
 def require_card_of_run(config: RunConfig) -> None:
     """Raise ConfigError where a recorded run computed on a card and this machine has none."""
-    own = isinstance(config.loading, ModelLoading) and config.loading.device == "cuda"
-    if own and config.generation.backend == "local" and not visible_cards():
+    if _samples_on_card(config.base.device, config.generation) and not visible_cards():
         raise ConfigError(
             "it computed on an NVIDIA card, and nvidia-smi finds none here: give the command where there is "
             "one; s2s verify --draws reads its tokens on a processor"
@@ -78,8 +82,12 @@ def _loading(profile: Profile) -> ModelLoading:
 
 
 def _needs_card(profile: Profile) -> bool:
+    return _samples_on_card(_loading(profile).device, profile.generation)
+
+
+def _samples_on_card(device: str, generation: GenerationSettings) -> bool:
     """Whether this package's own sampler runs on a card; an engine sees to its card itself."""
-    return _loading(profile).device == "cuda" and profile.generation.backend == "local"
+    return device == "cuda" and generation.backend == "local"
 
 
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:

@@ -187,13 +187,20 @@ def tally(
     return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
 
 
+def _signal(mapping: RewardMapping, batch: GroupBatch, normalizer: Normalizer) -> Floats:
+    """(N, G): the advantages that a mapping, of whatever run, gives these groups."""
+    mapped = rewards_of(mapping, batch)
+    return advantages(normalizer, mapped.reward, mapped.components)
+
+
 def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     """(N,): two of the published mappings give some completion advantages more than TOLERANCE apart (D21).
 
     Those that the groups can be asked.
     """
-    rewards = (rewards_of(mapping, batch) for mapping in answerable(MAPPINGS, batch).values())
-    signal = np.stack([advantages(normalizer, mapped.reward, mapped.components) for mapped in rewards])
+    signal = np.stack(
+        [_signal(mapping, batch, normalizer) for mapping in answerable(MAPPINGS, batch).values()]
+    )
     apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
     return apart
 
@@ -204,8 +211,7 @@ def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str
     Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
     learning signal).
     """
-    rewards = (rewards_of(MAPPINGS[name], batch) for name in names)
-    first, second = (advantages(normalizer, reward.reward, reward.components) for reward in rewards)
+    first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in names)
     equal = np.abs(first - second).max(axis=1) <= TOLERANCE
     return ratio(int(equal.sum()), len(equal))
 
@@ -215,8 +221,7 @@ def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | 
 
     The mapping need not be that of the run: so groups that no update saw are told from those of training.
     """
-    reward = rewards_of(MAPPINGS[name], batch)
-    flat = (advantages(normalizer, reward.reward, reward.components) == 0.0).all(axis=1)
+    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
     return ratio(int(flat.sum()), len(flat))
 
 

@@ -16,7 +16,7 @@ from search_to_signal.analysis.page.shared_record_audit import NO_EXPOSURE, csv_
 from search_to_signal.analysis.tables.shared_record_audit import audit_tables
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
-from search_to_signal.provenance.checksums import SUMS, read_sums, refuse_changed
+from search_to_signal.provenance.checksums import SUMS, read_sums, refuse_other_bytes
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.records.groups import batch_of
@@ -51,9 +51,10 @@ def refuse_changed_inputs(inputs: Sequence[Path]) -> tuple[int, int]:
     files = record_files(inputs)
     listed = [file for file in files if (file.parent / SUMS).is_file()]
     for file in listed:
+        sums = read_sums(file.parent)
         # Below a run lies its adapter alone, which is no record.
-        records = [name for name in read_sums(file.parent) if "/" not in name]
-        refuse_changed(file.parent, dict.fromkeys([*records, file.name]))
+        records = [name for name in sums if "/" not in name]
+        refuse_other_bytes(file.parent, sums, dict.fromkeys([*records, file.name]))
     return len(listed), len(files) - len(listed)
 
 

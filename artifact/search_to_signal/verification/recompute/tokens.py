@@ -31,6 +31,7 @@ class Tokenizers:
         shipped = sorted(path for path in MODELS.glob("*") if path.is_dir())
         self._directories = (*shipped, *others)
         self._loaded: dict[Path, ModelTokenizer] = {}
+        self._found: dict[frozenset[tuple[str, str]], Path | None] = {}
 
     def of(self, model_files: Mapping[str, str]) -> ModelTokenizer | None:
         """Return the tokenizer with a manifest's model files, weights aside; None where there is none."""
@@ -45,10 +46,15 @@ class Tokenizers:
         needed = {name: sha for name, sha in model_files.items() if not name.endswith(".safetensors")}
         if "tokenizer.json" not in needed:
             return None
-        for directory in self._directories:
-            if all(_has_file(directory, name, sha256) for name, sha256 in needed.items()):
-                return directory
-        return None
+        key = frozenset(needed.items())
+        if key not in self._found:
+            have_them = (
+                directory
+                for directory in self._directories
+                if all(_has_file(directory, name, sha256) for name, sha256 in needed.items())
+            )
+            self._found[key] = next(have_them, None)
+        return self._found[key]
 
     def _load(self, directory: Path) -> ModelTokenizer:
         if directory not in self._loaded:
