@@ -204,6 +204,31 @@ class Measured:
         )
 
 
+def print_found(
+    given: argparse.Namespace,
+    model: str,
+    measured: dict[str, Measured],
+    chances: tuple[list[Numbers], list[Numbers]],
+) -> None:
+    """Print a line of each claim, and one of the exact chances: to differ, and to lie beyond the bound."""
+    label = f"token_draws, {model} {given.dtype}"
+    command = (
+        f"python -m tests.proofs.token_draws {model} --dtype {given.dtype} --groups {given.groups} "
+        f"--limit {given.limit} --updates {given.updates}"
+    )
+    if given.behind_updates:
+        label, command = f"{label} behind updates", f"{command} --behind-updates"
+    for name, one in measured.items():
+        if one.groups[1]:
+            print_figure(f"{label}, {name}", command, str(one))
+    if all(chances):
+        shares = [float(np.concatenate(parts).mean()) for parts in chances]
+        printed = (
+            f"{100 * shares[0]:.2g} % of honest tokens differ, {shares[1]:.1e} of all lie beyond the bound"
+        )
+        print_figure(f"{label}, exact", command, printed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -258,22 +283,7 @@ def main() -> int:
                 for raw, (t, seed) in zip(logits(model, group), texts, strict=True)
             ]
             measured[MORE].add([placed(raw, tokens, at, honest) for raw, tokens, at in rows])
-    label = f"token_draws, {directory.name} {given.dtype}"
-    command = (
-        f"python -m tests.proofs.token_draws {directory.name} --dtype {given.dtype} --groups {given.groups} "
-        f"--limit {given.limit} --updates {given.updates}"
-    )
-    if given.behind_updates:
-        label, command = f"{label} behind updates", f"{command} --behind-updates"
-    for name, one in measured.items():
-        if one.groups[1]:
-            print_figure(f"{label}, {name}", command, str(one))
-    if beyond:
-        shares = [float(np.concatenate(chances).mean()) for chances in (differing, beyond)]
-        printed = (
-            f"{100 * shares[0]:.2g} % of honest tokens differ, {shares[1]:.1e} of all lie beyond the bound"
-        )
-        print_figure(f"{label}, exact", command, printed)
+    print_found(given, directory.name, measured, (differing, beyond))
     return 0
 
 
