@@ -103,19 +103,24 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 def _standings(arguments: argparse.Namespace) -> int:
     """Score the best program of every condition on held-out instances, to stand beside those of the field.
 
-    With --check nothing is written: the recorded scores are compared with ones made now.
+    With --every-run the final best of every run, too, to stand beside the heuristic that it began with. With
+    --check nothing is written: the recorded scores are compared with ones made now.
     """
     from search_to_signal.evidence.standings import recomputed_differences, score_best_programs
 
     root = arguments.directory
     if arguments.check is not None and arguments.check < 1:
         raise ConfigError(f"--check {arguments.check}: give a number of instances of at least 1")
+    if arguments.slots < 1:
+        raise ConfigError(f"--slots {arguments.slots}: give a number of at least 1")
     with storage_errors(root, AGAIN), progress_display() as progress:
         if arguments.check is None:
-            file = score_best_programs(root, arguments.timeout, progress)
-            print(f"s2s: scores in {file}; s2s rebuild --ship puts them on the page")
+            scores = score_best_programs(
+                root, arguments.timeout, arguments.slots, arguments.every_run, progress
+            )
+            print(f"s2s: scores in {scores}; s2s rebuild --ship puts them on the page")
             return 0
-        problems = recomputed_differences(root, arguments.check, progress)
+        problems = recomputed_differences(root, arguments.check, arguments.slots, progress)
     for problem in problems[:_LISTED]:
         print(f"PROBLEM {one_line(problem)}")
     number, count = len(problems), counted(arguments.check, "instance")
@@ -154,5 +159,9 @@ def register(add: Add) -> None:
     standings = add(_standings, "s2s standings artifact/evidence --check 4")
     standings.add_argument("directory", type=Path, help="packed evidence with its plan")
     standings.add_argument("--check", type=int, metavar="N", help="compare on the first N instances")
+    every = "the final best of every run too; later calls keep to it"
+    standings.add_argument("--every-run", action="store_true", help=every)
+    slots = "programs evaluated side by side (default: %(default)s)"
+    standings.add_argument("--slots", type=int, metavar="N", default=1, help=slots)
     limit = "processor seconds of a program on all instances of a size (default: %(default)s)"
     standings.add_argument("--timeout", type=float, default=_TIMEOUT_S, metavar="SECONDS", help=limit)

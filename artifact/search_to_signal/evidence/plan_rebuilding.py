@@ -1,7 +1,7 @@
 """The evidence of one plan: tables, figures and pages rebuilt from records, compared with shipped tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -16,12 +16,14 @@ from search_to_signal.analysis.page.plan import (
     write_plan_report,
 )
 from search_to_signal.analysis.page.summary import PageFinding, build_findings
+from search_to_signal.analysis.plan.beside_seed import build_beside_seed
+from search_to_signal.analysis.plan.final_bests import FinalBest, find_final_bests
+from search_to_signal.analysis.plan.heldout_scores import score_problems
 from search_to_signal.analysis.plan.standings import (
     FoundProgram,
     Standings,
     build_standings,
     find_best_programs,
-    score_problems,
 )
 from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
@@ -31,7 +33,7 @@ from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
-from search_to_signal.evidence.standings import FILE, read_scores
+from search_to_signal.evidence.standings import FILE, FINALS, other_finals, read_scores
 from search_to_signal.evidence.tables import cell_differences, table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.progress import Progress
@@ -86,13 +88,14 @@ class _ProfileReport(NamedTuple):
 class _Reports(NamedTuple):
     """What the restored records of a plan gave.
 
-    ``reports`` are by profile, ``found`` is the best program of each condition, ``lacking`` the layers with
-    missing runs by profile.
+    ``reports`` are by profile, ``found`` is the best program of each condition, ``finals`` that of each run,
+    ``lacking`` the layers with missing runs by profile.
     """
 
     summary: PlanSummary
     reports: Mapping[str, _ProfileReport]
     found: list[FoundProgram]
+    finals: list[FinalBest]
     embedded: bool
     lacking: Mapping[str, Partial]
     problems: list[str]
@@ -119,7 +122,7 @@ def rebuild_plan(
     pages = {name: f"../{name}/{HTML}" for name in reported}
     courses = _courses(plan, out, reported)
     drawn = {**courses, **others.courses} if courses else {}
-    standings, unscored, remark = _build_standings(root, records.found)
+    standings, unscored, remark = _build_standings(root, records, plan.analysis.level)
     problems += unscored
     remarks += [remark] if remark else []
     page = write_plan_report(
@@ -155,26 +158,34 @@ def _write_reports(
         summary = build_plan_summary(top, plan, sha256, closed)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
+        profiles = [name for name in plan.profiles if name in names]
+        finals = find_final_bests(top, profiles)
         for name in names:
             keep_whole_seeds(top / name, apart / name)
-        found = find_best_programs(top, [name for name in plan.profiles if name in names])
+        found = find_best_programs(top, profiles)
         tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, report in reports.items():
         progress.say(f"{name}: {report.reason or 'tables, figures and page made again'}")
         if report.reason:
             (problems if report.wrong else remarks).append(f"{name}: {report.reason}")
-    return _Reports(summary, reports, found, embedded, lacking, problems, remarks)
+    return _Reports(summary, reports, found, finals, embedded, lacking, problems, remarks)
 
 
-def _build_standings(root: Path, found: Sequence[FoundProgram]) -> tuple[Standings | None, list[str], str]:
+def _build_standings(root: Path, records: _Reports, level: float) -> tuple[Standings | None, list[str], str]:
     """The standings of the best programs, their problems, and a remark where scores were not made."""
-    scores = read_scores(root)
+    found, scores, others = records.found, read_scores(root), read_scores(root, FINALS)
     if scores is None:
         command = f"no {FILE}: s2s standings sets the best programs beside those of the field"
         return None, [], command if found else ""
     problems = [f"{FILE}: {line}" for line in score_problems(found, scores)]
-    return build_standings(found, scores), problems, ""
+    standings = build_standings(found, scores)
+    if others is not None:
+        unlisted = other_finals(records.finals, found)
+        problems += [f"{FINALS}: {line}" for line in score_problems(unlisted, others)]
+        beside_seed = build_beside_seed(records.finals, (*scores, *others), level)
+        standings = replace(standings, beside_seed=beside_seed)
+    return standings, problems, ""
 
 
 def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:

@@ -1,13 +1,19 @@
-"""Held-out scores of the best programs of packed cohorts: made, kept beside the evidence, and checked."""
+"""Held-out scores of the best programs of packed cohorts: made, kept beside the evidence, and checked.
 
-from collections.abc import Iterator
+Those of the best program of each condition stand in one file. Those of all other final bests, which take
+longer, stand in a second one, where somebody asked for them.
+"""
+
+from collections.abc import Iterator, Sequence
 from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 
-from search_to_signal.analysis.plan.standings import SPLITS, FoundProgram, find_best_programs, scores_by_place
+from search_to_signal.analysis.plan.final_bests import FinalBest, find_final_bests
+from search_to_signal.analysis.plan.heldout_scores import SPLITS, ScoredProgram, scores_by_place
+from search_to_signal.analysis.plan.standings import FoundProgram, find_best_programs
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
@@ -23,59 +29,81 @@ from search_to_signal.studies.standings import score_programs
 
 FILE = "heldout/programs.jsonl"
 """Below the evidence of a plan, whose list has it."""
+FINALS = "heldout/finals.jsonl"
+"""The scores of all final bests that are not in the other file."""
 # Another processor may round the last bits of a length otherwise.
 _TOLERANCE = 1e-9
 
 
-def read_scores(root: Path) -> tuple[ProgramScores, ...] | None:
-    """Return the recorded scores of a plan's best programs; None where none were made.
+def read_scores(root: Path, name: str = FILE) -> tuple[ProgramScores, ...] | None:
+    """Return the recorded scores of a plan's best programs, of one file; None where none were made.
 
     Raises RecordError for a line that cannot be read.
     """
-    file = root / FILE
+    file = root / name
     return tuple(read_records(file, ProgramScores)) if file.is_file() else None
 
 
-def score_best_programs(root: Path, timeout_s: float, progress: Progress) -> Path:
-    """Score the best program of each condition of packed evidence, and list the file; returns it.
+def other_finals(finals: Sequence[FinalBest], found: Sequence[FoundProgram]) -> list[FinalBest]:
+    """Return the final bests whose program is the best one of no condition."""
+    best = {program.sha256 for program in found}
+    return [final for final in finals if final.sha256 not in best]
 
-    Recorded scores are kept. Raises RunDirectoryError for damaged evidence, ConfigError where it has no
-    best program, SandboxError where isolation cannot be had.
+
+def score_best_programs(
+    root: Path, timeout_s: float, slots: int, every_final: bool, progress: Progress
+) -> Path:
+    """Score the best program of each condition of packed evidence; returns the directory of the scores.
+
+    With ``every_final``, or where that was done before, the final best of every run too. Recorded scores are
+    kept, and the files listed. ``slots`` programs are evaluated at once. Raises RunDirectoryError for damaged
+    evidence, ConfigError where it has no best program, SandboxError where isolation cannot be had.
     """
-    codes = {program.sha256: program.code for program in _packed_best_programs(root, progress)}
-    if not codes:
+    found, finals = _packed_programs(root, progress)
+    if not found:
         raise ConfigError(f"{root} has no cohort of tsp that keeps its heuristics: there is nothing to score")
-    scores = scores_by_place((*known_scores(), *(read_scores(root) or ())))
+    wanted: dict[str, Sequence[ScoredProgram]] = {FILE: found}
+    if every_final or (root / FINALS).is_file():
+        wanted[FINALS] = other_finals(finals, found)
+    codes = {final.sha256: final.code for final in finals}
+    needed = dict.fromkeys(program.sha256 for programs in wanted.values() for program in programs)
+    scores = scores_by_place((*known_scores(), *_all_scores(root)))
     lacking = {
-        sha256: code
-        for sha256, code in codes.items()
-        if any((sha256, split) not in scores for split in SPLITS)
+        sha256: codes[sha256] for sha256 in needed if any((sha256, split) not in scores for split in SPLITS)
     }
     if lacking:
-        scores |= scores_by_place(score_programs(lacking, timeout_s, None, progress))
-    lines = [msgspec.json.encode(scores[sha256, split]) + b"\n" for split in SPLITS for sha256 in codes]
+        scores |= scores_by_place(score_programs(lacking, timeout_s, None, progress, slots))
     (root / FILE).parent.mkdir(exist_ok=True)
-    write_atomically(root / FILE, b"".join(lines))
+    for name, programs in wanted.items():
+        listed = dict.fromkeys(program.sha256 for program in programs)
+        lines = [msgspec.json.encode(scores[sha256, split]) + b"\n" for split in SPLITS for sha256 in listed]
+        write_atomically(root / name, b"".join(lines))
     list_evidence(root)
-    return root / FILE
+    return (root / FILE).parent
 
 
-def recomputed_differences(root: Path, count: int, progress: Progress) -> list[str]:
-    """Score every program of the standings again on the first ``count`` instances; returns the differences.
+def _all_scores(root: Path) -> tuple[ProgramScores, ...]:
+    return (*(read_scores(root) or ()), *(read_scores(root, FINALS) or ()))
+
+
+def recomputed_differences(root: Path, count: int, slots: int, progress: Progress) -> list[str]:
+    """Score every recorded program again on the first ``count`` instances; returns the differences.
 
     Those of the field are among them. Raises as ``score_best_programs``, and RunDirectoryError where no
     scores are recorded.
     """
-    recorded = read_scores(root)
-    if recorded is None:
+    if read_scores(root) is None:
         raise RunDirectoryError(f"{root} has no {FILE}: s2s standings {root} makes it")
+    found, finals = _packed_programs(root, progress)
     names = {sha256_text(known.program): (known.name, known.program) for known in known_heuristics()}
-    names |= {
-        program.sha256: (program.name, program.code) for program in _packed_best_programs(root, progress)
-    }
-    scores = scores_by_place((*known_scores(), *recorded))
+    if (root / FINALS).is_file():
+        # Of runs that found the same program the first gives the name.
+        names |= {final.sha256: (final.name, final.code) for final in reversed(finals)}
+    names |= {program.sha256: (program.name, program.final.code) for program in found}
+    scores = scores_by_place((*known_scores(), *_all_scores(root)))
     limit = max(scored.timeout_s for scored in scores.values())
-    again = score_programs({sha256: code for sha256, (_, code) in names.items()}, limit, count, progress)
+    codes = {sha256: code for sha256, (_, code) in names.items()}
+    again = score_programs(codes, limit, count, progress, slots)
     return [
         line
         for scored in again
@@ -99,8 +127,11 @@ def _differences(name: str, again: ProgramScores, recorded: ProgramScores | None
             yield f"{name} on {again.split}, instance {number}: recorded {old}, now {new}"
 
 
-def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:
-    """The best programs of packed cohorts; raises RunDirectoryError for missing or damaged evidence."""
+def _packed_programs(root: Path, progress: Progress) -> tuple[list[FoundProgram], list[FinalBest]]:
+    """The best programs of packed cohorts, over whole seeds, and the final bests of all runs.
+
+    Raises RunDirectoryError for missing or damaged evidence.
+    """
     if not packed_results(root):
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
     if damaged := damages(root):
@@ -112,5 +143,7 @@ def _packed_best_programs(root: Path, progress: Progress) -> list[FoundProgram]:
             names = [name for name in packed_runs(packed) if name.startswith(f"{COHORT}/")]
             unpack_runs(packed, top / packed.name, names, (), False, progress)
             unpack_rest(packed, top / packed.name)
+        finals = find_final_bests(top, profiles)
+        for packed in packed_results(root):
             keep_whole_seeds(top / packed.name)
-        return find_best_programs(top, profiles)
+        return find_best_programs(top, profiles), finals

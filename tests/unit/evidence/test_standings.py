@@ -1,11 +1,14 @@
 """The best programs of packed cohorts beside those of the field: scored, shown, and checked."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text, text_sha256
@@ -14,7 +17,8 @@ from search_to_signal.cli import main
 from search_to_signal.evidence import standings
 from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.known_heuristics import known_heuristics
+from search_to_signal.problems.known_heuristics import known_heuristics, known_scores
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import write_roster
 from search_to_signal.records.schema import HeuristicRecord
@@ -26,7 +30,7 @@ PROGRAM = """def select_next_node(current_node, destination_node, unvisited_node
 """
 # The best of frozen is that of seed 2; native found nothing better than the seed heuristic.
 FOUND = {("frozen", 1): ("max", 0.5), ("frozen", 2): ("min", 1.0), ("frozen", 3): ("max", 0.2)}
-FILE = "heldout/programs.jsonl"
+FILE, FINALS = "heldout/programs.jsonl", "heldout/finals.jsonl"
 
 
 def write_heuristics(run: Path, condition: str, seed: int) -> None:
@@ -172,7 +176,9 @@ def test_another_best_program_asks_for_scores(
     assert (
         f"PROBLEM {FILE}: main: frozen, best of 3 seeds has no scores on heldout_50: s2s standings makes them"
     ) in lines
-    assert any("program 000000000000 on heldout_50 is no best program" in line for line in lines)
+    assert any(
+        "program 000000000000 on heldout_50 is none of those that are wanted" in line for line in lines
+    )
 
 
 def test_what_is_not_packed_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,3 +202,89 @@ def test_evidence_without_scores_says_so(
     assert code == 0
     assert any(line.startswith(f"no {FILE}: s2s standings") for line in lines)
     assert 'id="standings"' not in (tmp_path / "out" / "report" / "evidence.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def every_run(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The evidence without native's last run, whose final bests have scores, and its tables."""
+    top = tmp_path_factory.mktemp("every")
+    evidence = Path(shutil.copytree(shipped, top / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
+    list_evidence(evidence)
+    assert main(["standings", str(evidence), "--every-run", "--slots", "2"]) == 0
+    assert main(["rebuild", str(evidence), "--out", str(top / "made"), "--ship"]) == 0
+    return evidence
+
+
+def test_every_final_best_stands_beside_the_seed_heuristic(
+    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Means over each condition's own runs, differences within shared seeds, and how many are shorter."""
+    code, lines = run(capsys, "rebuild", every_run, "--out", tmp_path)
+    assert (code, lines[-1].split(";")[0]) == (0, "s2s: OK: 0 problems")
+    with (tmp_path / "report" / "final_bests.csv").open() as rows:
+        table = list(csv.DictReader(rows))
+    cells = {(row["row"], row["column"]): row["value"] for row in table}
+    scores = [json.loads(line) for file in (FILE, FINALS) for line in (every_run / file).open()]
+    seed, *_ = [
+        line for line in known_scores() if line.code_sha256 == sha256_text(get_problem("tsp").seed.code)
+    ]
+    of_seed = np.array(seed.scores)
+    gaps = {
+        rule: mean(
+            100.0 * (length / own - 1.0)
+            for line in scores
+            if (line["code_sha256"], line["split"]) == (sha256_text(program), "heldout_50")
+            for length, own in zip(line["scores"], of_seed, strict=True)
+        )
+        for rule, program in ((rule, PROGRAM.format(rule, "current_node")) for rule in ("min", "max"))
+    }
+    # Frozen's three runs end with the farthest node twice and with the nearest, native's two with the seed's.
+    assert float(cells["main: frozen", "Gap (%) 50"]) == pytest.approx((2 * gaps["max"] + gaps["min"]) / 3)
+    assert gaps["max"] > gaps["min"] == pytest.approx(13.2, abs=0.3)
+    assert cells["main: frozen", "Seeds"] == "3"
+    assert (cells["main: native", "Seeds"], cells["main: native", "Gap (%) 50"]) == ("2", "0.0")
+    difference = "main: native minus frozen"
+    assert float(cells[difference, "Gap (%) 50"]) == pytest.approx(-(gaps["max"] + gaps["min"]) / 2)
+    half = 12.7062 * (gaps["max"] - gaps["min"]) / 2
+    middle = float(cells[difference, "Gap (%) 50"])
+    assert float(cells[difference, "Low 50"]) == pytest.approx(middle - half, rel=1e-4)
+    assert (cells["main: native", "Shorter 50"], cells[difference, "Shorter 50"]) == ("0", "2")
+    page = (tmp_path / "report" / "evidence.html").read_text()
+    assert "Of main&#39;s 5 final bests, 0, 0 and 0 give shorter tours" in page
+    assert "no search has seen; 2 are that heuristic itself." in page
+    assert f"<td>{middle:+.2f} [{middle - half:+.2f}, {middle + half:+.2f}]</td><td>2 of 2</td>" in page
+    assert "### Every final best beside" in (tmp_path / "report" / "evidence.md").read_text()
+
+
+@pytest.mark.usefixtures("few_known")
+def test_scores_of_final_bests_are_kept_and_checked(
+    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once begun they are kept without the option; a changed, a missing and a foreign one are found."""
+    before = (every_run / FINALS).read_bytes()
+    _, lines = run(capsys, "standings", every_run)
+    assert not any("heldout_50" in line for line in lines)
+    assert (every_run / FINALS).read_bytes() == before
+    assert run(capsys, "standings", every_run, "--check", 1)[0] == 0
+
+    evidence = Path(shutil.copytree(every_run, tmp_path / "evidence"))
+    first, *others = [json.loads(line) for line in before.splitlines()]
+    first["scores"][0] -= 0.001
+    (evidence / FINALS).write_text("".join(json.dumps(line) + "\n" for line in (first, *others)))
+    list_evidence(evidence)
+    code, lines = run(capsys, "standings", evidence, "--check", 1)
+    assert code == 1
+    assert any("-s1, its final best on heldout_50, instance 1: recorded -" in line for line in lines)
+    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
+    assert any("report/final_bests.csv: main: " in line for line in lines)
+
+    others[0]["code_sha256"] = "0" * 64
+    (evidence / FINALS).write_text("".join(json.dumps(line) + "\n" for line in others))
+    list_evidence(evidence)
+    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
+    assert code == 1
+    assert any(f"PROBLEM {FINALS}: main/cohort/" in line and "has no scores on" in line for line in lines)
+    assert any(f"PROBLEM {FINALS}: program 000000000000 on" in line for line in lines)
+    assert run(capsys, "standings", evidence)[0] == 0
+    assert (evidence / FINALS).read_bytes() == before

@@ -157,6 +157,8 @@ def write_plan_report(
         write_table(build_continued_table(summary.longer), out)
     if standings is not None:
         write_table(standings.table, out)
+        if standings.beside_seed is not None:
+            write_table(standings.beside_seed.table, out)
     drawn = select_primary(summary.outcomes)
     pictures = []
     if drawn:
@@ -291,6 +293,9 @@ def _markdown(
     if standings is not None:
         parts += [f"## {standings.table.title}", *standings.sentences]
         parts += [to_markdown(standings.table.text_rows()).strip(), standings.table.note]
+        if beside_seed := standings.beside_seed:
+            parts += [f"### {beside_seed.table.title}", *beside_seed.sentences]
+            parts += [to_markdown(beside_seed.text_rows).strip(), beside_seed.table.note]
     parts += [
         "## Deviations that concern all studies",
         *(f"- {line}" for line in summary.deviations[""] or ["none"]),

@@ -243,6 +243,11 @@ def _interval(question: Question, values: Sequence[float], level: float) -> Boun
         if len(values) < LEAST_SEEDS:
             return None
         return percentile_interval(values, stream(0, "bootstrap", "plan", question.key), level)
+    return t_interval(values, level)
+
+
+def t_interval(values: Sequence[float], level: float) -> Bounds:
+    """Return Student's interval of the mean of two values or more."""
     half = float(student.ppf((1.0 + level) / 2.0, len(values) - 1)) * stdev(values) / np.sqrt(len(values))
     return mean(values) - float(half), mean(values) + float(half)
 
