@@ -64,10 +64,10 @@ class PlanRebuild:
 
     @property
     def leads(self) -> bool:
-        """Whether the first study has answers, and no seed of it is still to be recorded."""
+        """Whether the first study has answers, and every seed: one that was closed short has no verdict."""
         first = self.summary.plan.studies[0].key
         outcomes = [outcome for outcome in self.summary.outcomes if outcome.study.key == first]
-        return bool(self.answers) and not any(outcome.pending for outcome in outcomes)
+        return bool(self.answers) and not any(outcome.pending or outcome.closed_short for outcome in outcomes)
 
 
 class OtherPlans(NamedTuple):

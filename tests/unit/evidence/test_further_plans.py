@@ -22,6 +22,13 @@ FURTHER = (
     .replace('"A small plan"', '"A further plan"')
     .replace('profiles = ["main"]', 'profiles = ["larger"]')
 )
+CLOSING = """
+[[amendments]]
+date = 2001-02-03
+what = "closes"
+studies = ["main"]
+why = "No card."
+"""
 
 
 def pack(top: Path, name: str, plan: str, evidence: Path) -> None:
@@ -96,6 +103,38 @@ def test_half_a_study_leads_nothing(
     assert "n = 2 of 3: partial: no verdict" in pages[1].read_text()
     assert "larger: cohort PARTIAL: 4 of 6" in (pages[1].parent / "claims" / "claims.md").read_text()
     assert "PARTIAL" not in pages[0].read_text()
+
+
+def test_a_further_plan_is_closed_by_amendments_of_its_own(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they close is not recorded or waited for; a study that lacks seeds leads nothing."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    further = evidence / "further"
+    for condition in ("frozen", "native"):
+        shutil.rmtree(further / "larger" / "cohort" / f"{condition}-s3")
+    (further / "amendments.toml").write_text(CLOSING)
+    list_evidence(further)
+    code, _ = rebuild(evidence, tmp_path / "made", capsys, "--ship")
+    assert code == 0
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    pages = [tmp_path / "out/report/evidence.html", tmp_path / "out/further/report/evidence.html"]
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[0]} and {pages[1]}")
+    closed = "closed: 2 of 3 seeds, amendment of 2001-02-03"
+    assert out.index("Main (n = 3)") < out.index(f"Main ({closed})")
+    assert "further: larger: cohort closed: 4 of 6 planned runs, amendment of 2001-02-03" in out
+    assert closed in pages[1].read_text()
+    assert "n = 2 of 3 seeds: no verdict. So far Valid (points)" in pages[1].read_text()
+    assert "amendment of 2001-02-03 closes it: No card" in pages[1].read_text()
+    assert "closed" not in pages[0].read_text()
+    others = [*(tmp_path / "out").rglob("*.html"), *(tmp_path / "out").rglob("*.md")]
+    assert not [page for page in others if "PARTIAL" in page.read_text()]
+    assert main(["claims", "--results", str(further), "--out", str(tmp_path / "claims")]) == 0
+    assert "amendment of 2001-02-03 closes main" in capsys.readouterr().out
+    record = ["record", "--plan", str(further / "plan.toml"), "--out", str(tmp_path / "results")]
+    assert main(record) == 0
+    assert "s2s: closed, and not recorded: main" in capsys.readouterr().out
+    assert main([*record, "--study", "main"]) == 2
 
 
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
