@@ -137,6 +137,22 @@ def test_a_further_plan_is_closed_by_amendments_of_its_own(
     assert main([*record, "--study", "main"]) == 2
 
 
+def test_runs_without_a_whole_seed_are_no_problem(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile whose first seed lacks runs has no tables to ship: that is a remark."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    further = evidence / "further"
+    shutil.rmtree(further / "larger" / "report")
+    for run in (further / "larger" / "cohort").glob("native-s*"):
+        shutil.rmtree(run)
+    list_evidence(further)
+    code, out = rebuild(evidence, tmp_path / "made", capsys, "--ship")
+    assert (code, "further: larger: no tables: " in out) == (0, True)
+    assert rebuild(evidence, tmp_path / "again", capsys)[0] == 0
+    assert not (further / "larger" / "report").exists()
+
+
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A further plan that was changed is named with its directory; the first has no problem."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
