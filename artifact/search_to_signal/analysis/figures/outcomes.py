@@ -48,14 +48,21 @@ _NAMES: Mapping[str, Any] = {
 
 
 def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
-    """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points."""
+    """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points.
+
+    A comparison whose name another one has too is called by its profile as well.
+    """
     rows: list[tuple[Value, ...]] = []
+    named: dict[str, set[tuple[str, ...]]] = {}
+    for outcome in outcomes:
+        named.setdefault(outcome.name, set()).add(outcome.sides)
     for outcome in outcomes:
         measure = find_measure(outcome.question.metric)
         bars = [*(outcome.interval or (None, None)), *(outcome.corrected or (None, None))]
         scaled = [None if end is None else measure.factor * end for end in bars]
         title = metric_heading(outcome) if measure.factor != 1.0 else f"{metric_heading(outcome)} ({unit})"
-        name = f"{outcome.name} (n = {len(outcome.values)})"
+        profile = f"{outcome.profile}: " if len(named[outcome.name]) > 1 and outcome.profile else ""
+        name = f"{profile}{outcome.name} (n = {len(outcome.values)})"
         for seed, value in outcome.values.items():
             numbers = (measure.factor * value, *scaled)
             rows.append((title, name, seed, *numbers, outcome.verdict.value, len(outcome.values)))

@@ -38,11 +38,12 @@ def group_by_verdict(
     longer: Sequence[ContinuedRuns] = (),
 ) -> list[VerdictLines]:
     """Return above, below, undecided and closed, then the exploratory outcomes; empty ones are left out."""
-    comparisons = list(_distinct_comparisons(outcomes))
+    comparisons, shared = list(_distinct_comparisons(outcomes)), _shared_names((*outcomes, *exploratory))
     groups = [
-        VerdictLines(title, _verdict_lines(comparisons, verdict, longer)) for verdict, title in TITLES.items()
+        VerdictLines(title, _verdict_lines(comparisons, verdict, longer, shared))
+        for verdict, title in TITLES.items()
     ]
-    groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory))))
+    groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory, shared))))
     return [group for group in groups if group.lines]
 
 
@@ -79,12 +80,29 @@ def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
     return ", ".join(f"{verdict} in {number} of {len(outcomes)}" for verdict, number in verdicts.items())
 
 
+def _line_name(outcome: QuestionOutcome) -> tuple[str, str]:
+    """What a line is called: its metric and second side."""
+    return metric_heading(outcome), outcome.name.partition(" minus ")[2]
+
+
+def _shared_names(outcomes: Sequence[QuestionOutcome]) -> set[tuple[str, str]]:
+    """The lines that comparisons of several profiles have in common: these say of which profile they are."""
+    profiles: dict[tuple[str, str], set[str]] = {}
+    for outcome in outcomes:
+        if outcome.values:
+            profiles.setdefault(_line_name(outcome), set()).add(outcome.profile)
+    return {name for name, found in profiles.items() if len(found) > 1}
+
+
 def _verdict_lines(
-    comparisons: Sequence[QuestionOutcome], verdict: OutcomeVerdict, longer: Sequence[ContinuedRuns]
+    comparisons: Sequence[QuestionOutcome],
+    verdict: OutcomeVerdict,
+    longer: Sequence[ContinuedRuns],
+    shared: set[tuple[str, str]],
 ) -> tuple[str, ...]:
     """Return the lines of a verdict; undecided ones are followed, once, by the gains of longer runs."""
     same = [outcome for outcome in comparisons if outcome.verdict is verdict]
-    return tuple(dict.fromkeys(_lines(same, longer if verdict is OutcomeVerdict.OPEN else ())))
+    return tuple(dict.fromkeys(_lines(same, shared, longer if verdict is OutcomeVerdict.OPEN else ())))
 
 
 def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns]) -> list[str]:
@@ -131,7 +149,7 @@ def _continued_cells(runs: ContinuedRuns) -> Iterator[Cell]:
         yield Cell(measure.factor * value, n, formula, origins, measure.decimals)
 
 
-def _exploratory_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
+def _exploratory_lines(outcomes: Sequence[QuestionOutcome], shared: set[tuple[str, str]]) -> Iterator[str]:
     comparisons = list(_distinct_comparisons(outcomes))
     for metric in dict.fromkeys(outcome.question.metric for outcome in comparisons):
         for verdict in TITLES:
@@ -140,7 +158,7 @@ def _exploratory_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
                 for outcome in comparisons
                 if (outcome.question.metric, outcome.verdict) == (metric, verdict)
             )
-            yield from (f"{line}: {verdict.value}" for line in _lines(same))
+            yield from (f"{line}: {verdict.value}" for line in _lines(same, shared))
 
 
 def _distinct_comparisons(outcomes: Sequence[QuestionOutcome]) -> Iterator[QuestionOutcome]:
@@ -171,21 +189,21 @@ def _is_difference(outcome: QuestionOutcome) -> bool:
     return outcome.question.estimator == "mean_difference"
 
 
-def _lines(outcomes: Iterable[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()) -> Iterator[str]:
-    groups: dict[tuple[str, str, str, int], list[QuestionOutcome]] = {}
+def _lines(
+    outcomes: Iterable[QuestionOutcome],
+    shared: set[tuple[str, str]],
+    longer: Sequence[ContinuedRuns] = (),
+) -> Iterator[str]:
+    groups: dict[tuple[str, str, str, str, int], list[QuestionOutcome]] = {}
     for outcome in outcomes:
-        key = (
-            outcome.study.key,
-            metric_heading(outcome),
-            outcome.name.partition(" minus ")[2],
-            len(outcome.values),
-        )
-        groups.setdefault(key, []).append(outcome)
-    for (_, metric, second, n), same in groups.items():
+        name = _line_name(outcome)
+        profile = f"{outcome.profile}: " if name in shared and outcome.profile else ""
+        groups.setdefault((outcome.study.key, profile, *name, len(outcome.values)), []).append(outcome)
+    for (_, profile, metric, second, n), same in groups.items():
         values = ", ".join(
             f"{outcome.name.partition(' minus ')[0]} {_format_estimate(outcome)}" for outcome in same
         )
-        yield f"{metric} against {second}, n = {n}: {values}"
+        yield f"{profile}{metric} against {second}, n = {n}: {values}"
         yield from describe_continued_runs(same[0].question, longer)
 
 

@@ -77,6 +77,11 @@ class QuestionOutcome:
         return self._folder() + " minus ".join(_short_names(self.sides))
 
     @property
+    def profile(self) -> str:
+        """The profile of all sides, by which a figure tells equal names apart; empty where they differ."""
+        return next(iter(_shared(self.sides)), "")
+
+    @property
     def base(self) -> str:
         """The name of the second side, or of the only one."""
         return self._folder() + _short_names(self.sides)[-1]
