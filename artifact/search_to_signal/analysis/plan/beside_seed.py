@@ -77,7 +77,7 @@ def build_beside_seed(
     table = Table(
         NAME, TITLE, COHORT, columns, tuple(_row(gaps, level) for gaps in rows), "Final best of", note
     )
-    head = ("Final best of", "Seeds", *(text for size in SIZES for text in (f"Gap {size} (%)", "Shorter")))
+    head = ("Final best of", *(text for size in SIZES for text in (f"Gap {size} (%)", "Shorter")))
     sentences = tuple(_sentence(cohort, lengths) for cohort in cohorts)
     return BesideSeed(table, (head, *(_text_row(table, row) for row in table.rows)), sentences)
 
@@ -144,7 +144,7 @@ def _text_row(table: Table, row: Row) -> tuple[str, ...]:
         number = table.cell(row.label, column).number
         return NOTHING if number is None else f"{number:+.2f}"
 
-    cells = [row.label, table.cell(row.label, "Seeds").text()]
+    cells = [row.label]
     for size in SIZES:
         ends = [text(f"{end} {size}") for end in ("Low", "High")]
         shorter, failed = (table.cell(row.label, f"{what} {size}") for what in ("Shorter", "Failed"))
