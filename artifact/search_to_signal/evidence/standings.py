@@ -4,7 +4,7 @@ Those of the best program of each condition stand in one file. Those of all othe
 longer, stand in a second one, where somebody asked for them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,8 @@ FILE = "heldout/programs.jsonl"
 """Below the evidence of a plan, whose list has it."""
 FINALS = "heldout/finals.jsonl"
 """The scores of all final bests that are not in the other file."""
+# What a stop may lose is the work of minutes.
+_PROGRAMS_PER_SLOT = 4
 # Another processor may round the last bits of a length otherwise.
 _TOLERANCE = 1e-9
 
@@ -56,8 +58,9 @@ def score_best_programs(
     """Score the best program of each condition of packed evidence; returns the directory of the scores.
 
     With ``every_final``, or where that was done before, the final best of every run too. Recorded scores are
-    kept, and the files listed. ``slots`` programs are evaluated at once. Raises RunDirectoryError for damaged
-    evidence, ConfigError where it has no best program, SandboxError where isolation cannot be had.
+    kept, new ones written a few programs at a time, and the files listed. ``slots`` programs are evaluated at
+    once. Raises RunDirectoryError for damaged evidence, ConfigError where it has no best program, and
+    SandboxError where isolation cannot be had.
     """
     found, finals = _packed_programs(root, progress)
     if not found:
@@ -68,18 +71,31 @@ def score_best_programs(
     codes = {final.sha256: final.code for final in finals}
     needed = dict.fromkeys(program.sha256 for programs in wanted.values() for program in programs)
     scores = scores_by_place((*known_scores(), *_all_scores(root)))
-    lacking = {
-        sha256: codes[sha256] for sha256 in needed if any((sha256, split) not in scores for split in SPLITS)
-    }
-    if lacking:
-        scores |= scores_by_place(score_programs(lacking, timeout_s, None, progress, slots))
+    lacking = [sha256 for sha256 in needed if any((sha256, split) not in scores for split in SPLITS)]
+    size = _PROGRAMS_PER_SLOT * slots
+    for start in range(0, len(lacking), size):
+        progress.say(f"{len(lacking) - start} programs to score")
+        part = {sha256: codes[sha256] for sha256 in lacking[start : start + size]}
+        scores |= scores_by_place(score_programs(part, timeout_s, None, progress, slots))
+        _write_scores(root, wanted, scores)
+    if not lacking:
+        _write_scores(root, wanted, scores)
+    return (root / FILE).parent
+
+
+def _write_scores(
+    root: Path,
+    wanted: Mapping[str, Sequence[ScoredProgram]],
+    scores: Mapping[tuple[str, str], ProgramScores],
+) -> None:
+    """Write the scores that are known of each file's programs, and list the files."""
     (root / FILE).parent.mkdir(exist_ok=True)
     for name, programs in wanted.items():
         listed = dict.fromkeys(program.sha256 for program in programs)
-        lines = [msgspec.json.encode(scores[sha256, split]) + b"\n" for split in SPLITS for sha256 in listed]
+        places = ((sha256, split) for split in SPLITS for sha256 in listed)
+        lines = [msgspec.json.encode(scores[place]) + b"\n" for place in places if place in scores]
         write_atomically(root / name, b"".join(lines))
     list_evidence(root)
-    return (root / FILE).parent
 
 
 def _all_scores(root: Path) -> tuple[ProgramScores, ...]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,6 +21,7 @@ from search_to_signal.problems import get_problem
 from search_to_signal.problems.known_heuristics import known_heuristics, known_scores
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.manifest import write_roster
 from search_to_signal.records.schema import HeuristicRecord
 
@@ -288,3 +290,31 @@ def test_scores_of_final_bests_are_kept_and_checked(
     assert any(f"PROBLEM {FINALS}: program 000000000000 on" in line for line in lines)
     assert run(capsys, "standings", evidence)[0] == 0
     assert (evidence / FINALS).read_bytes() == before
+
+
+def test_a_stop_keeps_what_is_scored(
+    shipped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Scores are written as they come: the same command goes on with the programs that lack them."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "heldout")
+    list_evidence(evidence)
+    monkeypatch.setattr(standings, "_PROGRAMS_PER_SLOT", 1)
+    score, calls = standings.score_programs, list[int]()
+
+    def stopped(codes: Mapping[str, str], *arguments: Any) -> Iterator[ProgramScores]:
+        calls.append(len(codes))
+        if calls == [1, 1]:
+            raise KeyboardInterrupt
+        return score(codes, *arguments)
+
+    monkeypatch.setattr(standings, "score_programs", stopped)
+    assert run(capsys, "standings", evidence, "--every-run")[0] == 130
+    assert run(capsys, "standings", evidence)[0] == 0
+    # Two programs are no seed heuristic: the nearest node, scored before the stop, and the farthest.
+    assert calls == [1, 1, 1]
+    assert (evidence / FILE).read_bytes() == (shipped / FILE).read_bytes()
+    assert len((evidence / FINALS).read_bytes().splitlines()) == 3
