@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from search_to_signal.analysis.figures.course import COURSES, draw_side_by_side
+from search_to_signal.analysis.figures.course import COURSES, Planned, draw_side_by_side
 from search_to_signal.analysis.figures.plot import CsvFrame, draw_from_csv
 from search_to_signal.analysis.page.plan import planned_seeds
 from search_to_signal.programs.canonical import sha256_text
@@ -29,7 +29,7 @@ WIDTH = 1000
 _TWO_COLUMNS, _PER_COLUMN, _HEIGHT = 4.7, 1.8, 6.1
 
 
-def draw_course(text: str, planned: dict[str, int], picture: Path) -> None:
+def draw_course(text: str, planned: dict[str, Planned], picture: Path) -> None:
     """Draw the courses of several models side by side; the picture says what it was drawn from."""
     columns = len(CsvFrame.read(text).names("cohort"))
     size = (max(_TWO_COLUMNS, _PER_COLUMN * columns), _HEIGHT)
@@ -38,13 +38,14 @@ def draw_course(text: str, planned: dict[str, int], picture: Path) -> None:
         _shrink(png, picture, {DRAWN_FROM: drawn_from(text, planned)})
 
 
-def drawn_from(text: str, planned: dict[str, int]) -> str:
+def drawn_from(text: str, planned: dict[str, Planned]) -> str:
     """What a picture of the courses depends on, besides the code that draws it."""
-    return sha256_text(f"{text}{sorted(planned.items())}")
+    counts = sorted((name, tuple(seeds)) for name, seeds in planned.items())
+    return sha256_text(f"{text}{counts}")
 
 
-def shipped_course() -> tuple[str, dict[str, int]]:
-    """The courses of the last plan's cohorts, and the seeds planned of those still to be recorded."""
+def shipped_course() -> tuple[str, dict[str, Planned]]:
+    """The courses of the last plan's cohorts, and the planned seeds of each."""
     plan = read_plan(EVIDENCE / PLAN.name)
     closed = closed_studies(read_amendments(EVIDENCE / PLAN.name, plan))
     return SHIPPED.read_text(encoding="utf-8"), planned_seeds(plan, closed)

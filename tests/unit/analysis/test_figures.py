@@ -18,6 +18,7 @@ from search_to_signal.analysis.figures import PLOTS, draw_all
 from search_to_signal.analysis.figures.course import (
     COURSE,
     UNPAIRED,
+    Planned,
     describe_courses,
     draw_courses,
     draw_side_by_side,
@@ -117,11 +118,13 @@ def test_a_cohort_that_lacks_seeds_says_so(
     n = len(CsvFrame.read(text).names("seed"))
     titles: list[str] = []
     monkeypatch.setattr(Axes, "set_title", lambda _, title, **__: titles.append(title))
-    draw_courses({"a": text, "b": text, "c": text}, tmp_path, {"a": n + 1, "b": n})
+    planned = {"a": Planned(n + 1, "PARTIAL"), "b": Planned(n, "PARTIAL"), "d": Planned(n + 2, "closed")}
+    draw_courses(dict.fromkeys("abcd", text), tmp_path, planned)
     assert [title.splitlines()[1] for title in titles] == [
         f"PARTIAL: n = {n} of {n + 1}",
         f"n = {n}",
         f"n = {n}",
+        f"closed: n = {n} of {n + 2}",
     ]
 
 
@@ -146,7 +149,7 @@ def test_conditions_with_different_seeds_are_counted_beside_their_names(figures:
         assert ("not all planned runs" in figure.legends[0].get_title().get_text()) == any(counts)
     rows = [{**row, "cohort": name} for name, own in (("a", frame), ("b", lacking)) for row in own.rows]
     figure = Figure(figsize=(4.7, 6.6), layout="constrained")
-    draw_side_by_side({"b": n}, figure, CsvFrame(tuple(rows)))
+    draw_side_by_side({"b": Planned(n, "PARTIAL")}, figure, CsvFrame(tuple(rows)))
     listed = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
     counted = [[label.get_text() for label in legend.get_texts()] for legend in listed]
     assert f"Native (n = {n})" in counted[0]

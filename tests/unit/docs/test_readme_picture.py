@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 from tests.docs.picture import COURSE, DRAWN_FROM, draw_course, drawn_from, shipped_course
 
+from search_to_signal.analysis.figures.course import Planned
+
 ROOT = Path(__file__).parents[3]
 PIXEL = 255.0
 
@@ -41,12 +43,16 @@ def test_the_readme_shows_it() -> None:
     for model in models:
         measures = {row[5] for row in rows if row[1] == model}
         assert measures == {"valid (%)", "mean valid score", "distinct programs (%)", "best score so far"}
-    assert planned["pretrained-1.5b"] == 8
+    assert planned["pretrained-1.5b"].seeds == 8
 
 
 def test_another_seed_or_plan_is_another_picture(tmp_path: Path) -> None:
     """What the picture says that it was drawn from changes with the table and with the planned seeds."""
     text, planned = shipped_course()
     fewer = "\n".join(text.splitlines()[:-1]) + "\n"
-    told = {drawn_from(text, planned), drawn_from(fewer, planned), drawn_from(text, planned | {"main": 30})}
+    told = {
+        drawn_from(text, planned),
+        drawn_from(fewer, planned),
+        drawn_from(text, planned | {"main": Planned(30, "PARTIAL")}),
+    }
     assert len(told) == 3

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import fill
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,7 +41,16 @@ _WIDTH, _HEIGHT = 2.35, 1.5
 _LIST = 0.55
 _LETTERS_PER_INCH = 12
 _NARROW = 2.0
-NOTHING_PLANNED: Mapping[str, int] = {}
+
+
+class Planned(NamedTuple):
+    """How many seeds of a cohort were planned, and what it is called where it lacks some of them."""
+
+    seeds: int
+    lacking: str
+
+
+NOTHING_PLANNED: Mapping[str, Planned] = {}
 
 
 def course_table(evidence: Evidence) -> str:
@@ -109,10 +119,12 @@ COURSE = Plot(
 )
 
 
-def draw_courses(texts: Mapping[str, str], out: Path, planned: Mapping[str, int] = NOTHING_PLANNED) -> Path:
+def draw_courses(
+    texts: Mapping[str, str], out: Path, planned: Mapping[str, Planned] = NOTHING_PLANNED
+) -> Path:
     """Draw the courses of several models side by side; ``texts`` are their CSVs by name, in order.
 
-    ``planned`` are planned seeds by name: a cohort that lacks some says how many of how many it has.
+    ``planned`` are by name: a cohort that lacks seeds says how many of how many it has.
     Writes courses.csv, .png and .pdf below ``out``; returns the path of the PNG.
     """
     frames = {name: CsvFrame.read(text) for name, text in texts.items()}
@@ -135,7 +147,7 @@ def describe_courses(texts: Mapping[str, str]) -> str:
     return f"{_COURSES_CAPTION} {UNPAIRED}" if differ else _COURSES_CAPTION
 
 
-def draw_side_by_side(planned: Mapping[str, int], figure: Figure, frame: CsvFrame) -> None:
+def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: CsvFrame) -> None:
     """Draw a row of panels per measure and a column per cohort; ``planned`` as in ``draw_courses``."""
     cohorts, measures = list(frame.by("cohort")), frame.names("measure")
     width = figure.get_figwidth() / len(cohorts)
@@ -173,9 +185,10 @@ def _list_conditions(figure: Figure, axes: Axes, frame: CsvFrame) -> None:
     )
 
 
-def _count(frame: CsvFrame, planned: int | None) -> str:
+def _count(frame: CsvFrame, planned: Planned | None) -> str:
     """How many seeds a cohort has, of how many planned ones where it lacks some."""
     counts = sorted({*drawing.count_seeds(frame).values()} or {len(frame.names("seed"))})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    whole = planned is None or counts[0] >= planned
-    return f"n = {seeds}" if whole else f"PARTIAL: n = {seeds} of {planned}"
+    if planned is None or counts[0] >= planned.seeds:
+        return f"n = {seeds}"
+    return f"{planned.lacking}: n = {seeds} of {planned.seeds}"

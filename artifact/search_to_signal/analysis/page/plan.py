@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from search_to_signal.analysis.figures.course import COURSES, describe_courses, draw_courses
+from search_to_signal.analysis.figures.course import COURSES, Planned, describe_courses, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import PageFinding
@@ -180,11 +180,14 @@ def write_plan_report(
     return page
 
 
-def planned_seeds(plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES) -> dict[str, int]:
-    """The planned seeds of each profile's cohort whose studies are not all ``closed``."""
-    studies = [study for study in plan.studies if study.key not in closed]
+def planned_seeds(plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES) -> dict[str, Planned]:
+    """The planned seeds of each profile's cohort, by the first of its studies that is not ``closed``."""
+    studies = sorted(plan.studies, key=lambda study: study.key in closed)
     return {
-        name: study.seeds for study in reversed(studies) if COHORT in study.layers for name in study.profiles
+        name: Planned(study.seeds, "closed" if study.key in closed else "PARTIAL")
+        for study in reversed(studies)
+        if COHORT in study.layers
+        for name in study.profiles
     }
 
 
