@@ -50,29 +50,53 @@ def group_by_verdict(
 def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
     """Conclude the primary comparisons of the first study in a sentence: verdicts, least and greatest mean.
 
-    Where none has a verdict it says so first. Empty where no seed of them is recorded.
+    Where some have their verdict the others are named as awaited; where none has, it says so first. Empty
+    where no seed of them is recorded.
     """
     primary = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
     first = [outcome for outcome in primary if outcome.study.key == primary[0].study.key]
     if not first:
         return ""
-    decided = any(not (outcome.pending or outcome.closed_short) for outcome in first)
-    parts = []
-    for key in dict.fromkeys(outcome.question.key for outcome in first):
-        same = [outcome for outcome in first if outcome.question.key == key]
+    title = first[0].study.title
+    decided = [outcome for outcome in first if not outcome.pending]
+    if all(outcome.closed_short for outcome in decided):
+        count = f"n = {_count_seeds(first)} of {counted(max(outcome.planned for outcome in first), 'seed')}"
+        verdict = "no verdict" if len(decided) == len(first) else "no verdict yet"
+        so_far = "; ".join(_parts(first, verdicts=False))
+        return f"{title}, {_name_bases(first)}{count}: {verdict}. So far {so_far}."
+    parts, which = [*_parts(decided, verdicts=True)], ""
+    if awaited := dict.fromkeys(
+        f"{_first_side(outcome)} ({len(outcome.values)} of {outcome.planned} seeds)"
+        for outcome in first
+        if outcome.pending
+    ):
+        which = f"{', '.join(dict.fromkeys(map(_first_side, decided)))} "
+        parts.append(f"awaited: {', '.join(awaited)}")
+    return f"{title}, {which}{_name_bases(decided)}n = {_count_seeds(decided)}: {'; '.join(parts)}."
+
+
+def _parts(outcomes: Sequence[QuestionOutcome], *, verdicts: bool) -> Iterator[str]:
+    """Yield each question's metric with the least and greatest mean, and with its verdicts if asked."""
+    for key in dict.fromkeys(outcome.question.key for outcome in outcomes):
+        same = [outcome for outcome in outcomes if outcome.question.key == key]
         ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
         ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
-        verdicts, values = _count_verdicts(same), " to ".join(ends)
-        parts.append(f"{metric_heading(same[0])} {f'{verdicts} ({values})' if decided else values}")
-    counts = sorted(len(outcome.values) for outcome in first)
-    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    bases = dict.fromkeys(outcome.base for outcome in first if len(outcome.sides) > 1)
-    against = f", against {' and '.join(bases)}" if bases else ""
-    if decided:
-        return f"{first[0].study.title}{against}, n = {seeds}: {'; '.join(parts)}."
-    count = f"n = {seeds} of {counted(max(outcome.planned for outcome in first), 'seed')}"
-    verdict = "no verdict yet" if any(outcome.pending for outcome in first) else "no verdict"
-    return f"{first[0].study.title}{against}, {count}: {verdict}. So far {'; '.join(parts)}."
+        values = " to ".join(ends)
+        yield f"{metric_heading(same[0])} {f'{_count_verdicts(same)} ({values})' if verdicts else values}"
+
+
+def _name_bases(outcomes: Sequence[QuestionOutcome]) -> str:
+    bases = dict.fromkeys(outcome.base for outcome in outcomes if len(outcome.sides) > 1)
+    return f"against {' and '.join(bases)}, " if bases else ""
+
+
+def _count_seeds(outcomes: Sequence[QuestionOutcome]) -> str:
+    counts = [len(outcome.values) for outcome in outcomes]
+    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
+
+
+def _first_side(outcome: QuestionOutcome) -> str:
+    return outcome.name.partition(" minus ")[0]
 
 
 def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
@@ -200,9 +224,7 @@ def _lines(
         profile = f"{outcome.profile}: " if name in shared and outcome.profile else ""
         groups.setdefault((outcome.study.key, profile, *name, len(outcome.values)), []).append(outcome)
     for (_, profile, metric, second, n), same in groups.items():
-        values = ", ".join(
-            f"{outcome.name.partition(' minus ')[0]} {_format_estimate(outcome)}" for outcome in same
-        )
+        values = ", ".join(f"{_first_side(outcome)} {_format_estimate(outcome)}" for outcome in same)
         yield f"{profile}{metric} against {second}, n = {n}: {values}"
         yield from describe_continued_runs(same[0].question, longer)
 

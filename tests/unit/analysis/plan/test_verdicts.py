@@ -291,16 +291,34 @@ def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
         asked(root, tmp_path, metric="speed")
 
 
-def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_most(
-    root: Path, tmp_path: Path
-) -> None:
-    """Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``."""
+@pytest.fixture
+def uneven(root: Path, tmp_path: Path) -> Path:
+    """A cohort that has three seeds of frozen and native, two of factorized, one of tail-weighted."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     for condition, seeds in (("factorized", (1, 2)), ("tail_weighted", (1,))):
         for seed in seeds:
             write_synthetic_run(copy / f"main/cohort/{condition}-s{seed}", condition, seed)
+    return copy
+
+
+def concluded(root: Path, path: Path, seeds: int) -> str:
+    """The conclusion of three conditions against frozen, where a plan asks for so many seeds."""
     sides = ("native", "factorized", "tail_weighted")
     pairs = ", ".join(f'["main/cohort/{side}", "main/cohort/frozen"]' for side in sides)
-    path = tmp_path / "plan.toml"
-    path.write_text(plan_text({"pairs": f"[{pairs}]", "seeds": 4}, seeds=4))
-    assert "n = 1 to 3 of 4 seeds: no verdict yet" in conclude(compute_outcomes(copy, read_plan(path)))
+    path.write_text(plan_text({"pairs": f"[{pairs}]", "seeds": seeds}, seeds=seeds))
+    return conclude(compute_outcomes(root, read_plan(path)))
+
+
+def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_most(
+    uneven: Path, tmp_path: Path
+) -> None:
+    """Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``."""
+    assert "n = 1 to 3 of 4 seeds: no verdict yet" in concluded(uneven, tmp_path / "plan.toml", 4)
+
+
+def test_what_has_a_verdict_is_concluded_alone_and_the_rest_named(uneven: Path, tmp_path: Path) -> None:
+    """Means of conditions that lack seeds are not mixed with those that have a verdict."""
+    sentence = concluded(uneven, tmp_path / "plan.toml", 3)
+    assert ", native against frozen, n = 3: " in sentence
+    assert " in 1 of 1 (" in sentence
+    assert sentence.endswith("; awaited: factorized (2 of 3 seeds), tail_weighted (1 of 3 seeds).")
