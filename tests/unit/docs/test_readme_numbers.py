@@ -70,6 +70,14 @@ def pretrained_rows() -> dict[str, str]:
         for of in ("/factorized", "+flat_groups_of_factorized/frozen")
     )
     ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
+    shorter = [
+        sum(
+            int(value)
+            for (row, column), value in shipped("pretrained/report/final_bests").items()
+            if column == f"Shorter {size}" and " minus " not in row
+        )
+        for size in (50, 100, 200)
+    ]
     return {
         "runs": f"{len(runs)} of 40 runs",
         "frozen": f"| frozen ({seeds_of(cells, most)}), in % | {' | '.join(means)} |",
@@ -79,6 +87,8 @@ def pretrained_rows() -> dict[str, str]:
         },
         "ties": f"under factorized: {trained}; frozen's, mapped so, {frozen} (paper: 60.7 %",
         "small": f"small model: {ours:.1f} %).",
+        "held out": f"{shorter[0]} of {len(runs)} final bests beats its search's seed program "
+        f"(100 nodes: {shorter[1]}, 200: {shorter[2]})",
         "excluded": "gains of the best above {:.4f} and {:.4f} are excluded".format(
             *(float(cells[f"main.endpoint/{name} minus frozen", "Verdict high"]) for name in WHOLE)
         ),
