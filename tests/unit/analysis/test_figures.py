@@ -23,7 +23,7 @@ from search_to_signal.analysis.figures.course import (
     draw_courses,
     draw_side_by_side,
 )
-from search_to_signal.analysis.figures.drawing import display_name, letter, seed_count
+from search_to_signal.analysis.figures.drawing import display_name, letter, score_unit, seed_count
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
@@ -225,6 +225,26 @@ def test_the_legend_tells_the_fewest_and_the_most_seeds() -> None:
     assert seed_count(frame.where(condition="native")) == "n = 1 seed; scores in meters"
 
 
+def test_every_row_has_the_unit_of_its_value(figures: Path, evidence: Evidence) -> None:
+    """A CSV that is read without its figure gives no share in the unit of scores, and no score in percent."""
+    units = {"(%)": "%", "(points)": "percentage points"}
+    of_cells = {"cvrp-tiny": "minus total distance", "op-tiny": "collected prize"}
+    checked = 0
+    for path in figures.glob("*.csv"):
+        for row in rows(figures, path.stem):
+            if "unit" not in row:
+                continue
+            told = [row[name] for name in ("measure", "part", "what") if name in row]
+            named = [unit for ending, unit in units.items() if any(text.endswith(ending) for text in told)]
+            panel = (path.stem, row.get("panel"))
+            share = panel in {("outcomes", "a"), ("diagnostic_atlas", "b")}
+            score = of_cells.get(row.get("cell", ""), evidence.unit)
+            assert row["unit"] == ("%" if share else (*named, score)[0]), (path.stem, row)
+            checked += bool(share or named)
+    assert checked
+    assert "scores in" in seed_count(CsvFrame.read((figures / "stage_dynamics.csv").read_text()))
+
+
 def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> None:
     """The figure shows what the CSV says."""
     plot = next(plot for plot in DRAWN if plot.name == "best_so_far")
@@ -364,12 +384,12 @@ def test_no_axis_of_breadth_mixes_units(figures: Path) -> None:
     """Cells whose scores are of another unit stand in a row of panels of their own."""
     plot = next(plot for plot in PLOTS if plot.name == "breadth")
     frame = CsvFrame.read((figures / "breadth.csv").read_text())
-    other = frame.names("cell")[0]
-    rows = tuple({**row, "unit": "items" if row["cell"] == other else row["unit"]} for row in frame.rows)
-    for given in (frame, CsvFrame(rows)):
+    scores = {score_unit(own) for _, own in frame.by("cell")}
+    alike = tuple({**row, "unit": "items"} if row["unit"] in scores else row for row in frame.rows)
+    for given, units in ((frame, 2), (CsvFrame(alike), 1)):
         figure = Figure(layout="constrained")
         plot.draw(figure, given)
-        assert len(figure.axes) == len(given.names("unit")) * len(given.names("measure"))
+        assert len(figure.axes) == units * len(given.names("measure"))
 
 
 def test_smoke_figures_say_so(make_run: Make, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import PERCENT, POINTS, unit_of
 from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
 from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS as HORIZON
 from search_to_signal.analysis.tables.measures import VALID, VALID_ONLY
@@ -28,15 +29,15 @@ _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 
 def atlas_table(evidence: Evidence) -> str:
-    """Panels a to d: condition, seed, part (an operator, a measure), what and value; shares in percent."""
+    """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
     names = operator_names(evidence.results.cohort)
     rows = [
-        (panel, run.condition, run.seed, part, what, value, evidence.unit)
+        (panel, run.condition, run.seed, *row)
         for run in evidence.results.cohort
-        for panel, part, what, value in (
+        for panel, *row in (
             *_funnels(run, names),
             *_admissions(run),
-            *_collapses(run),
+            *_collapses(run, evidence.unit),
             *_recurrence(run),
         )
     ]
@@ -47,25 +48,25 @@ def _funnels(run: RecordedRun, names: Sequence[str]) -> Iterator[tuple[Value, ..
     for operator, (_, *shares) in funnels(run, names).items():
         if operator != "all":
             for (stage, _), cell in zip(FUNNEL, shares, strict=True):
-                yield "a", operator, stage, cell.number
+                yield "a", operator, stage, cell.number, PERCENT
 
 
 def _admissions(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     _, _, precision, admitted = admission_cells(run)[""]
-    yield "b", "", _ADMITTED, admitted.number
-    yield "b", "", _PRECISION, precision.number
+    yield "b", "", _ADMITTED, admitted.number, PERCENT
+    yield "b", "", _PRECISION, precision.number, PERCENT
 
 
-def _collapses(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+def _collapses(run: RecordedRun, unit: str) -> Iterator[tuple[Value, ...]]:
     parts = collapse_parts(run)
     for measure in _AROUND:
         change = parts[measure.heading][COLLAPSE_COLUMNS.index("Change")]
-        yield "c", measure.change, "change", change.number
+        yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
 
 
 def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     if run.trained and len(run.groups) > HORIZON:
-        yield "d", "", RECURRENCE_COLUMNS[3], recurrence_parts(run)[""][3].number
+        yield "d", "", RECURRENCE_COLUMNS[3], recurrence_parts(run)[""][3].number, POINTS
 
 
 def _draw(figure: Figure, frame: CsvFrame) -> None:

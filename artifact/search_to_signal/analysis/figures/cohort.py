@@ -13,9 +13,11 @@ from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import PERCENT, unit_of
 from search_to_signal.analysis.tables.measures import (
     ALL,
     AUC,
+    CHANGES,
     FINAL_BEST,
     STREAM,
     RunComparison,
@@ -64,10 +66,10 @@ def _draw_best(figure: Figure, frame: CsvFrame) -> None:
 
 def outcomes_table(evidence: Evidence) -> str:
     """Panel a: shares of outcomes; b: gain of the best so far over Frozen; c: gains of single seeds."""
-    rows = [*_shares(evidence.results), *_gain_curves(evidence.results), *_gains(evidence.results)]
-    return lines(
-        ("panel", "condition", "layer", "seed", "what", "value", "unit"), [(*r, evidence.unit) for r in rows]
-    )
+    results = evidence.results
+    rows = [(*row, PERCENT) for row in _shares(results)]
+    rows += [(*row, evidence.unit) for row in (*_gain_curves(results), *_gains(results))]
+    return lines(("panel", "condition", "layer", "seed", "what", "value", "unit"), rows)
 
 
 def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
@@ -174,10 +176,10 @@ _PAIRED_COLUMNS = 3
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
-        (c.name, c.first, c.second, first.seed, measure.change, cell.number, evidence.unit)
+        (c.name, c.first, c.second, first.seed, change, cell.number, unit_of(change, evidence.unit))
         for c in comparisons(evidence.results)
         for first, second in c.pairs
-        for measure, cell in zip(ALL, differences(first, second, ALL), strict=True)
+        for change, cell in zip(CHANGES, differences(first, second, ALL), strict=True)
     ]
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 
@@ -189,7 +191,7 @@ def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
     first = figure.axes[0]
     first.set_yticks(range(len(labels)), labels)
     first.invert_yaxis()
-    note = f"first minus second of the same seed; scores in {frame.rows[0]['unit']}, higher is better"
+    note = f"first minus second of the same seed; scores in {drawing.score_unit(frame)}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
 
 
@@ -217,11 +219,12 @@ def _remark(frame: CsvFrame) -> str:
 
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
+    headings = [measure.heading for measure in STREAM]
     rows = [
-        (run.condition, run.seed, stage, measure.heading, cell.number, evidence.unit)
+        (run.condition, run.seed, stage, heading, cell.number, unit_of(heading, evidence.unit))
         for run in evidence.results.cohort
         for stage, cells in stage_parts(run).items()
-        for measure, cell in zip(STREAM, cells[: len(STREAM)], strict=True)
+        for heading, cell in zip(headings, cells[: len(STREAM)], strict=True)
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
 

@@ -17,6 +17,7 @@ from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, draw_f
 from search_to_signal.analysis.metrics.search import program_uniqueness, valid_only_performance, valid_rate
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import unit_of
 
 PARTS = 10
 COURSES = "courses"
@@ -56,14 +57,14 @@ NOTHING_PLANNED: Mapping[str, Planned] = {}
 def course_table(evidence: Evidence) -> str:
     """Long form: model, condition, seed, last group of the part, measure, value or nothing."""
     rows: list[tuple[Value, ...]] = [
-        (Path(run.facts.model).name, run.condition, run.seed, *part, evidence.unit)
+        (Path(run.facts.model).name, run.condition, run.seed, stop, what, value, unit_of(what, evidence.unit))
         for run in evidence.results.finished
-        for part in _parts(run)
+        for stop, what, value in _parts(run)
     ]
     return lines(("model", "condition", "seed", "group", "measure", "value", "unit"), rows)
 
 
-def _parts(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+def _parts(run: RecordedRun) -> Iterator[tuple[int, str, float | None]]:
     for part in np.array_split(np.arange(len(run.groups)), min(PARTS, len(run.groups))):
         start, stop = int(part[0]), int(part[-1]) + 1
         batch = run.batch.at(slice(start, stop))
@@ -162,7 +163,7 @@ def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: Csv
         grid[-1, column].set_xlabel("evaluated groups")
     for row, measure in enumerate(measures):
         grid[row, 0].set_ylabel(measure)
-    note = f"scores in {frame.rows[0]['unit']}"
+    note = f"scores in {drawing.score_unit(frame)}"
     if any(drawing.count_seeds(own) for _, own in cohorts):
         for (_, own), axes in zip(cohorts, grid[-1], strict=True):
             _list_conditions(figure, axes, own)

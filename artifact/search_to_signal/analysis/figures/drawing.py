@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from search_to_signal.analysis.figures.plot import CsvFrame
+from search_to_signal.analysis.tables.cells import PERCENT, POINTS
 from search_to_signal.records.conditions import FROZEN
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -126,8 +127,14 @@ def seed_count(frame: CsvFrame) -> str:
         seeds.setdefault((row["condition"], row.get("layer")), set()).add(row["seed"])
     counts = sorted({len(names) for names in seeds.values()})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    unit = frame.rows[0].get("unit")
+    unit = score_unit(frame)
     return f"n = {number} seed{'' if number == '1' else 's'}" + (f"; scores in {unit}" if unit else "")
+
+
+def score_unit(frame: CsvFrame) -> str:
+    """Return the unit of the rows that hold scores; empty where none says one."""
+    units = (row.get("unit", "") for row in frame.rows)
+    return next((unit for unit in units if unit not in ("", PERCENT, POINTS)), "")
 
 
 def count_seeds(frame: CsvFrame) -> dict[str, int]:

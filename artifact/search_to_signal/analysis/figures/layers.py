@@ -8,6 +8,7 @@ from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import unit_of
 from search_to_signal.analysis.tables.core import breadth_comparisons
 from search_to_signal.analysis.tables.paired import restarts_and_live
 from search_to_signal.records.conditions import FROZEN
@@ -18,24 +19,24 @@ _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ON
 
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
+    changes = [measure.change for measure in measures.CORE]
     rows = [
-        (cell, first.condition, first.seed, measure.change, difference.number, first.unit)
+        (cell, first.condition, first.seed, change, difference.number, unit_of(change, first.unit))
         for cell, comparison in breadth_comparisons(evidence.results)
         for first, second in comparison.pairs
-        for measure, difference in zip(
-            measures.CORE, measures.differences(first, second, measures.CORE), strict=True
+        for change, difference in zip(
+            changes, measures.differences(first, second, measures.CORE), strict=True
         )
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
 
 
 def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
-    """One row of panels per unit, so that no axis mixes two."""
-    units, shown = frame.names("unit"), frame.names("measure")
-    sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
-    grid = figure.subplots(len(units), len(shown), squeeze=False, height_ratios=[1 + size for size in sizes])
-    for panels, unit in zip(grid, units, strict=True):
-        own = frame.where(unit=unit)
+    """One row of panels per unit of scores, so that no axis mixes two."""
+    shown, rows = frame.names("measure"), _rows_by_unit(frame)
+    sizes = [len(own.names("cell")) for own in rows.values()]
+    grid = figure.subplots(len(rows), len(shown), squeeze=False, height_ratios=[1 + size for size in sizes])
+    for panels, (unit, own) in zip(grid, rows.items(), strict=True):
         for axes, measure in zip(panels, shown, strict=True):
             drawing.zero_line(axes)
             _draw_cells(axes, own.where(measure=measure))
@@ -48,6 +49,15 @@ def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
         drawing.panel_title(axes, drawing.letter(number), short.replace("(points)", "(pts)"))
     grid[-1][len(shown) // 2].set_xlabel("online minus Frozen, one seed per cell")
     drawing.legend(figure, frame.names("condition"))
+
+
+def _rows_by_unit(frame: CsvFrame) -> dict[str, CsvFrame]:
+    """The rows of the cells that have a unit of scores in common, by that unit."""
+    units = {cell: drawing.score_unit(own) for cell, own in frame.by("cell")}
+    return {
+        unit: CsvFrame(tuple(row for row in frame.rows if units[row["cell"]] == unit))
+        for unit in dict.fromkeys(units.values())
+    }
 
 
 def _draw_cells(axes: Axes, frame: CsvFrame) -> None:
@@ -68,12 +78,12 @@ def restart_table(evidence: Evidence) -> str:
     restarts, cohort = restarts_and_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
     live = [run for run in cohort if run.condition == FROZEN or (run.condition, run.seed) in wanted]
-    unit = evidence.unit
+    units = {measure: unit_of(measure.heading, evidence.unit) for measure in _RESTART}
     rows = [
         (layer, run.condition, run.seed, len(run.groups), measure.heading, measure.cell(run).number, unit)
         for layer, runs in (("live", live), ("restart", restarts))
         for run in runs
-        for measure in _RESTART
+        for measure, unit in units.items()
     ]
     return lines(("layer", "condition", "seed", "groups", "measure", "value", "unit"), rows)
 

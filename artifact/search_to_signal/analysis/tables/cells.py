@@ -12,6 +12,8 @@ from search_to_signal.analysis.results import Origin, RecordedRun
 from search_to_signal.errors import ConfigError
 
 NOTHING = "–"
+PERCENT, POINTS = "%", "percentage points"
+"""The units of shares, and of differences of shares."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,11 @@ def seed_numbers(numbers: Iterable[int]) -> str:
 def change_of(heading: str) -> str:
     """Return the heading of a column of differences; differences of percentages are in points."""
     return heading.replace("(%)", "(points)")
+
+
+def unit_of(heading: str, score: str) -> str:
+    """Return the unit of a column by its heading: that of a share or of its change, else that of scores."""
+    return PERCENT if heading.endswith("(%)") else POINTS if heading.endswith("(points)") else score
 
 
 def label(name: str, part: str) -> str:
