@@ -8,6 +8,7 @@ from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Cell, Table
 from search_to_signal.analysis.tables.changes import COLUMNS
 from search_to_signal.progress import counted
+from search_to_signal.records.layers import COHORT
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 
@@ -136,19 +137,31 @@ def _answer_search(evidence: Evidence) -> PageFinding | None:
     better = [row.label for row in rows if row.label.endswith(_BETTER)]
     if table is None or not better:
         return None
+    return PageFinding(
+        "Did search get better than without training?",
+        _describe_awaited(evidence) or _describe_endpoints(evidence, table, better),
+        (_trace_command(table),),
+        "More seeds, and the same comparison at equal time.",
+    )
+
+
+def _describe_awaited(evidence: Evidence) -> str:
+    """Say that seeds of the cohort are still to come, empty where none is: then none are counted yet."""
+    gap = evidence.results.partial.gaps.get(COHORT)
+    if gap is None or gap.closed:
+        return ""
+    return f"Seeds are awaited, so this is not counted yet: {COHORT} {gap.words}."
+
+
+def _describe_endpoints(evidence: Evidence, table: Table, better: list[str]) -> str:
     cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
     counts = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
     least = 2.0 ** (1 - max(cell.n for _, cell in cells))
     floor = (
         f" A sign test over these seeds cannot go below p = {min(1.0, least):.2g}." if least > 0.05 else ""
     )
-    return PageFinding(
-        "Did search get better than without training?",
-        f"After equally many groups, ended above frozen: {', '.join(counts)}."
-        f"{_describe_anchor(evidence)}{floor}",
-        (_trace_command(table),),
-        "More seeds, and the same comparison at equal time.",
-    )
+    answer = f"After equally many groups, ended above frozen: {', '.join(counts)}."
+    return f"{answer}{_describe_anchor(evidence)}{floor}"
 
 
 def _format_range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:

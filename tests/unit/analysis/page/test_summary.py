@@ -1,5 +1,6 @@
 """What the page says first follows from the tables of its directory, with their n."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from search_to_signal.analysis.page.summary import PageFinding, build_findings
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.normalizer import group_advantages
+from search_to_signal.records.partial import Gap, Partial, write_partial
 from search_to_signal.rewards import MAPPINGS, rewards_of
 
 
@@ -28,6 +30,22 @@ def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Pa
         above = sum(best[condition, seed] > best["frozen", seed] for seed in seeds)
         assert f"{condition} in {above} of {len(seeds)} seeds" in found["paired_signs"].answer
     assert "cannot go below p = 0.5" in found["paired_signs"].answer
+
+
+@pytest.mark.parametrize(
+    ("layer", "closed", "counted"),
+    [("cohort", "", False), ("cohort", "amendment of 2026-11-25", True), ("restart", "", True)],
+)
+def test_endpoints_are_not_counted_while_seeds_are_awaited(
+    results: Path, tmp_path: Path, layer: str, closed: str, counted: bool
+) -> None:
+    """Of a cohort that lacks seeds the page says so: 1 of 1 is no answer. A closed one has all it will."""
+    cohort = shutil.copytree(results, tmp_path / "results")
+    write_partial(cohort, Partial({layer: Gap(2, 9, closed)}))
+    (answer,) = (f.answer for f in build_findings(read_evidence(cohort)) if "Did search" in f.question)
+    assert ("ended above frozen" in answer) == counted
+    assert ("Seeds are awaited" in answer) != counted
+    assert ("2 of 9 planned runs" in answer) != counted
 
 
 def test_the_trained_mappings_are_compared(results: Path, found: dict[str, PageFinding]) -> None:
