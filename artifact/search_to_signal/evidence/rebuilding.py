@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from search_to_signal.analysis.figures.course import COURSES
 from search_to_signal.analysis.page.plan import HTML
+from search_to_signal.analysis.report import FIGURES
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import FILES, evidence_roots, packed_results
 from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.evidence.plan_rebuilding import OtherPlans, PlanRebuild, copy_files, rebuild_plan
 from search_to_signal.evidence.unpacking import damages
 from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import SUMS, read_sums
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.plan import PLAN, read_plan
 
@@ -40,11 +43,14 @@ def rebuild(
     rebuilt tables become the shipped ones. ``readme`` has to contain the first table of a plan: of the last
     one whose first study is completely recorded. Files that are below ``out`` already are neither compared
     nor removed. Raises RunDirectoryError where nothing is packed below ``root``, and where packed files are
-    missing, truncated or changed, naming each; ConfigError where ``out`` lies in ``root``, and where ``root``
-    is that of a further plan, whose figure stands beside the cohorts of those before it.
+    missing, truncated or changed, naming each, or where a plan is; ConfigError where ``out`` lies in
+    ``root``, and where ``root`` is that of a further plan, whose figure stands beside the cohorts of those
+    before it.
     """
+    _refuse_missing_plan(root)
     _refuse_further_plan(root)
     packed = {plan: _checked_names(plan, out, plan == root) for plan in evidence_roots(root)}
+    _refuse_moved_plan(root)
     progress.say(f"{sum(map(len, packed.values()))} packed directories have the bytes of their list")
     with TemporaryDirectory(prefix="s2s-") as temporary:
         top = Path(temporary)
@@ -103,11 +109,33 @@ def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[
         yield from table_problems(readme, first, required)
 
 
+def _refuse_missing_plan(root: Path) -> None:
+    """Raise RunDirectoryError for a list whose plan is missing: every file below it would be a problem."""
+    for directory in (root, *(path.parent for path in sorted(root.glob(f"*/{SUMS}")))):
+        listed = (directory / SUMS).is_file() and PLAN.name in read_sums(directory)
+        if listed and not (directory / PLAN.name).is_file():
+            raise RunDirectoryError(f"{directory} has no {PLAN.name}, which its {SUMS} lists: restore it")
+
+
 def _refuse_further_plan(root: Path) -> None:
     above = root.resolve().parent
     if (root / PLAN.name).is_file() and (above / PLAN.name).is_file():
         raise ConfigError(
             f"{root} is a further plan of {above}, made together with the plans before it: give {above}"
+        )
+
+
+def _refuse_moved_plan(root: Path) -> None:
+    """Raise ConfigError for a further plan that was taken from those before it, by its shipped figure."""
+    courses = root / REPORT / FIGURES / f"{COURSES}.csv"
+    if not courses.is_file():
+        return
+    head, *rows = courses.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    shown = {row.partition(",")[0] for row in rows} if head.startswith("cohort,") else set()
+    if missing := shown.difference(read_plan(root / PLAN.name).profiles):
+        raise ConfigError(
+            f"{root} is a further plan without the one before it, which is that of "
+            f"{', '.join(sorted(missing))}: put it back into the evidence that it is from, and give that"
         )
 
 

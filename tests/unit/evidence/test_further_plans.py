@@ -233,6 +233,25 @@ def test_a_further_plan_is_not_rebuilt_without_those_before_it(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_further_plan_is_not_rebuilt_far_from_those_before_it(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy of its directory alone, or without its plan, is refused in a line that says what to do."""
+    alone = Path(shutil.copytree(shipped / "further", tmp_path / "alone"))
+    assert main(["rebuild", str(alone), "--out", str(tmp_path / "out"), "--ship"]) == 2
+    said = capsys.readouterr().err
+    assert f"{alone} is a further plan without the one before it, which is that of main: put it back" in said
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    (evidence / "further" / "plan.toml").unlink()
+    for given in (evidence, evidence / "further"):
+        assert main(["rebuild", str(given), "--out", str(tmp_path / "out")]) == 4
+        said = capsys.readouterr().err
+        assert said == (
+            f"s2s: error: {evidence / 'further'} has no plan.toml, which its SHA256SUMS lists: restore it\n"
+        )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A probe is no directory of runs: its checkpoints are the plan's, or the missing ones are named."""
     text = FIRST.replace('layers = ["cohort"]', 'layers = ["cohort", "probe"]')
