@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from search_to_signal.analysis.figures.course import COURSE
@@ -35,7 +34,7 @@ from search_to_signal.evidence.layout import list_evidence, packed_results, pack
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, FINALS, other_finals, read_scores
 from search_to_signal.evidence.tables import cell_differences, table_differences
-from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
+from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs, unpacked_apart
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.files import write_atomically
@@ -148,8 +147,7 @@ def _write_reports(
 ) -> _Reports:
     """Restore the packed records, and write the report of each profile."""
     sha256 = plan_sha256(root / PLAN.name)
-    with TemporaryDirectory(prefix="s2s-") as temporary, TemporaryDirectory(prefix="s2s-") as other:
-        top, apart = Path(temporary), Path(other)
+    with unpacked_apart(root) as top, unpacked_apart(root) as apart:
         lacking = {
             name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
             for name in names

@@ -7,7 +7,6 @@ longer, stand in a second one, where somebody asked for them.
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -16,7 +15,13 @@ from search_to_signal.analysis.plan.heldout_scores import SPLITS, ScoredProgram,
 from search_to_signal.analysis.plan.standings import FoundProgram, find_best_programs
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
-from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
+from search_to_signal.evidence.unpacking import (
+    damages,
+    keep_whole_seeds,
+    unpack_rest,
+    unpack_runs,
+    unpacked_apart,
+)
 from search_to_signal.problems.known_heuristics import known_heuristics, known_scores
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import Progress
@@ -153,8 +158,7 @@ def _packed_programs(root: Path, progress: Progress) -> tuple[list[FoundProgram]
     if damaged := damages(root):
         raise RunDirectoryError("; ".join(damaged))
     profiles = read_plan(root / PLAN.name).profiles
-    with TemporaryDirectory(prefix="s2s-") as temporary:
-        top = Path(temporary)
+    with unpacked_apart(root) as top:
         for packed in (root / name for name in profiles if (root / name).is_dir()):
             names = [name for name in packed_runs(packed) if name.startswith(f"{COHORT}/")]
             unpack_runs(packed, top / packed.name, names, (), False, progress)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import ConfigError, RunDirectoryError, S2SError
 from search_to_signal.evidence.container import RECORDS, read_container, write_files
 from search_to_signal.evidence.layout import (
     FILES,
@@ -226,6 +226,17 @@ def _take_away(run: Path, moved: Path | None) -> None:
 
 
 @contextmanager
+def unpacked_apart(packed: Path) -> Iterator[Path]:
+    """Yield a temporary directory to unpack evidence into; errors name the packed one in its place."""
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        try:
+            yield Path(temporary)
+        except S2SError as error:
+            error.args = (str(error).replace(temporary, str(packed)),)
+            raise
+
+
+@contextmanager
 def readable(
     directory: Path,
     names: Sequence[str] | None = None,
@@ -241,8 +252,7 @@ def readable(
         yield directory
         return
     refuse_special_files(directory)
-    with TemporaryDirectory(prefix="s2s-") as temporary:
-        out = Path(temporary)
+    with unpacked_apart(directory) as out:
         for packed in packed_results(directory):
             unpacked = out if packed == directory else out / packed.name
             prefix = "" if packed == directory else f"{packed.name}/"

@@ -509,6 +509,36 @@ def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
         assert "PROBLEM main: no tables: main/cohort mixes protocols" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "command", [("rebuild", "--out", "out"), ("trace", "core_results")], ids=lambda one: one[0]
+)
+@pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl"])
+def test_cut_records_are_named_by_their_packed_run(
+    evidence: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    name: str,
+) -> None:
+    """Records that lack a line, under a list of theirs: not the temporary place they were unpacked into."""
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
+    run = tmp_path / "results" / "main" / "cohort" / "native-s2"
+    lines = (run / name).read_bytes().splitlines(keepends=True)
+    (run / name).write_bytes(b"".join(lines[:-1]))
+    write_sums(run)
+    assert main(["pack", str(tmp_path / "results" / "main"), "--into", str(evidence)]) == 0
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    given = evidence if command[0] == "rebuild" else evidence / "main"
+    capsys.readouterr()
+    assert main([command[0], str(given), *command[1:]]) == 4
+    told = capsys.readouterr().err
+    assert f"{evidence / 'main' / 'cohort' / 'native-s2'} does not hold 40 groups" in told
+    assert "temporary" not in told
+
+
 def test_manifests_hold_the_plan(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that was recorded under another plan is a problem, though every list was made again."""
     run = evidence / "main" / "cohort" / "native-s2"
