@@ -203,3 +203,29 @@ def test_updates_compare_the_mappings_that_are_given(
     assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0
     assert (asked[0].mappings, asked[0].normalizers) == (("native", "tail_weighted"), ("rloo",))
     assert (asked[1].mappings, asked[1].normalizers) == (tuple(MAPPINGS), tuple(NORMALIZERS))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e300"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["standings", "nowhere", "--timeout"],
+        ["record", "--out", "nowhere", "--minutes"],
+        ["run-one", "--out", "nowhere", "--wait"],
+        ["audit", "nowhere", "--follow", "--every"],
+    ],
+    ids=lambda one: one[0],
+)
+def test_a_time_that_none_waits_is_refused(
+    command: list[str],
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In one line that names the option, before anything is read or written."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(capsys, *command, value)
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert err.startswith(f"s2s: error: {command[-1]} {float(value):g}: give a number ")
+    assert err.count("\n") == 1

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.options import Add, add_repeated
+from search_to_signal.cli.options import Add, add_repeated, refuse_no_time
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
@@ -93,8 +93,7 @@ def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
     """Print new steps and update the files of ``--out`` until interrupted."""
     from search_to_signal.audit.following import Following
 
-    if not 0 < arguments.every < math.inf:
-        raise ConfigError("--every is the time between two looks: give seconds above 0")
+    refuse_no_time("--every", arguments.every)
     if not arguments.path.exists():
         raise RecordError(f"{arguments.path} is not there: give the directory that the run writes into")
     log = Following(arguments.path, arguments.format, options, arguments.normalizer)

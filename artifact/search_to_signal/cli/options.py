@@ -5,12 +5,14 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
+from search_to_signal.config import Range
 from search_to_signal.errors import ConfigError
 
 Command = Callable[[argparse.Namespace], int | None]
 """A command returns its exit code; None is 0. Its docstring is its help, the first paragraph in the list."""
 # The remedy for a full disk, for commands that cannot resume.
 AGAIN = "give the command again"
+_LONGEST = 1e6
 
 
 class Add(Protocol):
@@ -60,6 +62,13 @@ def load_allowed(arguments: argparse.Namespace) -> None:
     }
     for kind, name in allowed:
         loaders[kind](name)
+
+
+def refuse_no_time(option: str, value: float | None, zero: bool = False) -> None:
+    """Raise ConfigError for a time that none waits: nan, inf, years, below zero; or zero, unless ``zero``."""
+    allowed = Range(0, _LONGEST, above=not zero)
+    if value is not None and not allowed.holds(value):
+        raise ConfigError(f"{option} {value:g}: give a number {allowed}")
 
 
 def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:

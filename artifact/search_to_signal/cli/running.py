@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed, refuse_no_time
 from search_to_signal.cli.output import show
 from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
 from search_to_signal.extras import EXTRAS, require
@@ -59,6 +59,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
         def say(self, line: str) -> None:
             print(line, flush=True)
 
+    refuse_no_time("--wait", arguments.wait, zero=True)
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     # A run that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
@@ -132,8 +133,7 @@ def _record(arguments: argparse.Namespace) -> None:
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
     from search_to_signal.studies.recording import Stop, record
 
-    if arguments.minutes is not None and not arguments.minutes >= 0:
-        raise ConfigError(f"--minutes {arguments.minutes}: give a number of at least 0")
+    refuse_no_time("--minutes", arguments.minutes, zero=True)
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     closed = closed_studies(read_amendments(path, plan))

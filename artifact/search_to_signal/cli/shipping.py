@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.options import AGAIN, Add, add_repeated
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, refuse_no_time
 from search_to_signal.cli.output import print_result
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.progress import counted, one_line, progress_display
@@ -109,6 +109,7 @@ def _standings(arguments: argparse.Namespace) -> int:
     from search_to_signal.evidence.standings import recomputed_differences, score_best_programs
 
     root = arguments.directory
+    refuse_no_time("--timeout", arguments.timeout)
     if arguments.check is not None and arguments.check < 1:
         raise ConfigError(f"--check {arguments.check}: give a number of instances of at least 1")
     if arguments.slots < 1:
