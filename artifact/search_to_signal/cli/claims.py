@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from search_to_signal.cli.options import AGAIN, Add
 from search_to_signal.cli.output import print_result
-from search_to_signal.errors import ConfigError, LedgerError, reason
+from search_to_signal.errors import ConfigError, LedgerError, RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.records.files import storage_errors
 
@@ -34,6 +34,8 @@ def _claims(arguments: argparse.Namespace) -> int:
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _check_document(arguments.document)
+    if arguments.results is not None:
+        _refuse_damaged(arguments.results)
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
     lacking = _awaited(arguments.results, plan) if plan is not None else ""
@@ -51,6 +53,18 @@ def _claims(arguments: argparse.Namespace) -> int:
             write(ledger, feasibility, findings, arguments.out, lacking)
     print(f"s2s: {summary(findings)}")
     return 0
+
+
+def _refuse_damaged(results: Path) -> None:
+    """Raise RunDirectoryError where packed evidence, or that in which ``results`` lies, is not as listed."""
+    from search_to_signal.evidence.layout import packed_results
+    from search_to_signal.evidence.unpacking import damages
+    from search_to_signal.provenance.checksums import SUMS
+
+    packed = packed_results(results)
+    root = results.resolve().parent if results in packed else results
+    if packed and (root == results or (root / SUMS).is_file()) and (damaged := damages(root)):
+        raise RunDirectoryError("; ".join(damaged))
 
 
 def _plan(results: Path) -> "Plan | None":

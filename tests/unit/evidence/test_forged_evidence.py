@@ -255,6 +255,24 @@ def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
     assert not list(evidence.rglob("mine.csv"))
 
 
+@pytest.mark.parametrize("below", ["", "main"])
+def test_the_ledger_reads_no_table_that_is_not_as_listed(
+    evidence: Path, capsys: pytest.CaptureFixture[str], below: str
+) -> None:
+    """A shipped number that was changed would give a verdict on the paper's; its table is named instead."""
+    command = ["claims", "--results", str(evidence / below)]
+    assert main(command) == 0
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_text(table.read_text().replace("1", "2", 1))
+    capsys.readouterr()
+    assert main(command) == 4
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "main/report/core_results.csv: bytes differ from SHA256SUMS" in told.err
+    list_evidence(evidence)
+    assert main(command) == 0
+
+
 def a_linked_table(table: Path) -> None:
     table.rename(table.parents[3] / "elsewhere.csv")
     table.symlink_to(table.parents[3] / "elsewhere.csv")
