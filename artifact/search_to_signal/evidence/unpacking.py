@@ -41,6 +41,8 @@ from search_to_signal.records.manifest import (
 from search_to_signal.runtime import mapped
 from search_to_signal.verification.recompute.tokens import Tokenizers
 
+# Marks a directory that is being unpacked into.
+_UNPACKING = ".unpacking"
 # Runs that one process unpacks: it loads a tokenizer, which takes longer than a few runs.
 _RUNS_PER_PROCESS = 8
 
@@ -129,8 +131,8 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     these names last, so that an interrupted command leaves a directory that lacks listed files.
 
     Raises RunDirectoryError for unreadable containers and lists and where there is no run. Before a byte is
-    written it raises ConfigError where ``out`` is no empty directory or lies in the evidence, and
-    RunDirectoryError where token ids follow from a tokenizer that is not here.
+    written it raises ConfigError where ``out`` is no empty directory, as when another command was first, or
+    lies in the evidence, and RunDirectoryError where token ids follow from a tokenizer that is not here.
     """
     from search_to_signal.studies.reproduction import write_report
 
@@ -140,8 +142,9 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     if not names:
         raise RunDirectoryError(f"{packed} holds no run: restore it")
     _refuse_lacking_tokenizer(packed, names, models)
-    unpack_rest(packed, out)
-    unpack_runs(packed, out, names, models, True, progress)
+    with _alone_in(out):
+        unpack_rest(packed, out)
+        unpack_runs(packed, out, names, models, True, progress)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
     if any(name.startswith(f"{REPORT}/") for name in sealed):
         write_report(out, out / REPORT)
@@ -154,6 +157,32 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         for directory in listed
         for name, what in sum_problems(directory).items()
     ]
+
+
+@contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Hold an empty directory, made if need be; raises ConfigError where another command came first.
+
+    The mark of it stays where unpacking fails: what is there then is not whole.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    mark = out / _UNPACKING
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError as error:
+        raise _occupied(out) from error
+    if len(list(out.iterdir())) > 1:
+        mark.unlink()
+        raise _occupied(out)
+    yield
+    mark.unlink()
+
+
+def _occupied(out: Path) -> ConfigError:
+    return ConfigError(
+        f"{out} is not empty: let another command that writes it end, give another --out, or remove what a "
+        "stopped command left"
+    )
 
 
 def _refuse_lacking_tokenizer(packed: Path, names: Sequence[str], models: Sequence[Path]) -> None:
@@ -178,7 +207,7 @@ def _refuse_output(out: Path, packed: Path) -> None:
     if out.is_symlink() or not existing.is_dir():
         raise ConfigError(f"{out} is no directory: give another --out")
     if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is not empty: give another --out, or remove what a stopped command left")
+        raise _occupied(out)
 
 
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from tests.plans import plan_text
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.evidence import unpacking
 from search_to_signal.evidence.compact_encoding import guessed_program
 from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.packed_run import restored
@@ -49,6 +50,39 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
+
+
+@pytest.mark.parametrize(
+    ("at", "ended"), [("_refuse_lacking_tokenizer", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
+)
+def test_of_two_commands_into_one_place_one_is_told_of_the_other(
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    at: str,
+    ended: list[int],
+) -> None:
+    """While the first checks, or writes: all is there once, and no evidence is called damaged."""
+    packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
+    command = ["unpack", str(packed), "--out", str(out)]
+    codes: list[int] = []
+
+    def interrupted(*given: object) -> None:
+        monkeypatch.setattr(unpacking, at, step)
+        codes.append(main(command))
+        step(*given)
+
+    monkeypatch.setattr(unpacking, at, interrupted)
+    capsys.readouterr()
+    codes.append(main(command))
+    assert codes == ended
+    told = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert told == [
+        f"s2s: error: {out / 'main'} is not empty: let another command that writes it end, "
+        "give another --out, or remove what a stopped command left"
+    ]
+    assert files(out / "main") == files(results)
 
 
 def test_weights_are_left_out_unless_asked_for(
