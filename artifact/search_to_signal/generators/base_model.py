@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 
-from search_to_signal.errors import ConfigError, ModelFileError
+from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading
-from search_to_signal.learner.device import prepare_device
+from search_to_signal.learner.device import LESS_MEMORY, memory_errors, prepare_device
 from search_to_signal.learner.quantization import load_4bit
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
 
 
 def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = LESS_MEMORY) -> Any:
@@ -26,18 +25,13 @@ def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = L
     if loading.device == "cpu" and loading.dtype == "float32":
         return load_model(directory)
     prepare_device(loading.device)
-    try:
+    with memory_errors(f"the model in {directory}", less_memory):
         if loading.quantization == "nf4":
             # Of a local model both settings say so (``RunConfig.base``).
             model = load_4bit(directory, 'model.quantization = "nf4" (or learner.load_in_4bit)')
         else:
             model = load_model(directory, _DTYPES[loading.dtype]).to(loading.device)
         _raise_head(model)
-    except torch.OutOfMemoryError as error:
-        raise ConfigError(
-            f"the card has too little free memory for the model in {directory}: end what else runs on it, or "
-            f"{less_memory}"
-        ) from error
     return model
 
 

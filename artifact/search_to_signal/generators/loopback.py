@@ -20,8 +20,9 @@ def reachable(
         yield settings
         return
     # Loaded for this alone: a run against a real endpoint needs no model library.
-    from search_to_signal.generators.base_model import LESS_MEMORY, open_local
+    from search_to_signal.generators.base_model import open_local
     from search_to_signal.generators.serving import serving
+    from search_to_signal.learner.device import LESS_MEMORY
 
     path = model_directory(model)
     fingerprint = f"fp_{canonical_sha256(model_files(settings, model))[:16]}"

@@ -15,16 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import msgspec
-import torch
 
 from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError, reason
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.learner.device import memory_errors
 
 Intercept = Callable[[BaseHTTPRequestHandler], bool]
 Report = Callable[[str], None]
-# What the driver and cuBLAS say where torch has no error of its own.
-_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -80,16 +78,9 @@ class Served:
             raise ConfigError("one whole completion per request, without filters: leave n, top_p and stream")
         seed = secrets.randbits(31) if asked.seed is None else asked.seed
         chat = [{"role": message.role, "content": message.content} for message in asked.messages]
-        try:
-            with self.lock:
-                group = self.generator.answer(chat, [seed], self._settings(asked))
-        except RuntimeError as error:
-            if not _out_of_memory(error):
-                raise
-            raise GenerationError(
-                "the card has too little free memory for this answer: end what else runs on it, shorten the "
-                f"prompt, or {self.less_memory}"
-            ) from error
+        remedy = f"shorten the prompt, or {self.less_memory}"
+        with memory_errors("this answer", remedy, GenerationError), self.lock:
+            group = self.generator.answer(chat, [seed], self._settings(asked))
         (completion,) = group.completions
         return {
             "id": f"chatcmpl-{hashlib.sha256(body).hexdigest()[:24]}",
@@ -121,15 +112,6 @@ class Served:
             max_prompt_tokens=max(room, 1),
             long_prompts="refuse",
         )
-
-
-def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether a card had too little memory: one error may hide another, as when a capture is ended."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _handler(

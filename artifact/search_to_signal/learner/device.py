@@ -1,17 +1,23 @@
-"""Where torch computes, with which threads and kernels; deterministically on CPU and CUDA devices."""
+"""Where torch computes, with which threads, kernels and memory; deterministically on CPU and CUDA devices."""
 
 import ctypes
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.runtime import KERNELS, MKL_PROCESSOR
 
 Device = Literal["cpu", "cuda"]
+
+LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
+# What the driver and cuBLAS say where torch has no error of its own.
+_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 _READ, _WRITE, _EXECUTE = 1, 2, 4
 _RETURN_1 = bytes.fromhex("b801000000c3")  # mov eax, 1; ret
@@ -87,6 +93,44 @@ def prepare_device(device: Device) -> None:
     # Backward passes of these two add up in no fixed order.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
+
+
+@contextmanager
+def memory_errors(what: str, remedy: str = LESS_MEMORY, kind: type[S2SError] = ConfigError) -> Iterator[None]:
+    """Context in which a card may have too little memory for ``what``: its error becomes one line (``kind``).
+
+    ``remedy`` is what there is to do besides ending what else runs on the card. Other errors stay the same.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        lack = f"the card has too little free memory for {what}{_card_memory()}"
+        raise kind(f"{lack}: end what else runs on it, or {remedy}") from error
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether a card had too little memory: one error may hide another, as when a capture is ended."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _card_memory() -> str:
+    """How much memory the card has, for people; empty where it does not answer."""
+    with suppress(RuntimeError):
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            free, total = torch.cuda.mem_get_info()
+            own = torch.cuda.memory_reserved()
+            return f" ({_gib(free)} of {_gib(total)} GiB free, {_gib(own)} held by this process)"
+    return ""
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f}"
 
 
 def processor(device: Device) -> str:

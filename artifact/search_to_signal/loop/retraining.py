@@ -12,7 +12,7 @@ from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner import rule_errors
 from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.learner.base import Learner, RoundLearner, StepResult, TrainingGroup
-from search_to_signal.learner.device import prepare_processor
+from search_to_signal.learner.device import memory_errors, prepare_processor
 from search_to_signal.loop.learning import (
     Training,
     begin_learner,
@@ -108,6 +108,7 @@ def remake_learner(
     training.publish_adapter()
 
 
+@memory_errors("this run's updates")
 def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progress) -> None:
     """Write the final adapter of a finished run below a directory, from the run's tokens and advantages.
 

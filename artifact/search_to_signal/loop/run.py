@@ -11,7 +11,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import host_errors, open_host
-from search_to_signal.learner.device import prepare_processor
+from search_to_signal.learner.device import memory_errors, prepare_processor
 from search_to_signal.loop.directory import finish, lock_directory, refuse_occupied
 from search_to_signal.loop.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.loop.live_loop import (
@@ -61,6 +61,7 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
         yield Parts(problem, host, generator, pool, training)
 
 
+@memory_errors("this run")
 def run(
     config: RunConfig,
     directory: Path,
@@ -79,7 +80,8 @@ def run(
     SHA-256 its manifest holds, begins again where another version of the source began it.
 
     Raises RunDirectoryError, before anything is touched, for a directory that holds something else, and when
-    another process still writes it after ``wait_s`` seconds; RecordError when its records were damaged.
+    another process still writes it after ``wait_s`` seconds; RecordError when its records were damaged;
+    ConfigError where a card has too little memory.
     """
     if plan is not None:
         begin_again_where_changed(directory, config, plan)

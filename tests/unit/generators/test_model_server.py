@@ -146,8 +146,8 @@ def test_a_card_without_memory_is_one_line_and_the_next_answer_is_given(
         answer = client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=4)
     assert answer.choices
     assert told == [
-        "the card has too little free memory for this answer: end what else runs on it, shorten the prompt, "
-        "or buy a card"
+        "the card has too little free memory for this answer: end what else runs on it, or shorten the "
+        "prompt, or buy a card"
     ]
     assert told[0] in refused.value.message
     assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
-from search_to_signal.learner.device import prepare_processor
+from search_to_signal.learner.device import memory_errors, prepare_processor
 from search_to_signal.loop.group import EvaluatedCompletion, evaluate_group, evaluation_kind
 from search_to_signal.loop.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.problems import get_problem
@@ -51,6 +51,7 @@ def _records(
         )
 
 
+@memory_errors("the probe's answers")
 def write_answers(
     config: RunConfig,
     checkpoint: Checkpoint,

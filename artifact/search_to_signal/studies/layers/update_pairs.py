@@ -13,7 +13,7 @@ from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
-from search_to_signal.learner.device import prepare_processor
+from search_to_signal.learner.device import memory_errors, prepare_processor
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.learner.update_comparison import (
     MatchedInputs,
@@ -127,6 +127,7 @@ def _matched_inputs(cell: UpdateWindow, settings: UpdateSettings) -> MatchedInpu
     return fix_inputs(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
 
 
+@memory_errors("matched updates")
 def compare_cell(
     cell: UpdateWindow,
     settings: UpdateSettings,
