@@ -210,7 +210,6 @@ def test_updates_compare_the_mappings_that_are_given(
     "command",
     [
         ["standings", "nowhere", "--timeout"],
-        ["record", "--out", "nowhere", "--minutes"],
         ["run-one", "--out", "nowhere", "--wait"],
         ["audit", "nowhere", "--follow", "--every"],
     ],

@@ -77,7 +77,7 @@ def test_a_stop_that_is_due_begins_nothing(
     assert recorded == []
 
 
-@pytest.mark.parametrize("minutes", ["nan", "-1"])
+@pytest.mark.parametrize("minutes", ["nan", "-1", "inf"])
 def test_minutes_that_are_no_time_are_refused(
     recorded: list[tuple[str, str]], capsys: pytest.CaptureFixture[str], tmp_path: Path, minutes: str
 ) -> None:
