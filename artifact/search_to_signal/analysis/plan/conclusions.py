@@ -64,15 +64,15 @@ def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
         verdict = "no verdict" if len(decided) == len(first) else "no verdict yet"
         so_far = "; ".join(_parts(first, verdicts=False))
         return f"{title}, {_name_bases(first)}{count}: {verdict}. So far {so_far}."
-    parts, which = [*_parts(decided, verdicts=True)], ""
+    parts, which = [*_parts(decided, verdicts=True)], ", "
     if awaited := dict.fromkeys(
         f"{_first_side(outcome)} ({len(outcome.values)} of {outcome.planned} seeds)"
         for outcome in first
         if outcome.pending
     ):
-        which = f"{', '.join(dict.fromkeys(map(_first_side, decided)))} "
+        which = f"; {', '.join(dict.fromkeys(map(_first_side, decided)))} "
         parts.append(f"awaited: {', '.join(awaited)}")
-    return f"{title}, {which}{_name_bases(decided)}n = {_count_seeds(decided)}: {'; '.join(parts)}."
+    return f"{title}{which}{_name_bases(decided)}n = {_count_seeds(decided)}: {'; '.join(parts)}."
 
 
 def _parts(outcomes: Sequence[QuestionOutcome], *, verdicts: bool) -> Iterator[str]:

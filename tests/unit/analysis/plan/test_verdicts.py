@@ -319,6 +319,6 @@ def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_
 def test_what_has_a_verdict_is_concluded_alone_and_the_rest_named(uneven: Path, tmp_path: Path) -> None:
     """Means of conditions that lack seeds are not mixed with those that have a verdict."""
     sentence = concluded(uneven, tmp_path / "plan.toml", 3)
-    assert ", native against frozen, n = 3: " in sentence
+    assert "; native against frozen, n = 3: " in sentence
     assert " in 1 of 1 (" in sentence
     assert sentence.endswith("; awaited: factorized (2 of 3 seeds), tail_weighted (1 of 3 seeds).")
