@@ -15,10 +15,14 @@ from tests.cohorts import StoppingAfter
 from search_to_signal.analysis.results import Results
 from search_to_signal.loop.run import run
 from search_to_signal.normalizer import get_normalizer
+from search_to_signal.profiles.layer_settings import HeldoutSettings
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.heldout import read_heldout
+from search_to_signal.studies.layers.heldout import heldout
+from search_to_signal.verification.consistency.heldout import heldout_problems
 from search_to_signal.verification.consistency.verify import verify
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
@@ -142,3 +146,16 @@ def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:
     assert any(
         "advantages are not those of normalizer my_norm" in problem for problem in verify(copy).problems
     )
+
+
+def test_a_problem_of_ones_own_is_held_out_under_the_name_of_its_runs(place: Path) -> None:
+    """Its held-out scores verify, and say which code computes them again."""
+    example = (EXAMPLES / "nearest_number.py").read_text(encoding="utf-8")
+    (place / "held_number.py").write_text(example.replace('("train",)', '("train", "heldout")'))
+    own = PROFILE.replace('"tsp"', '"held_number:problem"').replace('"embedded"', '"train"')
+    (place / "held.toml").write_text(own, encoding="utf-8")
+    frozen = load_profile(str(place / "held.toml")).runs()[0]
+    run(frozen, place / "held" / "cohort" / "frozen", PlainProgress())
+    heldout(place / "held", HeldoutSettings(behaviour_split="train"), PlainProgress())
+    assert read_heldout(place / "held" / "heldout").problem == "held_number:problem"
+    assert list(heldout_problems(place / "held")) == []

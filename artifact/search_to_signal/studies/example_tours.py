@@ -60,7 +60,7 @@ def record_tours(results: Path) -> bool:
     position = _median_gain(*tours)
     coordinates = problem.coordinates(split)[position]
     record = Tours(
-        problem=problem.name,
+        problem=runs[0].facts.problem,
         split=split,
         instance=position,
         run=run.path,

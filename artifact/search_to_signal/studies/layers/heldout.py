@@ -80,7 +80,7 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     splits = heldout_splits(problem)
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
-    manifest = _manifest(runs, problem, splits, settings)
+    manifest = _manifest(runs, splits, settings)
     if _is_complete(out, manifest):
         progress.say(f"{HELDOUT}: complete and verified, kept")
         return out
@@ -201,13 +201,11 @@ def behaviour_sha256(scores: Sequence[float]) -> str | None:
     return hashlib.sha256(text).hexdigest() if scores else None
 
 
-def _manifest(
-    runs: Runs, problem: Problem, splits: tuple[str, ...], settings: HeldoutSettings
-) -> HeldoutManifest:
+def _manifest(runs: Runs, splits: tuple[str, ...], settings: HeldoutSettings) -> HeldoutManifest:
     return HeldoutManifest(
         status="running",
         purpose="smoke" if runs[0].manifest.facts.purpose == "smoke" else "formal",
-        problem=problem.name,
+        problem=runs[0].facts.problem,  # as the runs call it: by its own name it could not be found again
         splits=splits,
         instances=settings.instances,
         behaviour_split=settings.behaviour_split,

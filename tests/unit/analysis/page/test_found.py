@@ -12,6 +12,8 @@ from search_to_signal.analysis.page.summary import find_best_lineage
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.problems import get_problem
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import HEURISTICS, read_groups
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord
 from search_to_signal.records.tours import TOURS, read_tours
@@ -92,3 +94,24 @@ def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) 
         best = msgspec.structs.replace(tours.best, order=tuple(other))
         (toured / TOURS).write_bytes(msgspec.json.encode(msgspec.structs.replace(tours, best=best)))
         assert len(list(tour_problems(toured))) == 1
+
+
+@pytest.mark.slow
+def test_tours_name_the_problem_as_their_runs_do(
+    found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of somebody's own has a name of its own, too, under which nobody finds it."""
+    (tmp_path / "my_tours.py").write_text(
+        "from search_to_signal.problems.tsp import Tsp\n\nproblem = Tsp()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    get_problem("my_tours:problem")
+    own = Path(shutil.copytree(found, tmp_path / "results"))
+    for run in (own / "cohort").iterdir():
+        manifest = read_manifest(run)
+        config = manifest.config | {"problem": "my_tours:problem"}
+        write_manifest(run, msgspec.structs.replace(manifest, config=config))
+        write_sums(run)
+    assert record_tours(own)
+    assert read_tours(own).problem == "my_tours:problem"
+    assert list(tour_problems(own)) == []
