@@ -21,6 +21,7 @@ from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
 from search_to_signal.package_data import PROFILES
 from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import heldout_splits
 from search_to_signal.profiles.layer_settings import (
     AnchorSettings,
     ApiReference,
@@ -142,6 +143,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for normalizer in self.updates.normalizers if self.updates else ():
             get_normalizer(normalizer)
         if self.heldout is not None:
+            if not heldout_splits(get_problem(self.problem)):
+                raise ConfigError(
+                    f"heldout: {self.problem} has no split whose name starts with heldout: give it one, or "
+                    "leave the table out"
+                )
             _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
 
     def _check_exposures(self) -> None:

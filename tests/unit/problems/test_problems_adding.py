@@ -13,6 +13,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
+from search_to_signal.profiles.profile import load_profile
 from search_to_signal.programs.loading import function_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nearest_number.py"
@@ -72,3 +73,14 @@ def test_what_is_no_problem_is_told_so(example: str) -> None:
     del module.NearestNumber.answer_shape
     with pytest.raises(ConfigError, match="lacks answer_shape"):
         get_problem(example)
+
+
+def test_held_out_instances_that_do_not_exist_are_asked_for_in_vain(example: str, tmp_path: Path) -> None:
+    """The profile is refused when it is read, not once every other layer has run."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f'purpose = "smoke"\nproblem = "{example}"\nsplit = "train"\nmodel = "qwen2-2.1m"\n'
+        'conditions = ["frozen"]\nseeds = [1]\ngroups = 2\n[heldout]\nbehaviour_split = "train"\n'
+    )
+    with pytest.raises(ConfigError, match="no split whose name starts with heldout: give it one, or leave"):
+        load_profile(str(path))
