@@ -6,6 +6,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from search_to_signal.errors import ConfigError, S2SError, SandboxError
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
@@ -13,8 +15,9 @@ from search_to_signal.provenance.source import source
 from search_to_signal.records.files import StorageError, refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
-from search_to_signal.records.manifest import read_manifest, runs_below
+from search_to_signal.records.manifest import Environment, read_manifest, runs_below
 from search_to_signal.records.probe import PROBE_MANIFEST
+from search_to_signal.runtime import THREADS
 from search_to_signal.verification.findings import Finding, VerificationResult
 from search_to_signal.verification.recompute.heldout import heldout_findings
 from search_to_signal.verification.recompute.probe import probe_findings
@@ -78,8 +81,16 @@ def differing_environment(directory: Path) -> tuple[str, ...]:
     for run in runs_below(directory):
         with suppress(S2SError):
             there = read_manifest(run).environment
-            differing |= {name for name in _NUMERICAL_FACTS if getattr(here, name) != getattr(there, name)}
+            differing |= {name for name in _NUMERICAL_FACTS if _fact(here, name) != _fact(there, name)}
     return tuple(sorted(differing))
+
+
+def _fact(machine: Environment, name: str) -> object:
+    """A fact of a machine; kernels without threads, which a run sets for itself (programs have one)."""
+    value = getattr(machine, name)
+    if name != "kernels" or value is msgspec.UNSET:
+        return value
+    return {variable: setting for variable, setting in value.items() if variable not in THREADS}
 
 
 def _with_errors(findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -> Iterator[Finding]:

@@ -24,7 +24,8 @@ from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import OPENING
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.records.manifest import Manifest, write_manifest
+from search_to_signal.provenance.environment import environment
+from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
@@ -33,7 +34,11 @@ from search_to_signal.verification.consistency.verify import verify
 from search_to_signal.verification.findings import VerificationResult
 from search_to_signal.verification.levels import RECOMPUTE, VERIFY, promise
 from search_to_signal.verification.recompute.completions import RecordedText, text_findings
-from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.verification.recompute.directory import (
+    RecomputeOptions,
+    differing_environment,
+    recompute,
+)
 from search_to_signal.verification.recompute.endings import Ending, compare_endings
 from search_to_signal.verification.recompute.programs import Evaluations, ProgramRunner, limits_here
 from search_to_signal.verification.recompute.tools import Sample
@@ -88,6 +93,22 @@ def test_an_honest_run_agrees_and_stays_untouched(honest: Path) -> None:
     assert list(done.not_compared) == [NO_TOKENIZER]
     assert done.counts["executed"] == done.counts["groups"] == len(list(read_groups(honest)))
     assert {path: path.read_bytes() for path in honest.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("recorded", "differs"),
+    [({"OMP_NUM_THREADS": "1"}, ()), ({"ATEN_CPU_CAPABILITY": "avx512"}, ("kernels",))],
+)
+def test_a_run_s_own_threads_are_no_other_kernels(
+    copied: Path, recorded: dict[str, str], differs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run sets its threads for its process, and the command that checks it has none set."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    here = environment()
+    there = msgspec.structs.replace(here, kernels=dict(here.kernels or {}) | recorded)
+    write_manifest(copied, msgspec.structs.replace(read_manifest(copied), environment=there))
+    assert differing_environment(copied) == differs
 
 
 @pytest.mark.parametrize("gain", [1.0, 1e-12])
