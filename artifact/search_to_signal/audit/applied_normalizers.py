@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,8 @@ from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantage
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups
 from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
+
+_OURS = "ours"  # the source of this project's own entries
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,28 @@ def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
                 pass
         result = np.full(len(batches.reward), np.nan)
         for rows, batch in batches.steps:
-            try:
-                result[rows] = _advantages(entry, batch)
-            except IllFormedGroupError:
-                continue
+            with suppress(IllFormedGroupError):
+                result[rows] = _of_step(entry, batch)
+    return result
+
+
+def _of_step(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
+    """Advantages of a step. Ours takes a group at a time, so it refuses one that lacks a reward, no other."""
+    parts = batch.components.values() if entry.components else ()
+    scored = np.logical_and.reduce([np.isfinite(values) for values in (batch.rewards, *parts)])
+    whole = np.logical_and.reduceat(scored, batch.offsets[:-1])
+    if entry.source != _OURS or entry.scope != "group" or whole.all() or not whole.any():
+        return _advantages(entry, batch)
+    rows = np.repeat(whole, batch.sizes)
+    kept = RewardBatch(
+        batch.rewards[rows],
+        np.concatenate([[0], np.cumsum(batch.sizes[whole])]).astype(np.int64),
+        None if batch.lengths is None else batch.lengths[rows],
+        {name: values[rows] for name, values in batch.components.items()},
+        batch.component_weights,
+    )
+    result = np.full(len(rows), np.nan)
+    result[rows] = _advantages(entry, kept)
     return result
 
 

@@ -40,3 +40,14 @@ def test_steps_get_what_each_gets_alone(sizes: list[int], steps: list[int], toke
         given = apply(entry, step_batches(groups))
         single = np.concatenate([apply(entry, step_batches(step)) for step in alone])
         assert given.tobytes() == single.tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["group", "trl_float32", "dr_grpo", "rloo", "rank", "gdpo", "entropic"])
+def test_a_missing_reward_takes_credit_from_its_group_alone(name: str) -> None:
+    """A run normalizes one group at a time, so one in a step that lacks a reward spoils no other."""
+    reward = np.array([0.0, 1.0, np.nan, 1.0, 2.0, 3.0])
+    given = apply(entries()[name], step_batches(audit.of_arrays(reward, [2, 2, 2])))
+    alone = apply(entries()[name], step_batches(audit.of_arrays(reward[[0, 1, 4, 5]], [2, 2])))
+    assert np.isnan(given[2:4]).all()
+    assert given[[0, 1, 4, 5]].tolist() == alone.tolist()
+    assert np.isfinite(alone).all()
