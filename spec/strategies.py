@@ -101,7 +101,7 @@ def groups(
     archive = [] if frontier is False else draw(st.lists(scores, min_size=least, max_size=4))
     wanted = 0 if compared is False or not archive else 1 if compared else draw(st.integers(0, 1))
     archived = st.sampled_from(archive) if archive else None
-    bases = draw(st.lists(archived, min_size=1, max_size=2)) if wanted and archived else []
+    bases = draw(st.lists(archived, min_size=1, max_size=2)) if wanted and archived is not None else []
     candidates = _candidates(scores, archived, any_kinds if failures else valid_kinds)
     rows = [draw(candidates) for _ in range(count)]
     values = [score for score, _, _ in rows]
