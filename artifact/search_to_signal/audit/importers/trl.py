@@ -79,8 +79,13 @@ def _components(
 ) -> tuple[str, ...]:
     """The reward columns: those that were named, or every column of numbers that TRL does not fix."""
     names = options.components or tuple(name for name in numeric if name not in FIXED)
+    if not names:
+        raise RecordError(
+            f"{path} has no column of rewards, none of numbers beside {', '.join(FIXED)}: give a log "
+            "that has a column of each reward function"
+        )
     unknown = sorted({*names, *options.weights} - {*names} | {*names} - {*columns})
-    if unknown or not names:
+    if unknown:
         raise RecordError(
             f"{path} has no rewards {', '.join(unknown)}: as components, name columns that it has "
             f"({', '.join(columns)})"

@@ -47,19 +47,22 @@ _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
     refuse_unknown_reward(path, options.reward, dict)
-    named = "uid" in first_record(path)
+    named = isinstance(first_record(path).get("uid"), str)
     evidence = _sessions if named else _INPUTS
-    return read_json(path, options, lambda record, at: _row(record, at, options), gathered, evidence)
+    return read_json(path, options, lambda record, at: _row(record, at, options, named), gathered, evidence)
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+def _row(record: dict[str, Any], position: int, options: ReadOptions, named: bool) -> RolloutRow:
     step = count(record.get("step"))
-    uid = record.get("uid")
-    prompt, session = _key(uid) if isinstance(uid, str) else (digest(str(record.get("input"))), "")
+    name = "uid" if named else "input"
+    if record.get(name) is None:
+        # Rows without one would be a group that nobody sampled.
+        raise ValueError(f"no {name}, by which the rows before are grouped")
+    prompt, session = _key(record["uid"]) if named else (digest(str(record["input"])), "")
     metrics = numbers(record, without=_BASE)
     return RolloutRow(
         group=(step, prompt),
-        name=str(prompt) if isinstance(uid, str) else "",
+        name=str(prompt) if named else "",
         prompt=excerpt(record.get("input")),
         position=position,
         step=step,
