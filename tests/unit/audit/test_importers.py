@@ -95,6 +95,7 @@ def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
     """Two groups of one prompt in a row look like one; the counts show it, and a group size mends it."""
     path = logs.trl(tmp_path, prompts=["a", "a", "b", "b", "b", "b", "a", "a"])
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
+    assert any("look like one without --group-size" in one.says for one in whole(path).assumptions)
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
 
 

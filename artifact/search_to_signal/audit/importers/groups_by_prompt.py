@@ -9,7 +9,7 @@ from search_to_signal.errors import RecordError
 
 _RUNS = (
     "a group is a run of rows with the same prompt: the log names no group, "
-    "and two groups of one prompt in a row would look like one"
+    "and two groups of one prompt in a row look like one without --group-size"
 )
 _SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
 
