@@ -41,6 +41,7 @@ _UNLOADABLE = (
     SafetensorError,
     TemplateError,
 )
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "user")]
 
 
@@ -66,6 +67,8 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
 
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a directory with its chat template, tried once; raises ModelFileError."""
+    if not any((directory / name).is_file() for name in _VOCABULARIES):
+        raise ModelFileError(f"{directory} has no tokenizer.json: add the tokenizer's files and their sums")
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         encoded(tokenizer, _TRIAL)

@@ -25,7 +25,8 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
     """The model with a fresh LoRA adapter on all seven projections; the seed alone decides its matrices.
 
-    PEFT draws them from the global stream, which is therefore set for the draw and then put back.
+    PEFT draws them from the global stream, which is therefore set for the draw and then put back. Raises
+    ModelFileError for a model without these projections.
     """
     return _attached(model, _config(settings), seed)
 
@@ -42,6 +43,12 @@ def _config(settings: LearnerSettings) -> LoraConfig:
 
 
 def _attached(model: Any, config: LoraConfig, seed: int) -> Any:
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if lacking := [name for name in PROJECTIONS if name not in names]:
+        raise ModelFileError(
+            f"the model ({type(model).__name__}) has no {', '.join(lacking)}, on which adapters are trained: "
+            "give one of a family that has them, as Qwen2 and Llama do"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return get_peft_model(model, config)

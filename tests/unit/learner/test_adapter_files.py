@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.learner.adapter import (
@@ -113,3 +114,10 @@ def test_an_adapter_of_another_shape_is_refused(tmp_path: Path) -> None:
         save_file(damaged, tmp_path / "adapter_model.safetensors")
         with pytest.raises(ModelFileError, match="not those of this model"):
             load_adapter(build_model(SHAPE, 64, 1, 0, 5), tmp_path)
+
+
+def test_a_model_without_these_projections_is_one_line() -> None:
+    """A family whose layers have other names, such as GPT-2, is refused with what would do."""
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+    with pytest.raises(ModelFileError, match=r"GPT2LMHeadModel\) has no q_proj, .*as Qwen2 and Llama do"):
+        attach_adapter(model, SETTINGS, seed=7)
