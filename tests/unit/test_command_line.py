@@ -14,6 +14,7 @@ from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.profiles.layer_settings import UpdateSettings
+from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
 from search_to_signal.verification.levels import PROMISES
 
@@ -166,6 +167,18 @@ def test_reports_stay_out_of_run_directories(
     assert (code, "give --out" in err) == (2, True)
     assert said(capsys, "report", str(run), "--out", str(tmp_path / "page"))[0] == 0
     assert said(capsys, "verify", str(run))[0] == 0
+
+
+@pytest.mark.slow
+def test_a_checksummed_report_is_not_replaced_by_another_version_s(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a table of one's own, say: the directory would never verify again. Elsewhere it may go."""
+    make_run(tmp_path / "in" / "native-s1", "native", 1)
+    write_sums(tmp_path / "in")
+    code, _, err = said(capsys, "report", str(tmp_path / "in"))
+    assert (code, "the report of another version of the source: give --out PAGE" in err) == (2, True)
+    assert said(capsys, "report", str(tmp_path / "in"), "--out", str(tmp_path / "page"))[0] == 0
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ def _report(arguments: argparse.Namespace) -> None:
         )
     if arguments.out is None:
         _refuse_unallowed(arguments.directory)
+        _refuse_listed(arguments.directory)
     out = arguments.out or arguments.directory / "report"
     with storage_errors(out, AGAIN):
         page = report(arguments.directory, out, lambda written: write_ledger(written, implementation()))
@@ -56,6 +57,25 @@ def _refuse_unallowed(directory: Path) -> None:
             find_normalizer(normalizer)
     except ConfigError as error:
         raise ConfigError(f"{error}; or give --out for a report without its tables") from error
+
+
+def _refuse_listed(directory: Path) -> None:
+    """Raise ConfigError for a report that is checksummed and that this version would make otherwise.
+
+    s2s run goes on with its own version alone: nobody could list the new report, or make the old one again.
+    """
+    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.provenance.source import source
+    from search_to_signal.records.manifest import read_manifest, runs_below
+
+    here = source().sha256
+    if (directory / SUMS).is_file() and any(
+        read_manifest(r).source.sha256 != here for r in runs_below(directory)
+    ):
+        raise ConfigError(
+            f"{directory} is checksummed with the report of another version of the source: give --out PAGE, "
+            "a directory for this one"
+        )
 
 
 def _replay(arguments: argparse.Namespace) -> None:
