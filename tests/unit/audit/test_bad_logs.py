@@ -155,6 +155,17 @@ def test_a_directory_without_a_log_says_what_was_looked_for(tmp_path: Path) -> N
     assert "no regular file" in line_of(tmp_path / "pipe")
 
 
+@pytest.mark.parametrize("place", [".", "cohort"])
+def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
+    """One that was trained; what else lies there, lists of files and of runs, is no log."""
+    run = tmp_path / "cohort" / "native-s42"
+    for name in ("frozen-s42", run.name):
+        logs.jsonl(tmp_path / "cohort" / name / "completions.jsonl", [{"step": 0}])
+    logs.jsonl(tmp_path / "BLOCKS.jsonl", [{"path": "x", "size": 1}])
+    logs.jsonl(tmp_path / "cohort" / "runs.json", [{"runs": []}])
+    assert line_of(tmp_path / place).endswith(f"audited one by one: give {run}, say")
+
+
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:
     """NaN, a number beyond all bounds and null: none of them is lost, or taken for a number."""
     rows = [{"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None)]

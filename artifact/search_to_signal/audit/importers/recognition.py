@@ -25,6 +25,7 @@ from search_to_signal.audit.importers import (
 from search_to_signal.audit.importers.base import Format
 from search_to_signal.audit.importers.containers import Sniffed, sniff
 from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.records.conditions import FROZEN
 
 FORMATS: tuple[Format, ...] = (
     trl.FORMAT,
@@ -82,6 +83,8 @@ def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
 def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Format, list[Path]]:
     """The format whose files the directory holds; of several, the one that knows most of its columns."""
     held = {form: files for form in candidates if (files := form.files(directory))}
+    if not any(_score(form, files[0]) for form, files in held.items()) and (run := _own_run(directory)):
+        raise RecordError(f"{directory} holds runs of s2s, which are audited one by one: give {run}, say")
     if not held:
         names = dict.fromkeys(PurePath(pattern).name for form in candidates for pattern in form.patterns)
         raise RecordError(f"{directory} holds no known log, none of {', '.join(names)}; give the log itself")
@@ -89,6 +92,14 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     if not _score(best, held[best][0]):
         raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
     return best, held[best]
+
+
+def _own_run(directory: Path) -> Path | None:
+    """A run below a results directory or a layer of one, a trained one if any is; None for anything else."""
+    name = own_records.FORMAT.patterns[0]
+    runs = [path.parent for depth in ("*", "*/*") for path in sorted(directory.glob(f"{depth}/{name}"))]
+    trained = [run for run in runs if not run.name.startswith(FROZEN)]
+    return next(iter([*trained, *runs]), None)
 
 
 def _score(format: Format, file: Path) -> int:
