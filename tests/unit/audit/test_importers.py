@@ -99,6 +99,13 @@ def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
 
 
+def test_trl_rewards_that_lack_a_part_are_counted(tmp_path: Path) -> None:
+    """TRL sums what is there, so nothing else tells that a reward function returned no number."""
+    assert counts(whole(logs.trl(tmp_path)), "missing_parts") == {"rows": 2}
+    named = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
+    assert "missing_parts" not in {one.key for one in named.assumptions}
+
+
 def test_trl_reads_steps_in_their_order(tmp_path: Path) -> None:
     """Step 9 stands before step 100000, which a sort by name would put first."""
     for step in (100000, 9, 10):

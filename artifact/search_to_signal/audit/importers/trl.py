@@ -39,6 +39,7 @@ from search_to_signal.errors import RecordError
 
 Records = Callable[[Sequence[str]], Iterable[tuple[int, dict[str, Any]]]]
 FIXED = ("step", "prompt", "completion", "advantage")
+_MISSING = "a reward function that gave nothing, or NaN, adds nothing, as in TRL"
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -133,8 +134,12 @@ def _evidence(components: Sequence[str], options: ReadOptions) -> Evidence:
     runs = prompt_evidence(options)
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-        reward = Assumption(key, says, {"rows": sum(len(group) for group in groups)})
-        return (*runs(groups), reward)
+        rows = [row for group in groups for row in group]
+        reward = Assumption(key, says, {"rows": len(rows)})
+        scored = [row for row in rows if not math.isnan(row.reward)]
+        lacking = sum(any(map(math.isnan, row.components.values())) for row in scored)
+        missing = (Assumption("missing_parts", _MISSING, {"rows": lacking}),) if lacking else ()
+        return (*runs(groups), reward, *missing)
 
     return evidence
 
