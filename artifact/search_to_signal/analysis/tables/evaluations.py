@@ -89,8 +89,8 @@ def heldout(results: Results) -> Table:
     columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
     rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
     count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
-    note = f"Final best heuristics on {count} of each split; a gap is to reference tours, lower is better."
-    note = f"{note} {_MEANS}"
+    gap = "; a gap is to reference tours, lower is better" if sized else ""
+    note = f"Final best heuristics on {count} of each split{gap}. {_MEANS}"
     return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
 
 

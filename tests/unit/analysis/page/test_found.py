@@ -97,7 +97,7 @@ def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_tours_name_the_problem_as_their_runs_do(
+def test_tours_and_page_name_the_problem_as_its_runs_do(
     found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of somebody's own has a name of its own, too, under which nobody finds it."""
@@ -106,7 +106,8 @@ def test_tours_name_the_problem_as_their_runs_do(
     )
     monkeypatch.syspath_prepend(tmp_path)
     get_problem("my_tours:problem")
-    own = Path(shutil.copytree(found, tmp_path / "results"))
+    own = tmp_path / "results"
+    shutil.copytree(found / "cohort", own / "cohort")
     for run in (own / "cohort").iterdir():
         manifest = read_manifest(run)
         config = manifest.config | {"problem": "my_tours:problem"}
@@ -115,3 +116,5 @@ def test_tours_name_the_problem_as_their_runs_do(
     assert record_tours(own)
     assert read_tours(own).problem == "my_tours:problem"
     assert list(tour_problems(own)) == []
+    report(own, tmp_path / "out")
+    assert "of my_tours:problem search with" in (tmp_path / "out" / "report.html").read_text()

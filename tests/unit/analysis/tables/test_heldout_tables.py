@@ -19,6 +19,7 @@ from search_to_signal.records.heldout import (
     BehaviourRecord,
     HeldoutManifest,
     HeldoutRecord,
+    read_heldout,
     write_heldout,
 )
 from search_to_signal.records.manifest import Manifest
@@ -95,6 +96,16 @@ def test_a_failed_heuristic_has_no_gap(tmp_path: Path, manifest: Callable[..., M
     table = heldout(held(tmp_path, manifest, [(-6.0, -6.0), ()]))
     assert table.cell("frozen-s2", "Score heldout_50").value is None
     assert table.cell("frozen", "Score heldout_50").value is None
+
+
+def test_only_tours_have_a_gap(tmp_path: Path, manifest: Callable[..., Manifest]) -> None:
+    """A problem of somebody's own has no references, and its table says nothing of them."""
+    held(tmp_path, manifest, [(6.0,), (6.0,)])
+    folder = tmp_path / "heldout"
+    write_heldout(folder, msgspec.structs.replace(read_heldout(folder), problem="my_problem:problem"))
+    table = heldout(Results(tmp_path))
+    assert table.columns == ("Score heldout_50",)
+    assert "gap" not in table.note
 
 
 def test_behaviours_are_at_most_programs(tmp_path: Path, manifest: Callable[..., Manifest]) -> None:
