@@ -1,6 +1,7 @@
 """Find an implementation by built-in name, entry point, or import path."""
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -90,7 +91,9 @@ def third_party_errors(
         # The boundary to third-party code.
         if built_in or isinstance(error, passing):
             raise
-        raise MappingError(f"{what} raised {type(error).__name__}: {error}; mend it") from error
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{Path(place.filename).name}:{place.lineno}"
+        raise MappingError(f"{what} raised {type(error).__name__}: {error} ({at}); mend it") from error
 
 
 @contextmanager

@@ -46,10 +46,12 @@ def test_the_example_adds_a_problem(example: str) -> None:
 
 
 def test_a_problem_that_cannot_score_is_one_line(example: str) -> None:
-    """Its own mistake is named with the problem, and is no failure of the candidate."""
+    """Its own mistake is named with problem, file and line, and is no failure of the candidate."""
     module = importlib.import_module("nearest_number")
     module.NearestNumber.score = lambda *_: 1 / 0
-    said = "^problem nearest_number raised ZeroDivisionError: .*; mend it$"
+    said = (
+        r"^problem nearest_number raised ZeroDivisionError: .* \(test_problems_adding\.py:[0-9]+\); mend it$"
+    )
     pool = EvaluationPool(module.problem, "train", EvaluationSettings())
     with pytest.raises(MappingError, match=said), pool:
         pool.evaluate([module.problem.seed.code])
