@@ -122,6 +122,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             )
         if FROZEN not in self.conditions and (self.anchor or self.probe):
             raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
+        asked = self.groups * len(self.seeds)
+        if self.probe and self.probe.prompts > asked:
+            raise ConfigError(
+                f"probe.prompts is {self.probe.prompts}, the frozen runs ask {asked}: ask for fewer"
+            )
 
     def _check_parents(self, layer: str, conditions: tuple[str, ...]) -> None:
         trained = [condition for condition in self.conditions if condition != FROZEN]

@@ -214,7 +214,7 @@ def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
 
 def test_only_layers_of_the_profile_can_be_chosen() -> None:
     """All that have a table run in order; one without is refused with the names of those that have."""
-    layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings()}
+    layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings(prompts=2)}
     full = profile(breadth=(CELL,), audit=(RECORDED,), api=ApiReference(), **layers)
     names = [layer.key for layer in chosen_layers(full, [])]
     assert names == ["cohort", "restart", "breadth", "audit", "anchor", "probe", "api"]
@@ -239,6 +239,7 @@ def test_only_layers_of_the_profile_can_be_chosen() -> None:
         ({"anchor": AnchorSettings(conditions=("tail_weighted",))}, r"anchor.*tail_weighted"),
         ({"anchor": AnchorSettings(), "conditions": ("native", "factorized")}, "frozen"),
         ({"probe": ProbeSettings(), "conditions": ("native", "factorized")}, "frozen"),
+        ({"probe": ProbeSettings(prompts=9), "groups": 4}, r"probe\.prompts is 9, the frozen runs ask 8"),
     ],
 )
 def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message: str) -> None:
