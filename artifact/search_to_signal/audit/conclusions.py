@@ -54,7 +54,9 @@ def _origin(findings: Findings) -> str:
         text = f"{lacks}: those of {findings.normalizer} ({how}) are audited in their place."
         given = findings.agreements.get(findings.normalizer)
         without = 0 if given is None else findings.completions - given.rows
-        return f"{text} It gives none to {without} completions: see --normalizer." if without else text
+        lacking = bool(findings.counts["unscored"])
+        reason = ", as to every group that lacks a reward" if lacking else ": see --normalizer"
+        return f"{text} It gives none to {without} completions{reason}." if without else text
     if findings.explaining:
         # Our own entries repeat a framework's in float64: they are named where nothing else explains.
         theirs = [name for name in findings.explaining if not standing(name, "")[1]]

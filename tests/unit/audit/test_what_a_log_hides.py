@@ -115,6 +115,16 @@ def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, capsys: pytest.Capt
     assert "1 of 2 groups (50.0 %) lack a logged advantage" in capsys.readouterr().out
 
 
+def test_a_missing_reward_says_why_there_is_no_credit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other normalizer would help, so none is advised."""
+    rows = [{"group": i // 2, "reward": None if i == 2 else float(i)} for i in range(4)]
+    assert main(["audit", str(logs.jsonl(tmp_path / "log.jsonl", rows))]) == 0
+    out = capsys.readouterr().out
+    assert "It gives none to 2 completions, as to every group that lacks a reward." in out
+
+
 @pytest.mark.parametrize("build", [logs.verl_v0, logs.tinker, logs.ttt, logs.openevolve, logs.slime])
 def test_a_reward_that_no_row_has_is_refused(
     build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
