@@ -10,6 +10,8 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, MappingError, S2SError
 
+_OURS = Path(__file__).resolve().parent
+
 # The import paths that were loaded in this process: as global as the modules that they are of.
 _ALLOWED: set[str] = set()
 
@@ -91,9 +93,17 @@ def third_party_errors(
         # The boundary to third-party code.
         if built_in or isinstance(error, passing):
             raise
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        at = f"{Path(place.filename).name}:{place.lineno}"
-        raise MappingError(f"{what} raised {type(error).__name__}: {error} ({at}); mend it") from error
+        place = _last_own_line(error)
+        raise MappingError(f"{what} raised {type(error).__name__}: {error} ({place}); mend it") from error
+
+
+def _last_own_line(error: BaseException) -> str:
+    """File and line where an error came up: the last of somebody's own file, which no library's is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame, Path(frame.filename)) for frame in frames]
+    own = [frame for frame, path in places if _OURS not in path.parents and "site-packages" not in path.parts]
+    last = (own or frames)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 @contextmanager
