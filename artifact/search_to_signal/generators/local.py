@@ -47,6 +47,8 @@ _TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "
 
 def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The causal language model of a directory on the CPU, in evaluation mode; raises ModelFileError."""
+    if not (directory / "config.json").is_file():
+        raise ModelFileError(f"{directory} has no config.json: add the file and its sum")
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             directory,

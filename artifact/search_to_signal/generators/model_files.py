@@ -101,8 +101,6 @@ def listed_files(directory: Path) -> dict[str, str]:
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")
-    if "config.json" not in sums:
-        raise ModelFileError(f"{listing} lists no config.json, which says what the weights are: add the file")
     names = sorted(path.name for path in directory.iterdir() if not path.is_dir() or path.is_symlink())
     # A loader may read whatever lies there but hidden files and pages.
     read = [name for name in names if name != CHECKSUMS and not name.startswith(".")]
