@@ -27,6 +27,16 @@ seeds = {seeds}
 hours = 1
 """
 
+STUDY = """
+[[studies]]
+key = "{key}"
+title = "{title}"
+profiles = ["{profile}"]
+layers = ["{layer}"]
+seeds = 3
+hours = 1
+"""
+
 QUESTION = """
 [[studies.questions]]
 key = "{key}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text, text_sha256
+from tests.plans import STUDY, plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError
@@ -14,15 +14,6 @@ from search_to_signal.records.manifest import write_roster
 
 pytestmark = pytest.mark.slow
 
-STUDY = """
-[[studies]]
-key = "{key}"
-title = "{title}"
-profiles = ["{profile}"]
-layers = ["{layer}"]
-seeds = 3
-hours = 1
-"""
 QUESTION = """
 [[studies.questions]]
 key = "{key}.q"

@@ -4,23 +4,13 @@ import csv
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import DEFAULTS, QUESTION, plan_text
+from tests.plans import DEFAULTS, QUESTION, STUDY, plan_text
 
 from search_to_signal.analysis.figures.outcomes import outcome_lines
 from search_to_signal.analysis.plan.conclusions import group_by_verdict
 from search_to_signal.analysis.plan.formatting import select_primary
 from search_to_signal.analysis.plan.verdicts import QuestionOutcome, compute_outcomes
 from search_to_signal.records.plan import read_plan
-
-SMALL = """
-[[studies]]
-key = "small"
-title = "Small"
-profiles = ["small"]
-layers = ["cohort"]
-seeds = 3
-hours = 1
-"""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +22,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[QuestionOutcome]:
             for condition in ("frozen", "native"):
                 write_synthetic_run(top / f"{profile}/cohort/{condition}-s{seed}", condition, seed)
     pairs = '[["small/cohort/native", "small/cohort/frozen"]]'
-    small = SMALL + QUESTION.format(**{**DEFAULTS, "key": "small.q", "pairs": pairs})
+    small = STUDY.format(key="small", title="Small", profile="small", layer="cohort") + QUESTION.format(
+        **{**DEFAULTS, "key": "small.q", "pairs": pairs}
+    )
     (top / "plan.toml").write_text(plan_text({}) + small)
     return compute_outcomes(top, read_plan(top / "plan.toml"))
 
