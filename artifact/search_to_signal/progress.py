@@ -1,7 +1,7 @@
 """Progress on long work: a few live lines on a terminal, a plain line every half minute everywhere else."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +34,17 @@ def one_line(text: str, limit: int = LINE_LIMIT) -> str:
 def counted(number: int, noun: str) -> str:
     """``1 seed``, ``2 seeds``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def span(numbers: Collection[int]) -> str:
+    """``3`` where all are 3, else the least and the greatest: ``1 to 3``."""
+    return " to ".join(map(str, dict.fromkeys((min(numbers), max(numbers)))))
+
+
+def listed(parts: Iterable[object]) -> str:
+    """``a, b and c``, of two parts or more."""
+    *most, last = map(str, parts)
+    return f"{', '.join(most)} and {last}"
 
 
 class Progress(Protocol):

@@ -18,6 +18,7 @@ from search_to_signal.analysis.metrics.search import program_uniqueness, valid_o
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import unit_of
+from search_to_signal.progress import span
 
 PARTS = 10
 COURSES = "courses"
@@ -188,8 +189,7 @@ def _list_conditions(figure: Figure, axes: Axes, frame: CsvFrame) -> None:
 
 def _count(frame: CsvFrame, planned: Planned | None) -> str:
     """How many seeds a cohort has, of how many planned ones where it lacks some."""
-    counts = sorted({*drawing.count_seeds(frame).values()} or {len(frame.names("seed"))})
-    seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    if planned is None or counts[0] >= planned.seeds:
-        return f"n = {seeds}"
-    return f"{planned.lacking}: n = {seeds} of {planned.seeds}"
+    counts = {*drawing.count_seeds(frame).values()} or {len(frame.names("seed"))}
+    if planned is None or min(counts) >= planned.seeds:
+        return f"n = {span(counts)}"
+    return f"{planned.lacking}: n = {span(counts)} of {planned.seeds}"

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.analysis.tables.cells import PERCENT, POINTS
+from search_to_signal.progress import span
 from search_to_signal.records.conditions import FROZEN
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -125,8 +126,7 @@ def seed_count(frame: CsvFrame) -> str:
     seeds: dict[tuple[str, str | None], set[str]] = {}
     for row in frame.rows:
         seeds.setdefault((row["condition"], row.get("layer")), set()).add(row["seed"])
-    counts = sorted({len(names) for names in seeds.values()})
-    number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    number = span({len(names) for names in seeds.values()})
     unit = score_unit(frame)
     return f"n = {number} seed{'' if number == '1' else 's'}" + (f"; scores in {unit}" if unit else "")
 

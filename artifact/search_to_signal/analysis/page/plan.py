@@ -45,7 +45,7 @@ from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.package_data import render
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.progress import counted
+from search_to_signal.progress import counted, span
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan, Question, Study
@@ -205,8 +205,7 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
         if headline := select_headline(
             [outcome for outcome in summary.outcomes if outcome.study.key == study.key]
         ):
-            counts = sorted({len(outcome.values) for outcome in headline})
-            n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+            n = span({len(outcome.values) for outcome in headline})
             short = any(
                 outcome.verdict in (OutcomeVerdict.PARTIAL, OutcomeVerdict.CLOSED) for outcome in headline
             )

@@ -19,7 +19,7 @@ from search_to_signal.analysis.tables.cells import NOTHING, Cell, Row, Table
 from search_to_signal.analysis.tables.evaluations import optimality_gap
 from search_to_signal.numerics import Floats
 from search_to_signal.problems.known_heuristics import known_scores
-from search_to_signal.progress import counted
+from search_to_signal.progress import counted, listed
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.layers import COHORT
@@ -55,7 +55,8 @@ Lengths = Mapping[tuple[str, str], Floats]
 class _Gaps:
     """The values of one row by split and seed; ``seeds`` are those of its runs, failed ones included."""
 
-    name: str
+    profile: str
+    what: str
     seeds: tuple[int, ...]
     by_split: tuple[Mapping[int, float], ...]
     origins: tuple[Origin, ...]
@@ -71,14 +72,15 @@ def build_beside_seed(
     """
     lengths = _read_lengths(scores)
     cohorts = [list(members) for _, members in groupby(finals, key=lambda final: final.profile)]
-    rows = [gaps for cohort in cohorts for gaps in _cohort_gaps(cohort, lengths)]
+    conditions = [list(_condition_gaps(cohort, lengths)) for cohort in cohorts]
+    rows = [gaps for own in conditions for gaps in (*own, *_differences(own))]
     note = f"{_NOTE} Intervals at {level:.0%}, for each alone."
     columns = ("Seeds", *(f"{what} {size}" for size in SIZES for what in _OF_SIZE))
     table = Table(
         NAME, TITLE, COHORT, columns, tuple(_row(gaps, level) for gaps in rows), "Final best of", note
     )
     head = ("Final best of", *(text for size in SIZES for text in (f"Gap {size} (%)", "Shorter")))
-    sentences = tuple(_sentence(cohort, lengths) for cohort in cohorts)
+    sentences = tuple(map(_sentence, cohorts, conditions))
     return BesideSeed(table, (head, *(_text_row(table, row) for row in table.rows)), sentences)
 
 
@@ -94,21 +96,22 @@ def _gaps_of(finals: Sequence[FinalBest], split: str, lengths: Lengths) -> dict[
     return {seed: optimality_gap(-own, seed_lengths) for seed, own in known if own is not None}
 
 
-def _cohort_gaps(cohort: Sequence[FinalBest], lengths: Lengths) -> Iterator[_Gaps]:
-    """The gaps of each condition, then the differences of trained conditions to frozen."""
-    rows = {}
+def _condition_gaps(cohort: Sequence[FinalBest], lengths: Lengths) -> Iterator[_Gaps]:
     for condition, members in groupby(cohort, key=lambda final: final.condition):
         finals = list(members)
-        rows[condition] = _Gaps(
-            f"{finals[0].profile}: {condition}",
+        yield _Gaps(
+            finals[0].profile,
+            condition,
             tuple(final.seed for final in finals),
             tuple(_gaps_of(finals, split, lengths) for split in SPLITS),
             tuple(Origin(f"{final.run}/{HEURISTICS}") for final in finals),
         )
-    yield from rows.values()
-    frozen = rows.pop(FROZEN, None)
-    if frozen is not None:
-        yield from (_difference(trained, frozen) for trained in rows.values())
+
+
+def _differences(conditions: Sequence[_Gaps]) -> Iterator[_Gaps]:
+    """The differences of trained conditions to frozen, where that is recorded."""
+    for frozen in (gaps for gaps in conditions if gaps.what == FROZEN):
+        yield from (_difference(gaps, frozen) for gaps in conditions if gaps is not frozen)
 
 
 def _difference(first: _Gaps, second: _Gaps) -> _Gaps:
@@ -117,7 +120,9 @@ def _difference(first: _Gaps, second: _Gaps) -> _Gaps:
         for values, others in zip(first.by_split, second.by_split, strict=True)
     )
     seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
-    return _Gaps(f"{first.name} minus {FROZEN}", seeds, by_split, (*first.origins, *second.origins))
+    return _Gaps(
+        first.profile, f"{first.what} minus {second.what}", seeds, by_split, (*first.origins, *second.origins)
+    )
 
 
 def _row(gaps: _Gaps, level: float) -> Row:
@@ -136,7 +141,7 @@ def _row(gaps: _Gaps, level: float) -> Row:
             for number in (mean(values) if values else None, low, high)
         ]
         cells += [count(sum(value < 0.0 for value in values)), count(runs - len(values))]
-    return Row(gaps.name, tuple(cells))
+    return Row(f"{gaps.profile}: {gaps.what}", tuple(cells))
 
 
 def _text_row(table: Table, row: Row) -> tuple[str, ...]:
@@ -154,14 +159,13 @@ def _text_row(table: Table, row: Row) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _sentence(cohort: Sequence[FinalBest], lengths: Lengths) -> str:
-    # By run, since runs of several conditions have one seed.
-    gaps = ([_gaps_of([final], split, lengths) for final in cohort] for split in SPLITS)
-    shorter = [str(sum(min(gap.values(), default=0.0) < 0.0 for gap in of_split)) for of_split in gaps]
+def _sentence(cohort: Sequence[FinalBest], conditions: Sequence[_Gaps]) -> str:
+    by_split = zip(*(gaps.by_split for gaps in conditions), strict=True)
+    shorter = [sum(gap < 0.0 for gaps in same for gap in gaps.values()) for same in by_split]
     same = sum(final.sha256 == SEED_SHA256 for final in cohort)
     itself = f"; {same} {'is' if same == 1 else 'are'} that heuristic itself" if same else ""
     return (
-        f"Of {cohort[0].profile}'s {counted(len(cohort), 'final best')}, {', '.join(shorter[:-1])} and "
-        f"{shorter[-1]} give shorter tours than the heuristic that every search began with, on instances of "
-        f"{', '.join(SIZES[:-1])} and {SIZES[-1]} nodes that no search has seen{itself}."
+        f"Of {cohort[0].profile}'s {counted(len(cohort), 'final best')}, {listed(shorter)} give shorter "
+        f"tours than the heuristic that every search began with, on instances of {listed(SIZES)} nodes "
+        f"that no search has seen{itself}."
     )

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.exploratory import ContinuedRuns
 from search_to_signal.analysis.plan.formatting import find_measure, format_value, metric_heading
-from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
-from search_to_signal.progress import counted
+from search_to_signal.progress import counted, span
 from search_to_signal.records.plan import Question
 
 TITLES = {
@@ -38,7 +38,8 @@ def group_by_verdict(
     longer: Sequence[ContinuedRuns] = (),
 ) -> list[VerdictLines]:
     """Return above, below, undecided and closed, then the exploratory outcomes; empty ones are left out."""
-    comparisons, shared = list(_distinct_comparisons(outcomes)), _shared_names((*outcomes, *exploratory))
+    comparisons = list(_distinct_comparisons(outcomes))
+    shared = shared_by_profiles((*outcomes, *exploratory), _line_name)
     groups = [
         VerdictLines(title, _verdict_lines(comparisons, verdict, longer, shared))
         for verdict, title in TITLES.items()
@@ -91,8 +92,7 @@ def _name_bases(outcomes: Sequence[QuestionOutcome]) -> str:
 
 
 def _count_seeds(outcomes: Sequence[QuestionOutcome]) -> str:
-    counts = [len(outcome.values) for outcome in outcomes]
-    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
+    return span([len(outcome.values) for outcome in outcomes])
 
 
 def _first_side(outcome: QuestionOutcome) -> str:
@@ -107,15 +107,6 @@ def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
 def _line_name(outcome: QuestionOutcome) -> tuple[str, str]:
     """What a line is called: its metric and second side."""
     return metric_heading(outcome), outcome.name.partition(" minus ")[2]
-
-
-def _shared_names(outcomes: Sequence[QuestionOutcome]) -> set[tuple[str, str]]:
-    """The lines that comparisons of several profiles have in common: these say of which profile they are."""
-    profiles: dict[tuple[str, str], set[str]] = {}
-    for outcome in outcomes:
-        if outcome.values:
-            profiles.setdefault(_line_name(outcome), set()).add(outcome.profile)
-    return {name for name, found in profiles.items() if len(found) > 1}
 
 
 def _verdict_lines(

@@ -15,7 +15,7 @@ from search_to_signal.analysis.tables.evaluations import optimality_gap
 from search_to_signal.problems.known_heuristics import KnownHeuristic, known_heuristics, known_scores
 from search_to_signal.problems.references import reference_lengths
 from search_to_signal.programs.canonical import sha256_text
-from search_to_signal.progress import counted
+from search_to_signal.progress import counted, listed
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.layers import COHORT
 
@@ -150,8 +150,8 @@ def _sentence(table: Table, best: FoundProgram, field: Sequence[Row]) -> str:
         shorter.append(sum(gap is not None and gap < own.number for gap in known))
     return (
         f"{best.final.profile}'s best program by its score in training ({best.final.condition}, best of "
-        f"{counted(best.seeds, 'seed')}) is {_listed(gaps)} above the reference tours on {_listed(SIZES)} "
-        f"nodes; {_listed(shorter)} of the field's {len(field)} heuristics are shorter."
+        f"{counted(best.seeds, 'seed')}) is {listed(gaps)} above the reference tours on {listed(SIZES)} "
+        f"nodes; {listed(shorter)} of the field's {len(field)} heuristics are shorter."
         f"{_beside_seed(table, best)}"
     )
 
@@ -166,10 +166,5 @@ def _beside_seed(table: Table, best: FoundProgram) -> str:
         return table.cell(name, f"Length {size}").number or np.nan
 
     percents = [100.0 * (length(best.name, size) / length(seed.name, size) - 1.0) for size in SIZES]
-    than = _listed(f"{abs(more):.2f} % {'longer' if more > 0.0 else 'shorter'}" for more in percents)
+    than = listed(f"{abs(more):.2f} % {'longer' if more > 0.0 else 'shorter'}" for more in percents)
     return f" Its tours are {than} than those of the heuristic that its search began with."
-
-
-def _listed(parts: Iterable[object]) -> str:
-    *most, last = map(str, parts)
-    return f"{', '.join(most)} and {last}"

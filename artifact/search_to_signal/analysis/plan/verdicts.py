@@ -6,12 +6,13 @@ with the most seeds. A study that was closed before it had all its seeds has no 
 other questions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
+from typing import TypeVar
 
 import numpy as np
 from scipy.stats import binomtest
@@ -25,6 +26,7 @@ from search_to_signal.records.plan import Plan, Question, Study
 from search_to_signal.seeding import stream
 
 Bounds = tuple[float, float]
+Name = TypeVar("Name", bound=Hashable)
 NO_CLOSED_STUDIES: Mapping[str, Amendment] = {}
 
 
@@ -249,6 +251,17 @@ def _interval(question: Question, values: Sequence[float], level: float) -> Boun
             return None
         return percentile_interval(values, stream(0, "bootstrap", "plan", question.key), level)
     return t_interval(values, level)
+
+
+def shared_by_profiles(
+    outcomes: Iterable[QuestionOutcome], name: Callable[[QuestionOutcome], Name]
+) -> set[Name]:
+    """Return the names that recorded comparisons of several profiles have in common."""
+    profiles: dict[Name, set[str]] = {}
+    for outcome in outcomes:
+        if outcome.values:
+            profiles.setdefault(name(outcome), set()).add(outcome.profile)
+    return {shared for shared, found in profiles.items() if len(found) > 1}
 
 
 def t_interval(values: Sequence[float], level: float) -> Bounds:
