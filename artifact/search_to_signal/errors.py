@@ -48,7 +48,7 @@ class IllFormedGroupError(S2SError):
 
 
 class MappingError(S2SError):
-    """A third-party mapping, normalizer, problem, host or learning rule failed or broke its protocol."""
+    """A third-party mapping, normalizer, problem, host, rule or table failed or broke its protocol."""
 
     exit_code = 18
 

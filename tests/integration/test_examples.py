@@ -59,14 +59,15 @@ groups = 2
 ALLOWED = ("--mapping", CONDITION, "--normalizer", "my_normalizer:median_scaled")
 ALL_ALLOWED = (*ALLOWED, "--host", "my_host:HillClimber", "--problem", "nearest_number:problem")
 # Where the page puts what is no module of one's own.
-PLACED = ("my_table.py", "repeat_layer.py", "repeat_table.py")
-NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "nearest_number")
+PLACED = ("repeat_layer.py", "repeat_table.py")
+NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "nearest_number")
 
 
 def put_layer_and_tables(artifact: Path) -> str:
     """Do to a copy of the package what the page says of a table and of a layer; returns the layer's table."""
     tables = artifact / "search_to_signal" / "analysis" / "tables"
-    section = PAGE.partition("## An evidence layer")[2]
+    own, _, section = PAGE.partition("## A table\n")[2].partition("## An evidence layer")
+    named = re.findall(r"```python\n(.*?)```", own, re.DOTALL)[1]
     entry, module, table = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:3]
     (setting,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[:1]
     (registry,) = re.findall(r"`artifact/([\w/]+\.py)`", section)[:1]
@@ -77,12 +78,11 @@ def put_layer_and_tables(artifact: Path) -> str:
     (artifact / registry).write_text(f"{head}\n{entry}{end.lstrip()}{tail}", encoding="utf-8")
     module_place.write_text(module, encoding="utf-8")
     table_place.write_text(table, encoding="utf-8")
-    shutil.copy(EXAMPLES / "my_table.py", tables)
     catalogue = (tables / "catalogue.py").read_text(encoding="utf-8")
     start = "BUILDERS: Mapping[str, Builder] = {\n"
-    for name, source in (("repeat", "repeat"), ("lengths", "my_table")):
-        line = f"from search_to_signal.analysis.tables.{source} import {name}\n\n"
-        catalogue = catalogue.replace(start, f'{line}{start}    "{name}": {name},\n')
+    line = "from search_to_signal.analysis.tables.repeat import repeat\n\n"
+    catalogue = catalogue.replace(start, f'{line}{start}    "repeat": repeat,\n')
+    catalogue = catalogue.replace("OWN: Mapping[str, str] = {}\n", named)
     (tables / "catalogue.py").write_text(catalogue, encoding="utf-8")
     return setting
 

@@ -1,6 +1,5 @@
 """What the pages say exists: links, options, keys, fields, figures, floors and examples."""
 
-import importlib
 import re
 import shlex
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.added import added_table
 from search_to_signal.analysis.tables.catalogue import TRACED, build
 from search_to_signal.cli import main
 from search_to_signal.records.schema import Outcome
@@ -112,8 +112,8 @@ def test_the_example_of_a_table_is_traced(
     """With its line in the catalogue the table is built, and its cells know their records."""
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
-    lengths = importlib.import_module("my_table").lengths
-    monkeypatch.setitem(cast(dict[str, object], TRACED), "lengths", lengths)
+    own = added_table("lengths", "my_table:lengths")
+    monkeypatch.setitem(cast(dict[str, object], TRACED), "lengths", own)
     table = build(Results(tmp_path), "lengths")
     cell = table.cell("native", "Tokens")
     assert cell.value > 0

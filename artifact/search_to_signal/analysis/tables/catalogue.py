@@ -1,7 +1,7 @@
 """The catalogue of tables of a results directory, with reasons for the absent ones.
 
 A new table is a function from ``Results`` to ``Table`` in the module of its family, and one entry here:
-report, page, ``s2s trace`` and ``s2s verify --tables`` follow.
+report, page, ``s2s trace`` and ``s2s verify --tables`` follow. One of somebody's own is a name in ``OWN``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +23,7 @@ from search_to_signal.analysis.tables import (
     proposals,
     shared_record_audit,
 )
+from search_to_signal.analysis.tables.added import added_table
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
 from search_to_signal.errors import ConfigError
@@ -31,6 +32,8 @@ from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART, La
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
 NOT_RUN = "has not run"
+OWN: Mapping[str, str] = {}
+"""Tables of one's own, the last ones of a report: ``"lengths": "my_table:lengths"``."""
 BUILDERS: Mapping[str, Builder] = {
     "core_results": core.core_results,
     "core_seeds": core.core_seeds,
@@ -79,6 +82,7 @@ BUILDERS: Mapping[str, Builder] = {
     "anchor_prompts": core.prompts_of(ANCHOR),
     "probe": evaluations.probe,
     "api": core.api,
+    **{name: added_table(name, path) for name, path in OWN.items()},
 }
 """The tables of a report, in its order."""
 
