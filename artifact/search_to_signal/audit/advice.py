@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.conclusions import logged_twice_sentence
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD
@@ -257,8 +258,15 @@ def _copies(findings: Findings) -> Iterator[Advice]:
     says = (
         f"{sums.repeats} of {sums.completions} completions ({_percent(share)}) repeat another of their group."
     )
+    change = "Raise the sampling temperature, or top_p."
+    if findings.logged_twice:
+        says = f"{says} {logged_twice_sentence(findings)}"
+        change = (
+            "Leave out the rows that were logged twice. Where they were sampled twice: raise the sampling "
+        )
+        change += "temperature, or top_p."
     taken = "" if sums.share is None else f"They take {_percent(sums.share)} of the positive advantage."
-    yield _advice(share, says, "Raise the sampling temperature, or top_p.", taken)
+    yield _advice(share, says, change, taken)
 
 
 def _percent(share: float) -> str:

@@ -157,9 +157,19 @@ def _repeats(findings: Findings) -> Iterator[str]:
             f"{sums.completions} completions repeat an earlier one of their group{taken}"
             f"{_see(findings, 'repeated')}."
         )
+    if findings.logged_twice:
+        yield logged_twice_sentence(findings)
     if findings.counts["disagreeing"]:
         seen = _see(findings, "disagreeing")
         yield f"{_count(findings, 'disagreeing')} give equal responses different rewards{seen}."
+
+
+def logged_twice_sentence(findings: Findings) -> str:
+    """Say how many rows stand twice in the log, and where the first of them are."""
+    count, places = findings.logged_twice, findings.examples["doubled"]
+    more = f" and {count - len(places)} more" if count > len(places) else ""
+    stand = "row stands" if count == 1 else "rows stand"
+    return f"{count} {stand} twice, equal in all that is read: {', '.join(map(at, places))}{more}."
 
 
 def _classes(findings: Findings) -> Iterator[str]:

@@ -126,6 +126,16 @@ class Findings:
             ),
         )
 
+    @property
+    def logged_twice(self) -> int:
+        """Completions that look as if their row was logged twice; 0 where they look sampled twice.
+
+        A sampler gives every group one size. A row that stands twice makes its group larger than others; a
+        log that stands twice as a whole has each row again.
+        """
+        doubled = self.counts["doubled"]
+        return doubled if len(self.sizes) > 1 or 2 * doubled >= self.completions else 0
+
     def share(self, name: str) -> float:
         """A count over groups, or over completions where it counts those."""
         whole = self.completions if name in candidate_flags.MEANING else self.groups

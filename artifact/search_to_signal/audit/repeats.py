@@ -1,6 +1,7 @@
 """Responses that occur more than once: within a group, and, of searched candidates, in the whole log."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,29 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     # In the order of the log: numbers of responses differ from process to process.
     repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
+
+
+def doubled_flags(groups: RewardGroups) -> Bools:
+    """(R,): rows that equal an earlier one of their group in all that is read of them, response included."""
+    flags = np.zeros(len(groups.response), dtype=np.bool_)
+    if not _neighbours(groups)[1].any():
+        return flags
+    numbers = (groups.reward, groups.advantage, groups.tokens)
+    texts = (groups.group, groups.response, groups.label.code, groups.status.code)
+    columns: list[NDArray[Any]] = [*texts, *numbers, *groups.components.values(), *groups.metrics.values()]
+    order = sorted_within(groups, groups.response, *numbers)
+    later, earlier = order[1:], order[:-1]
+    equal = groups.response[later] != 0
+    for column in columns:
+        equal &= _equal(column[later], column[earlier])
+    flags[later[equal]] = True
+    return flags
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> Bools:
+    """Where two columns are equal; what is missing in both is."""
+    same: Bools = (one == other) | ((one != one) & (other != other))
+    return same
 
 
 def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
