@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import logged_twice_sentence
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
-from search_to_signal.audit.groups import ASSUMED_REWARD
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNTRAINED
 
 # Findings that are given, and the share that one has to cost.
 _MOST, _LEAST = 5, 0.02
@@ -40,6 +41,7 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
     if not findings.knobs:
         return ()
     made = (
+        *_untrained(findings),
         *_waste(findings),
         *_broken(findings),
         *_tight(findings),
@@ -106,6 +108,18 @@ def _sampling(findings: Findings) -> str:
     return _sentence("; ".join(parts))
 
 
+def _untrained(findings: Findings) -> Iterator[Advice]:
+    """What a run without any reward is, and what to give in its place."""
+    if _is_untrained(findings):
+        run = Path(findings.steps[0].source).parent
+        yield _advice(
+            findings.counts["unscored"] / findings.groups,
+            "This run trains nothing, as a frozen one: it has scores and no reward of its own.",
+            "To audit rewards give a run that trains; or see what each mapping would make of these groups: "
+            f"s2s replay {run} --out replay",
+        )
+
+
 def _broken(findings: Findings) -> Iterator[Advice]:
     """What no setting of a sound trainer does."""
     counts, whole = findings.counts, findings.groups
@@ -121,8 +135,9 @@ def _broken(findings: Findings) -> Iterator[Advice]:
             _unordered(findings),
         ),
     }
+    untrained = _is_untrained(findings)
     for name, (text, change) in says.items():
-        if counts[name]:
+        if counts[name] and not (untrained and name == "unscored"):
             share = counts[name] / whole
             yield _advice(
                 share, f"{counts[name]} of {whole} groups ({_percent(share)}) {text}.", f"{change}."
@@ -133,6 +148,10 @@ def _broken(findings: Findings) -> Iterator[Advice]:
             f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
         )
         yield _advice(share, text, f"Set {options_of(findings.framework).size} to 2 or more.")
+
+
+def _is_untrained(findings: Findings) -> bool:
+    return any(assumption.key == UNTRAINED for assumption in findings.assumptions)
 
 
 def _unordered(findings: Findings) -> str:

@@ -26,6 +26,8 @@ UNKNOWN = -1
 EXCERPT = 120
 # The key of an assumption on which columns are the reward, or how they are weighed.
 ASSUMED_REWARD = "reward_columns"
+# The key of the assumption that a run of this package gave no rewards because it trains nothing.
+UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ import csv
 import html
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from spec.synthetic_runs import write_synthetic_run
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -312,3 +314,21 @@ def test_options_are_those_of_the_format(tmp_path: Path) -> None:
     (one,) = advice(found)
     assert "algorithm.filter_groups.enable=True" in one.change
     assert "all right" in one.says
+
+
+def test_a_frozen_run_is_said_to_have_no_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is wrong with its reward function: the line says what the run is, and a command that works."""
+    for condition in ("frozen", "native"):
+        write_synthetic_run(tmp_path / f"{condition}-s1", condition, 1)
+    assert main(["audit", str(tmp_path / "frozen-s1")]) == 0
+    out = capsys.readouterr().out
+    assert "This run trains nothing, as a frozen one: it has scores and no reward of its own." in out
+    assert "reward function" not in out
+    (command,) = re.findall(r"these groups: (s2s replay .*)$", out, re.MULTILINE)
+    words = shlex.split(command)[1:]
+    words[words.index("--out") + 1] = str(tmp_path / "replay")
+    assert main(words) == 0
+    assert "| tsp | native, factorized | 40 |" in (tmp_path / "replay" / "audit.md").read_text("utf-8")
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path / "native-s1")]) == 0
+    assert "trains nothing" not in capsys.readouterr().out

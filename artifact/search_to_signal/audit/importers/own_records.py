@@ -1,19 +1,21 @@
 """The completion records that ``s2s run`` writes: ``completions.jsonl`` of a run directory.
 
-Read: ``records.reader``, which writes and checks them. A step is a group. A frozen run has no rewards.
+Read: ``records.reader``, which writes and checks them. A step is a group. A frozen run has no rewards, which
+is said.
 """
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import UNTRAINED, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import NAN, RolloutRow, batches, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, Group, RolloutRow, batches, count, digest, number
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 
@@ -23,7 +25,16 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     refuse_unknown_label(path, first_record(path), options.label)
     lines = itertools.count(1)
     groups = ([_row(record, next(lines), options) for record in group] for group in read_groups(path))
-    yield from batches(str(path), groups, options.rows)
+    yield from batches(str(path), groups, options.rows, _untrained)
+
+
+def _untrained(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Completions without any reward, as those of a frozen run are."""
+    rewards = [row.reward for group in groups for row in group]
+    if not all(map(math.isnan, rewards)):
+        return ()
+    says = "a run that trains nothing, as a frozen one, records scores and no reward"
+    return (Assumption(UNTRAINED, says, {"completions": len(rewards)}),)
 
 
 def _row(record: CompletionRecord, position: int, options: ReadOptions) -> RolloutRow:
