@@ -1,6 +1,7 @@
 """Bad input and a bad disk end a command with one line and a code of their own, never with a traceback."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -361,8 +362,14 @@ def _no_weights(model: Path) -> None:
     (model / "model.safetensors").unlink()
 
 
+def _no_template(model: Path) -> None:
+    settings = json.loads((model / "tokenizer_config.json").read_bytes())
+    del settings["chat_template"]
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
 @pytest.mark.parametrize("layer", ["breadth", "audit"])
-@pytest.mark.parametrize("damage", [_no_directory, _no_list, _no_weights])
+@pytest.mark.parametrize("damage", [_no_directory, _no_list, _no_weights, _no_template])
 def test_a_later_model_is_looked_for_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str, damage: Callable[[Path], None]
 ) -> None:

@@ -61,6 +61,22 @@ def refuse_unread_rotation(directory: Path) -> None:
         )
 
 
+def refuse_lacking_template(directory: Path) -> None:
+    """Raise ModelFileError where a tokenizer has no chat template, without which no prompt becomes text."""
+    if (directory / "chat_template.jinja").is_file():
+        return
+    settings = directory / "tokenizer_config.json"
+    try:
+        config = json.loads(settings.read_bytes()) if settings.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return  # Whoever loads it says so.
+    if isinstance(config, dict) and not config.get("chat_template"):
+        raise ModelFileError(
+            f"the tokenizer in {directory} has no chat template, which makes text of prompts: give a model "
+            f"that follows instructions, or add its chat_template.jinja, and the sum into {CHECKSUMS}"
+        )
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file, read in blocks: weights may be larger than memory."""
     digest = hashlib.sha256()

@@ -8,6 +8,7 @@ from search_to_signal.generators.model_files import (
     checked_files,
     listed_files,
     model_directory,
+    refuse_lacking_template,
     refuse_unread_rotation,
 )
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
@@ -24,11 +25,15 @@ def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
 
 
 def require_model(settings: GenerationSettings, model: str) -> None:
-    """Raise ModelFileError where a model's directory, list or a listed file is missing; hashes nothing."""
+    """Raise ModelFileError where a model's directory, list, a listed file or its chat template is missing.
+
+    Hashes and loads nothing.
+    """
     if not _elsewhere(settings):
         directory = model_directory(model)
         listed_files(directory)
         refuse_unread_rotation(directory)
+        refuse_lacking_template(directory)
 
 
 def _elsewhere(settings: GenerationSettings) -> bool:

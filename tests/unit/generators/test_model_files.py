@@ -12,7 +12,12 @@ import torch
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators import model_files
 from search_to_signal.generators.local import load_model, load_tokenizer
-from search_to_signal.generators.model_files import CHECKSUMS, checked_files, model_directory
+from search_to_signal.generators.model_files import (
+    CHECKSUMS,
+    checked_files,
+    model_directory,
+    refuse_lacking_template,
+)
 
 
 @pytest.fixture
@@ -207,6 +212,26 @@ def test_a_directory_without_a_tokenizer_says_so(
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ModelFileError, match=r"has no tokenizer\.json: add the tokenizer's files"):
         load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: Path) -> None:
+    """As that of a base model; a template in a file of its own is one, and a damaged file is the loader's."""
+    tokenizer.save_pretrained(tmp_path)
+    refuse_lacking_template(tmp_path)
+    settings = tmp_path / "tokenizer_config.json"
+    config = json.loads(settings.read_text())
+    template = config.pop("chat_template")
+    settings.write_text(json.dumps(config))
+    with pytest.raises(
+        ModelFileError, match=rf"{tmp_path} has no chat template.* add its chat_template\.jinja"
+    ):
+        refuse_lacking_template(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    refuse_lacking_template(tmp_path)
+    assert load_tokenizer(tmp_path).chat_template == template
+    (tmp_path / "chat_template.jinja").unlink()
+    settings.write_bytes(b"{")
+    refuse_lacking_template(tmp_path)
 
 
 def test_a_directory_without_a_configuration_says_so(new_model: Callable[..., Any], tmp_path: Path) -> None:
