@@ -11,6 +11,7 @@ from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import unit_of
 from search_to_signal.analysis.tables.core import breadth_comparisons
 from search_to_signal.analysis.tables.paired import restarts_and_live
+from search_to_signal.progress import counted
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.tours import read_tours
 
@@ -121,7 +122,7 @@ def _draw_heldout(figure: Figure, frame: CsvFrame) -> None:
     axes.set_ylabel("optimality gap (%), lower is better")
     axes.set_xlabel("cities of the held-out instances")
     seeds = len(frame.names("seed"))
-    axes.set_title(f"final heuristics of n = {seeds} seeds", fontsize=7.5)
+    axes.set_title(f"final heuristics of n = {counted(seeds, 'seed')}", fontsize=7.5)
     drawing.legend(figure, conditions)
 
 

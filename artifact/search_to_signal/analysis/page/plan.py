@@ -209,7 +209,7 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
             short = any(
                 outcome.verdict in (OutcomeVerdict.PARTIAL, OutcomeVerdict.CLOSED) for outcome in headline
             )
-            state = f"n = {n} of {study.seeds} seeds, no verdict" if short else f"n = {n}"
+            state = f"n = {n} of {counted(study.seeds, 'seed')}, no verdict" if short else f"n = {n}"
             state = summary.closing(study) or state
             blocks.append(f"{study.title} ({state})\n\n{to_markdown(headline_rows(headline))}")
     return blocks

@@ -67,7 +67,7 @@ def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
         return f"{title}, {_name_bases(first)}{count}: {verdict}. So far {so_far}."
     parts, which = [*_parts(decided, verdicts=True)], ", "
     if awaited := dict.fromkeys(
-        f"{_first_side(outcome)} ({len(outcome.values)} of {outcome.planned} seeds)"
+        f"{_first_side(outcome)} ({len(outcome.values)} of {counted(outcome.planned, 'seed')})"
         for outcome in first
         if outcome.pending
     ):

@@ -137,9 +137,8 @@ def format_outcome(outcome: QuestionOutcome) -> str:
         missing = f"{outcome.verdict.value}, {counted(planned, 'seed')} planned"
         return f"{outcome.name}: {metric_heading(outcome)}: {missing}{_amendment(outcome)}"
     if outcome.question.estimator == "sign_count":
-        estimate = (
-            f"{metric_heading(outcome)} above in {outcome.above} of {n} seeds, below in {outcome.below}"
-        )
+        seeds = counted(n, "seed")
+        estimate = f"{metric_heading(outcome)} above in {outcome.above} of {seeds}, below in {outcome.below}"
     else:
         interval = format_interval(outcome, outcome.interval)
         spread = (

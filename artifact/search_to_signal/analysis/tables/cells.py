@@ -10,6 +10,7 @@ from statistics import mean, stdev
 
 from search_to_signal.analysis.results import Origin, RecordedRun
 from search_to_signal.errors import ConfigError
+from search_to_signal.progress import counted
 
 NOTHING = "–"
 PERCENT, POINTS = "%", "percentage points"
@@ -114,20 +115,20 @@ Combine = Callable[[Sequence[Cell]], Cell]
 
 def mean_cell(cells: Sequence[Cell]) -> Cell:
     """Mean and sample standard deviation over n runs; one missing value makes the mean missing."""
-    return _averaged(cells, _numbers(cells), f"mean over {len(cells)} seeds of ({cells[0].formula})")
+    return _averaged(cells, _numbers(cells), f"mean over {_of_seeds(cells)} of ({cells[0].formula})")
 
 
 def known_mean_cell(cells: Sequence[Cell]) -> Cell:
     """Mean over the runs that have a value; n is their number. For events that a run may lack."""
     known = [cell for cell in cells if cell.value is not None]
-    formula = f"mean over the {len(known)} of {len(cells)} seeds with a value of ({cells[0].formula})"
+    formula = f"mean over the {len(known)} of {_of_seeds(cells)} with a value of ({cells[0].formula})"
     return _averaged(cells, _numbers(known), formula)
 
 
 def total_cell(cells: Sequence[Cell]) -> Cell:
     """Sum of counts over n runs."""
     values = [cell.value for cell in cells if isinstance(cell.value, int)]
-    formula = f"sum over {len(cells)} seeds of ({cells[0].formula})"
+    formula = f"sum over {_of_seeds(cells)} of ({cells[0].formula})"
     return Cell(sum(values), len(cells), formula, _origins(cells), cells[0].decimals)
 
 
@@ -140,14 +141,14 @@ def ratio_cell(cells: Sequence[Cell]) -> Cell:
     terms = [cell.terms for cell in cells if cell.terms is not None]
     above, below = (mean(column) for column in zip(*terms, strict=True)) if terms else (0.0, 0.0)
     value = above / below if len(terms) == len(cells) and below else None
-    formula = f"mean numerator / mean denominator over {len(cells)} seeds (D29) of ({cells[0].formula})"
+    formula = f"mean numerator / mean denominator over {_of_seeds(cells)} (D29) of ({cells[0].formula})"
     return Cell(value, len(cells), formula, _origins(cells), cells[0].decimals)
 
 
 def listed_cell(cells: Sequence[Cell]) -> Cell:
     """The texts of n runs as a list, in their order."""
     text = ", ".join(cell.text() for cell in cells)
-    return Cell(text, len(cells), f"of {len(cells)} seeds: {cells[0].formula}", _origins(cells))
+    return Cell(text, len(cells), f"of {_of_seeds(cells)}: {cells[0].formula}", _origins(cells))
 
 
 def combined_cell(cells: Sequence[Cell]) -> Cell:
@@ -246,6 +247,10 @@ def unit_of(heading: str, score: str) -> str:
 
 def label(name: str, part: str) -> str:
     return f"{name}/{part}" if part else name
+
+
+def _of_seeds(cells: Sequence[Cell]) -> str:
+    return counted(len(cells), "seed")
 
 
 def _numbers(cells: Sequence[Cell]) -> list[float] | None:

@@ -30,6 +30,7 @@ from search_to_signal.analysis.tables.cells import (
     summarized,
 )
 from search_to_signal.numerics import Bools
+from search_to_signal.progress import counted
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import BREADTH, COHORT
 
@@ -37,7 +38,8 @@ from search_to_signal.records.layers import BREADTH, COHORT
 def core_results(results: Results) -> Table:
     """Final best, AUC, validity, valid-only performance and improve yield, over seeds."""
     runs = results.cohort
-    note = f"Mean ± sample standard deviation over {len({run.seed for run in runs})} seeds; higher is better."
+    seeds = counted(len({run.seed for run in runs}), "seed")
+    note = f"Mean ± sample standard deviation over {seeds}; higher is better."
     columns = tuple(measure.heading for measure in measures.CORE)
     rows = condition_rows(runs, lambda run: {"": measures.measured(run, measures.CORE)}, mean_cell)
     return Table("core_results", "Core results", "cohort", columns, rows, "Condition", note)

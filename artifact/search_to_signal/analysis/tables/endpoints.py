@@ -10,6 +10,7 @@ from statistics import mean
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.paired import few_seeds, restarts_and_live
+from search_to_signal.progress import counted
 from search_to_signal.records.conditions import FROZEN
 
 STATEMENT = "endpoint gains alone are no evidence of a better generator"
@@ -81,5 +82,5 @@ def _row(condition: str, group: Sequence[Trio]) -> Row:
 
 
 def _mean(gains: Sequence[float], of: str, origins: tuple[Origin, ...]) -> Cell:
-    formula = f"mean over {len(gains)} seeds of (final best of the {of} run minus that of frozen)"
+    formula = f"mean over {counted(len(gains), 'seed')} of (final best of the {of} run minus that of frozen)"
     return Cell(mean(gains), len(gains), formula, origins)

@@ -12,7 +12,9 @@ from search_to_signal.analysis.tables.cells import (
     count_directions,
     difference_cell,
     known_mean_cell,
+    listed_cell,
     mean_cell,
+    ratio_cell,
     total_cell,
 )
 from search_to_signal.analysis.tables.core import core_results, core_seeds
@@ -37,6 +39,22 @@ def test_one_seed_has_no_deviation() -> None:
     """A single run has a value and no spread."""
     cell = mean_cell(values(1.5))
     assert (cell.value, cell.spread, cell.n) == (1.5, None, 1)
+
+
+def test_one_seed_is_one_seed(make_run: Make, tmp_path: Path) -> None:
+    """Notes and formulas, which s2s trace prints, count a single seed as one."""
+    make_run(tmp_path / "native-s1", "native", 1)
+    table = core_results(Results(tmp_path))
+    assert "deviation over 1 seed; " in table.note
+    assert all(cell.formula.startswith("mean over 1 seed of (") for cell in table.row("native").cells)
+    combined = [combine(values(1.0)) for combine in (known_mean_cell, total_cell, ratio_cell, listed_cell)]
+    assert [cell.formula for cell in combined] == [
+        "mean over the 1 of 1 seed with a value of (f)",
+        "sum over 1 seed of (f)",
+        "mean numerator / mean denominator over 1 seed (D29) of (f)",
+        "of 1 seed: f",
+    ]
+    assert mean_cell(values(1.0, 2.0)).formula == "mean over 2 seeds of (f)"
 
 
 @pytest.mark.parametrize("numbers", [[None], [1.0, None]])
