@@ -38,7 +38,7 @@ def _claims(arguments: argparse.Namespace) -> int:
         _refuse_damaged(arguments.results)
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
-    lacking = _awaited(arguments.results, plan) if plan is not None else ""
+    lacking = _awaited(arguments.results) if arguments.results else ""
     findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
     feasibility = check_feasibility(ledger)
     print(terminal(ledger, feasibility, findings))
@@ -75,10 +75,10 @@ def _plan(results: Path) -> "Plan | None":
     return read_plan(path) if path.is_file() else None
 
 
-def _awaited(results: Path, plan: "Plan") -> str:
-    from search_to_signal.evidence.plan_rebuilding import find_awaited_runs
+def _awaited(results: Path) -> str:
+    from search_to_signal.evidence.awaited import find_awaited_runs
 
-    return find_awaited_runs(results, plan)
+    return find_awaited_runs(results)
 
 
 def _check_document(path: Path) -> int:

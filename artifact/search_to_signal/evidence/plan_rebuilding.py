@@ -30,7 +30,8 @@ from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs, planned_runs
+from search_to_signal.evidence.awaited import awaited_runs, closed_layers, missing_runs
+from search_to_signal.evidence.layout import list_evidence, packed_runs
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, FINALS, other_finals, read_scores
 from search_to_signal.evidence.tables import cell_differences, table_differences
@@ -39,7 +40,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import REPORT, runs_below
-from search_to_signal.records.partial import Gap, Partial, write_partial
+from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
 from search_to_signal.studies.implementation import implementation
@@ -198,65 +199,16 @@ def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if conditions[name] == first}
 
 
-def awaited_runs(lacking: Mapping[str, Partial]) -> str:
-    """Say which runs of each profile are still to come, empty where none is."""
-    return "; ".join(f"{name}: {partial.awaited}" for name, partial in lacking.items() if partial.awaited)
-
-
-def find_awaited_runs(root: Path, plan: Plan) -> str:
-    """Say which runs of packed evidence are still to come; empty where none is, or nothing is packed."""
-    closed = closed_studies(read_amendments(root / PLAN.name, plan))
-    packed = packed_results(root)
-    return awaited_runs(
-        {
-            path.name: _missing_runs(path, packed_runs(path), closed_layers(plan, closed, path.name))
-            for path in packed
-        }
-    )
-
-
-def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:
-    """Return the layers of a profile whose studies are all closed, with the words of the last amendment."""
-    words: dict[str, str] = {}
-    studies = [study for study in plan.studies if profile in study.profiles]
-    for layer in dict.fromkeys(layer for study in studies for layer in study.layers):
-        keys = [study.key for study in studies if layer in study.layers]
-        if all(key in closed for key in keys):
-            last = max((closed[key] for key in keys), key=lambda amendment: amendment.date)
-            words[layer] = last.words
-    return words
-
-
 def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> Partial:
     """Unpack the files that tables need, and mark incomplete layers; returns these."""
     names = packed_runs(packed)
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
-    partial = _missing_runs(packed, names, closed)
+    partial = missing_runs(packed, names, closed)
     if partial.gaps:
         write_partial(out, partial)
     return partial
-
-
-def _missing_runs(packed: Path, names: Sequence[str], closed: Mapping[str, str]) -> Partial:
-    """Return the layers of a packed directory with fewer recorded runs, ``names``, than planned ones.
-
-    ``closed`` are layers whose studies are closed, with the words of their amendment.
-    """
-    return Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
-
-
-def _gaps(recorded: Sequence[str], planned: set[str], closed: Mapping[str, str]) -> Iterator[tuple[str, Gap]]:
-    """The layers with fewer recorded than planned runs."""
-    for layer in sorted({_layer(name) for name in planned}):
-        count, total = (sum(_layer(name) == layer for name in names) for names in (recorded, planned))
-        if count < total:
-            yield layer, Gap(count, total, closed.get(layer, ""))
-
-
-def _layer(run: str) -> str:
-    return run.partition("/")[0]
 
 
 def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:

@@ -1,0 +1,112 @@
+"""While runs of a plan are awaited s2s claims decides no direction, whatever of the evidence it is given."""
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import plan_text, text_sha256
+
+from search_to_signal.claims.directions import Direction
+from search_to_signal.cli import main
+from search_to_signal.evidence.layout import list_evidence
+from search_to_signal.records.manifest import write_roster
+
+pytestmark = pytest.mark.slow
+
+PLAN = plan_text({})
+CLOSING = '[[amendments]]\ndate = 2001-02-03\nwhat = "closes"\nstudies = ["main"]\nwhy = "No machine."\n'
+DECIDED = {Direction.SAME, Direction.OPPOSITE, Direction.TIED, Direction.HOLDS, Direction.FAILS}
+AWAITED = "main: cohort PARTIAL: 4 of 6 planned runs are recorded: no direction of ours is decided"
+NAMES = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (1, 2, 3)]
+# Six seeds, whose directions a sign test tells from chance.
+TABLE = "".join(f"frozen,{seed},-5.0\nnative,{seed},-4.9\n" for seed in range(6))
+
+
+def write_results(results: Path, **manifest: str) -> Path:
+    """Two of three planned seeds, and a table."""
+    for name in NAMES:
+        condition, _, seed = name.partition("-s")
+        if seed != "3":
+            write_synthetic_run(results / "cohort" / name, condition, int(seed), groups=4, **manifest)
+    write_roster(results / "cohort", NAMES)
+    (results / "report").mkdir()
+    (results / "report" / "core_seeds.csv").write_text(f"Condition,Seed,Final best\n{TABLE}")
+    return results
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Path:
+    """The same, packed, below its plan."""
+    results = write_results(tmp_path / "results" / "main", plan_sha256=text_sha256(PLAN))
+    top = tmp_path / "evidence"
+    top.mkdir()
+    (top / "plan.toml").write_text(PLAN)
+    assert main(["pack", str(results), "--into", str(top)]) == 0
+    list_evidence(top)
+    return top
+
+
+@pytest.fixture
+def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Path], tuple[bool, str]]:
+    """Whether s2s claims decides a direction by some results, and what it prints."""
+
+    def judge(results: Path) -> tuple[bool, str]:
+        capsys.readouterr()
+        assert main(["claims", "--results", str(results), "--out", str(tmp_path / "claims")]) == 0
+        with (tmp_path / "claims" / "claims.csv").open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["embedded"]]
+        assert any("6 of 6 seeds" in row["embedded"] for row in rows)
+        decided = {direction.value for direction in DECIDED}
+        return any(row["direction"] in decided for row in rows), capsys.readouterr().out
+
+    return judge
+
+
+def test_a_profile_alone_decides_no_more_than_its_plan(
+    evidence: Path, tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
+) -> None:
+    """Below the plan, packed, unpacked, and copied to where no plan is: two of three seeds decide nothing."""
+    alone = Path(shutil.copytree(evidence / "main", tmp_path / "alone" / "main"))
+    unpacked = tmp_path / "results"
+    for results in (evidence, evidence / "main", alone, unpacked, unpacked / "main"):
+        decided, told = judged(results)
+        assert not decided, results
+        assert AWAITED in told, results
+
+
+def test_what_is_closed_is_decided_in_a_profile_too(
+    evidence: Path, judged: Callable[[Path], tuple[bool, str]]
+) -> None:
+    """Runs that an amendment beside the profile closes are awaited by neither."""
+    (evidence / "amendments.toml").write_text(CLOSING)
+    list_evidence(evidence)
+    for results in (evidence, evidence / "main"):
+        decided, told = judged(results)
+        assert decided, results
+        assert "no direction of ours is decided" not in told
+
+
+def test_results_that_are_whole_or_follow_no_plan_are_decided(
+    tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
+) -> None:
+    """All runs of the list are there; and a list of somebody's own profile promises nothing."""
+    planned = write_results(tmp_path / "planned", plan_sha256=text_sha256(PLAN))
+    assert not judged(planned)[0]
+    write_roster(planned / "cohort", [name for name in NAMES if not name.endswith("-s3")])
+    assert judged(planned)[0]
+    assert judged(write_results(tmp_path / "own"))[0]
+
+
+def test_a_run_that_is_being_written_is_awaited(
+    tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
+) -> None:
+    """Its manifest is there from the start, and says that it runs."""
+    results = write_results(tmp_path / "main", plan_sha256=text_sha256(PLAN))
+    write_roster(results / "cohort", [*NAMES[:2], *NAMES[3:5]])
+    write_synthetic_run(results / "cohort" / "native-s4", "native", 4, groups=4, status="running")
+    assert judged(results)[0]
+    write_roster(results / "cohort", [*NAMES[:2], *NAMES[3:5], "native-s4"])
+    assert not judged(results)[0]
