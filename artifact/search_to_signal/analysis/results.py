@@ -284,10 +284,14 @@ class Results:
 
     @cached_property
     def finished(self) -> Runs:
-        """The cohort with the runs that lie apart, so that conditions may differ in their seeds."""
+        """The cohort with the runs that lie apart, so that conditions may differ in their seeds.
+
+        It may have none but these.
+        """
         apart = None if self.apart is None else self.apart / COHORT
         if apart is None or not apart.is_dir():
             return self.cohort
+        whole = self.cohort if run_directories(self.directory / COHORT) else ()
         manifests = read_unpaired((self.directory / COHORT, apart))
         names = shown_conditions(manifests.values())
         runs = [
@@ -295,7 +299,7 @@ class Results:
             for place, manifest in manifests.items()
             if place.is_relative_to(apart)
         ]
-        return _ranked((*self.cohort, *runs))
+        return _ranked((*whole, *runs))
 
     @cached_property
     def restart(self) -> Runs:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from search_to_signal.analysis.figures.course import COURSE
-from search_to_signal.analysis.figures.plot import CsvFrame
+from search_to_signal.analysis.figures.course import COURSE, courses_of
 from search_to_signal.analysis.page.facts import read_facts
 from search_to_signal.analysis.page.plan import (
     PlanSummary,
@@ -25,19 +24,20 @@ from search_to_signal.analysis.plan.standings import (
     find_best_programs,
 )
 from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
-from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.awaited import awaited_runs, closed_layers, missing_runs
-from search_to_signal.evidence.layout import list_evidence, packed_runs
+from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, FINALS, other_finals, read_scores
 from search_to_signal.evidence.tables import cell_differences, table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs, unpacked_apart
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
+from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import REPORT, runs_below
 from search_to_signal.records.partial import Partial, write_partial
@@ -120,7 +120,7 @@ def rebuild_plan(
     answered = (reports[name].findings for name in reported)
     survived: Sequence[PageFinding] = next(filter(None, answered), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
-    courses = _courses(plan, out, reported)
+    courses = _courses(plan, root, out)
     drawn = {**courses, **others.courses} if courses else {}
     standings, unscored, remark = _build_standings(root, records, plan.analysis.level)
     problems += unscored
@@ -187,16 +187,23 @@ def _build_standings(root: Path, records: _Reports, level: float) -> tuple[Stand
     return standings, problems, ""
 
 
-def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:
-    """The CSVs of the cohorts that have the conditions of the plan's first one, by profile."""
-    texts = {}
-    for name in reported:
-        path = out / name / FIGURES / f"{COURSE.name}.csv"
-        if path.is_file():
-            texts[name] = path.read_text(encoding="utf-8")
-    conditions = {name: set(CsvFrame.read(text).names("condition")) for name, text in texts.items()}
-    first = conditions.get(plan.studies[0].profiles[0], set())
-    return {name: text for name, text in texts.items() if conditions[name] == first}
+def _course_file(results: Path) -> Path:
+    return results / FIGURES / f"{COURSE.name}.csv"
+
+
+def _courses(plan: Plan, root: Path, out: Path) -> dict[str, str]:
+    """The CSVs of the cohorts that are planned with the conditions of the plan's first one, by profile."""
+    files = {name: _course_file(out / name) for name in plan.profiles}
+    first = _planned_conditions(root / plan.studies[0].profiles[0])
+    return {
+        name: path.read_text(encoding="utf-8")
+        for name, path in files.items()
+        if path.is_file() and _planned_conditions(root / name) == first
+    }
+
+
+def _planned_conditions(packed: Path) -> set[str]:
+    return {split_run_name(Path(name).name)[0] for name in planned_runs(packed)}
 
 
 def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> Partial:
@@ -212,13 +219,24 @@ def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progr
 
 
 def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
-    """Write the tables of one directory; runs that are there and cannot stand in one are a problem."""
+    """Write the tables of one directory; runs that are there and cannot stand in one are a problem.
+
+    Where no seed is whole, the runs that lie ``apart`` have at least their course.
+    """
     directory, apart, out = task
     try:
         evidence = read_evidence(directory, apart)
         write_evidence(evidence, out)
     except NoTableError as error:
-        return _ProfileReport([], f"no tables: {error}")
+        if not runs_below(apart):
+            return _ProfileReport([], f"no tables: {error}")
+        runs = Results(directory, apart).finished
+        path = _course_file(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, courses_of(runs).encode())
+        return _ProfileReport(
+            [], "no tables, but a course: no seed has all its runs yet"
+        )
     except RunDirectoryError as error:
         reason = f"no tables: {error}".replace(str(directory), directory.name)
         return _ProfileReport([], reason, wrong=bool(runs_below(directory)))

@@ -137,20 +137,24 @@ def test_a_further_plan_is_closed_by_amendments_of_its_own(
     assert main([*record, "--study", "main"]) == 2
 
 
-def test_runs_without_a_whole_seed_are_no_problem(
+def test_runs_without_a_whole_seed_have_their_course(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A profile whose first seed lacks runs has no tables to ship: that is a remark."""
+    """A profile whose first seed lacks runs has no tables to ship, which is a remark; its runs are drawn."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     further = evidence / "further"
-    shutil.rmtree(further / "larger" / "report")
     for run in (further / "larger" / "cohort").glob("native-s*"):
         shutil.rmtree(run)
     list_evidence(further)
     code, out = rebuild(evidence, tmp_path / "made", capsys, "--ship")
-    assert (code, "further: larger: no tables: " in out) == (0, True)
+    assert (code, "further: larger: no tables, but a course: " in out) == (0, True)
     assert rebuild(evidence, tmp_path / "again", capsys)[0] == 0
-    assert not (further / "larger" / "report").exists()
+    shipped_tables = [path.name for path in (further / "larger" / "report").rglob("*.csv")]
+    assert shipped_tables == ["course.csv"]
+    courses = CsvFrame.read((tmp_path / "again" / "further/report/figures/courses.csv").read_text())
+    whole = CsvFrame.read((shipped / "further" / "report" / "figures" / "courses.csv").read_text())
+    assert courses.where(cohort="larger") == whole.where(cohort="larger", condition="frozen")
+    assert courses.where(cohort="main") == whole.where(cohort="main")
 
 
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from matplotlib.transforms import offset_copy
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
 from search_to_signal.analysis.metrics.search import program_uniqueness, valid_only_performance, valid_rate
-from search_to_signal.analysis.results import RecordedRun
+from search_to_signal.analysis.results import RecordedRun, Runs
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import unit_of
 from search_to_signal.progress import span
@@ -56,10 +56,15 @@ NOTHING_PLANNED: Mapping[str, Planned] = {}
 
 
 def course_table(evidence: Evidence) -> str:
+    """Return the courses of all finished runs of a cohort."""
+    return courses_of(evidence.results.finished)
+
+
+def courses_of(runs: Runs) -> str:
     """Long form: model, condition, seed, last group of the part, measure, value or nothing."""
     rows: list[tuple[Value, ...]] = [
-        (Path(run.facts.model).name, run.condition, run.seed, stop, what, value, unit_of(what, evidence.unit))
-        for run in evidence.results.finished
+        (Path(run.facts.model).name, run.condition, run.seed, stop, what, value, unit_of(what, run.unit))
+        for run in runs
         for stop, what, value in _parts(run)
     ]
     return lines(("model", "condition", "seed", "group", "measure", "value", "unit"), rows)
