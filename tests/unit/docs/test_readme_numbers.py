@@ -64,7 +64,7 @@ def pretrained_rows() -> dict[str, str]:
         f"{float(cells[f'main.{question}/{most} minus frozen', 'Second']):{shown}}"
         for question, shown in SHOWN.items()
     ]
-    runs = [path for path in (EVIDENCE / "pretrained/pretrained-1.5b/cohort").iterdir() if path.is_dir()]
+    runs = runs_of("pretrained-1.5b")
     trained, frozen = (
         "{:.1f} % [{:.1f}, {:.1f}]".format(*(float(cells[f"main.ties_zero{of}", name]) for name in INTERVAL))
         for of in ("/factorized", "+flat_groups_of_factorized/frozen")
@@ -74,25 +74,47 @@ def pretrained_rows() -> dict[str, str]:
         sum(
             int(value)
             for (row, column), value in shipped("pretrained/report/final_bests").items()
-            if column == f"Shorter {size}" and " minus " not in row
+            if column == f"Shorter {size}" and row.startswith("pretrained-1.5b: ") and " minus " not in row
         )
         for size in (50, 100, 200)
     ]
     return {
-        "runs": f"{len(runs)} of 40 runs",
+        "runs": f"{runs} of 40 runs",
         "frozen": f"| frozen ({seeds_of(cells, most)}), in % | {' | '.join(means)} |",
         **{
             name: f"| {name} ({seeds_of(cells, name)}) | {' | '.join(differences(cells, name))} |"
             for name in MAPPINGS
         },
         "ties": f"under factorized: {trained}; frozen's, mapped so, {frozen} (paper: 60.7 %",
+        "smaller": of_the_smaller(cells),
         "small": f"small model: {ours:.1f} %).",
-        "held out": f"{shorter[0]} of {len(runs)} final bests beats its search's seed program "
+        "held out": f"{shorter[0]} of {runs} final bests beats its search's seed program "
         f"(100 nodes: {shorter[1]}, 200: {shorter[2]})",
         "excluded": "gains of the best above {:.4f} and {:.4f} are excluded".format(
             *(float(cells[f"main.endpoint/{name} minus frozen", "Verdict high"]) for name in WHOLE)
         ),
     }
+
+
+def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
+    """What the smaller pretrained model did, by the study that sets the two sizes side by side."""
+    larger, smaller = "pretrained-1.5b/cohort", "pretrained-0.5b/cohort"
+    rows = [
+        [f"size.{question}/{larger}/{name} minus {smaller}/{name}" for name in ("frozen", *MAPPINGS[:2])]
+        for question in ("validity", f"distinct+{COPIES}")
+    ]
+    assert {cells[row, "Seeds"] for of in rows for row in of} == {"7"}
+    valid, copies = ([float(cells[row, "Second"]) for row in of] for of in rows)
+    return (
+        f"The 0.5B ({runs_of('pretrained-0.5b')} of 40 runs, seven seeds): "
+        + "valid {:.1f} % frozen, {:.1f} % native, {:.1f} % factorized; ".format(*valid)
+        + "copies\\* {:.1f}, {:.1f}, {:.1f} %.".format(*copies)
+    )
+
+
+def runs_of(profile: str) -> int:
+    """How many runs of a pretrained model's cohort are packed."""
+    return len([path for path in (EVIDENCE / "pretrained" / profile / "cohort").iterdir() if path.is_dir()])
 
 
 def seeds_of(cells: dict[tuple[str, str], str], name: str) -> str:
