@@ -76,7 +76,7 @@ def _plan(results: Path) -> "Plan | None":
 
 
 def _awaited(results: Path) -> str:
-    from search_to_signal.evidence.awaited import find_awaited_runs
+    from search_to_signal.records.awaited import find_awaited_runs
 
     return find_awaited_runs(results)
 

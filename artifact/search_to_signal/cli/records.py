@@ -21,10 +21,9 @@ _SHOWN_RUNS = 3
 
 def _report(arguments: argparse.Namespace) -> None:
     """Tables, figures and page of a results directory."""
-    from search_to_signal.analysis.report import HTML, report
-    from search_to_signal.claims.report import write_ledger
+    from search_to_signal.analysis.report import HTML
     from search_to_signal.records.manifest import MANIFEST
-    from search_to_signal.studies.implementation import implementation
+    from search_to_signal.studies.reproduction import write_report
 
     load_allowed(arguments)
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
@@ -37,7 +36,7 @@ def _report(arguments: argparse.Namespace) -> None:
         _refuse_listed(arguments.directory)
     out = arguments.out or arguments.directory / "report"
     with storage_errors(out, AGAIN):
-        page = report(arguments.directory, out, lambda written: write_ledger(written, implementation()))
+        page = write_report(arguments.directory, out)
     show(page)
     print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")

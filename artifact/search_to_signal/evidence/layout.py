@@ -11,8 +11,8 @@ from search_to_signal.evidence.container import RECORDS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.manifest import MANIFEST, ROSTER, read_roster
-from search_to_signal.records.plan import PLAN
+from search_to_signal.records.manifest import MANIFEST, ROSTER
+from search_to_signal.records.plan import PLAN, evidence_roots
 
 PLAN_FILES = (PLAN.name, AMENDMENTS)
 """The plan's files; they lie next to the packed directories."""
@@ -23,21 +23,12 @@ OPEN_NAMES = (*OPEN_LISTS, ROSTER)
 TABLES = ".csv"
 
 
-def evidence_roots(directory: Path) -> list[Path]:
-    """Return the directory, and those directly below it that have a plan of their own, by name."""
-    return [directory, *_nested_roots(directory)]
-
-
 def own_files(root: Path) -> Iterator[Path]:
     """Yield the files of packed evidence, sorted, without those of further plans below it."""
-    nested = set(_nested_roots(root))
+    nested = set(evidence_roots(root)[1:])
     return (
         path for path in sorted(root.rglob("*")) if path.is_file() and not nested.intersection(path.parents)
     )
-
-
-def _nested_roots(directory: Path) -> list[Path]:
-    return [plan.parent for plan in sorted(directory.glob(f"*/{PLAN.name}"))]
 
 
 def packed_results(root: Path) -> list[Path]:
@@ -49,12 +40,6 @@ def packed_runs(packed: Path) -> list[str]:
     """Return the names of the runs of a packed results directory, in order, damaged runs included."""
     runs = {path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)}
     return [run.relative_to(packed).as_posix() for run in sorted(runs)]
-
-
-def planned_runs(directory: Path) -> set[str]:
-    """Return the names of all planned runs, which rosters list before the first run is recorded."""
-    runs = (path.parent / name for path in directory.rglob(ROSTER) for name in read_roster(path.parent))
-    return {run.relative_to(directory).as_posix() for run in runs}
 
 
 def list_evidence(root: Path) -> None:

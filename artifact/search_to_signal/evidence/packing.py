@@ -13,7 +13,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.container import RECORDS, read_container, write_container
-from search_to_signal.evidence.layout import FILES, OPEN_LISTS, OPEN_NAMES, TABLES, planned_runs
+from search_to_signal.evidence.layout import FILES, OPEN_LISTS, OPEN_NAMES, TABLES
 from search_to_signal.evidence.packed_run import pack_run, tokenizer
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER, left_out
@@ -26,6 +26,7 @@ from search_to_signal.records.manifest import (
     MANIFEST,
     REPORT,
     finished_manifest,
+    planned_runs,
     read_manifest,
     runs_below,
 )

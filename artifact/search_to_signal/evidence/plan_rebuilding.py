@@ -29,17 +29,17 @@ from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.evidence.awaited import awaited_runs, closed_layers, missing_runs
-from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
+from search_to_signal.evidence.layout import list_evidence, packed_runs
 from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.standings import FILE, FINALS, other_finals, read_scores
 from search_to_signal.evidence.tables import cell_differences, table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs, unpacked_apart
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
+from search_to_signal.records.awaited import awaited_runs, closed_layers, missing_runs
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.manifest import REPORT, runs_below
+from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
@@ -234,9 +234,7 @@ def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
         path = _course_file(out)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, courses_of(runs).encode())
-        return _ProfileReport(
-            [], "no tables, but a course: no seed has all its runs yet"
-        )
+        return _ProfileReport([], "no tables, but a course: no seed has all its runs yet")
     except RunDirectoryError as error:
         reason = f"no tables: {error}".replace(str(directory), directory.name)
         return _ProfileReport([], reason, wrong=bool(runs_below(directory)))

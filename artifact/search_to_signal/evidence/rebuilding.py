@@ -10,14 +10,14 @@ from search_to_signal.analysis.figures.course import COURSES
 from search_to_signal.analysis.page.plan import HTML
 from search_to_signal.analysis.report import FIGURES
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.layout import FILES, evidence_roots, packed_results
+from search_to_signal.evidence.layout import FILES, packed_results
 from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.evidence.plan_rebuilding import OtherPlans, PlanRebuild, copy_files, rebuild_plan
 from search_to_signal.evidence.unpacking import damages
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, read_sums
 from search_to_signal.records.manifest import REPORT
-from search_to_signal.records.plan import PLAN, read_plan
+from search_to_signal.records.plan import PLAN, evidence_roots, read_plan
 
 
 @dataclass(frozen=True)

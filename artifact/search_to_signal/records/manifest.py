@@ -292,6 +292,12 @@ def read_roster(directory: Path) -> list[str]:
     return names
 
 
+def planned_runs(directory: Path) -> set[str]:
+    """Return the names of all planned runs, which rosters list before the first run is recorded."""
+    runs = (path.parent / name for path in directory.rglob(ROSTER) for name in read_roster(path.parent))
+    return {run.relative_to(directory).as_posix() for run in runs}
+
+
 def run_directories(directory: Path) -> list[Path]:
     """The run directories at or directly below a directory, sorted by name; links are none."""
     below = (path for path in directory.glob("*") if path.is_dir() and not path.is_symlink())

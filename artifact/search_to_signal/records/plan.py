@@ -157,6 +157,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return tuple(dict.fromkeys(name for study in self.studies for name in study.profiles))
 
 
+def evidence_roots(directory: Path) -> list[Path]:
+    """Return the directory, and those directly below it that have a plan of their own, by name."""
+    return [directory, *(plan.parent for plan in sorted(directory.glob(f"*/{PLAN.name}")))]
+
+
 def read_plan(path: Path = PLAN) -> Plan:
     """The plan; raises ConfigError that names the file and what is wrong in it."""
     return load_toml(path, Plan)

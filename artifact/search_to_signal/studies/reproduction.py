@@ -19,6 +19,7 @@ from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
+from search_to_signal.records.awaited import find_awaited_runs
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
@@ -164,5 +165,9 @@ def _audit_and_report(results: Path, progress: Progress) -> Path | None:
 
 
 def write_report(results: Path, out: Path) -> Path:
-    """Write the report of a results directory with the ledger of the paper's numbers; returns its page."""
-    return report(results, out, lambda written: write_ledger(written, implementation()))
+    """Write the report of a results directory with the ledger of the paper's numbers; returns its page.
+
+    While runs of a plan are awaited the ledger decides no direction.
+    """
+    lacking = find_awaited_runs(results)
+    return report(results, out, lambda written: write_ledger(written, implementation(), lacking=lacking))

@@ -10,10 +10,9 @@ from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
 from search_to_signal.analysis.plan.metric_values import METRICS, PROBE_METRICS
 from search_to_signal.errors import ConfigError
-from search_to_signal.evidence.layout import evidence_roots
 from search_to_signal.package_data import EVIDENCE, PUBLISHED
 from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.records.plan import PLAN, Plan, Question, Study, plan_sha256, read_plan
+from search_to_signal.records.plan import PLAN, Plan, Question, Study, evidence_roots, plan_sha256, read_plan
 from search_to_signal.records.probe import INITIAL
 from search_to_signal.seeding import derive_seed
 

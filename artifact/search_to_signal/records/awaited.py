@@ -5,13 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.evidence.layout import evidence_roots, planned_runs
 from search_to_signal.package_data import EVIDENCE
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.layers import LAYERS
-from search_to_signal.records.manifest import REPORT, ROSTER, finished_manifest
+from search_to_signal.records.manifest import REPORT, ROSTER, finished_manifest, planned_runs
 from search_to_signal.records.partial import Gap, Partial
-from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
+from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
 
 
 def awaited_runs(lacking: Mapping[str, Partial]) -> str:

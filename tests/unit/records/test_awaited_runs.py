@@ -110,3 +110,16 @@ def test_a_run_that_is_being_written_is_awaited(
     assert judged(results)[0]
     write_roster(results / "cohort", [*NAMES[:2], *NAMES[3:5], "native-s4"])
     assert not judged(results)[0]
+
+
+def test_a_report_decides_nothing_either(tmp_path: Path) -> None:
+    """Its ledger names the runs that another layer awaits, until none is."""
+    results = write_results(tmp_path / "main", plan_sha256=text_sha256(PLAN))
+    shutil.rmtree(results / "report")
+    write_roster(results / "cohort", [name for name in NAMES if not name.endswith("-s3")])
+    ledger = results / "report" / "claims" / "claims.md"
+    awaited = "main: restart PARTIAL: 0 of 2 planned runs are recorded: no direction of ours is decided"
+    for restarts in (["native-s1", "native-s2"], []):
+        write_roster(results / "restart", restarts)
+        assert main(["report", str(results)]) == 0
+        assert (awaited in ledger.read_text(encoding="utf-8")) == bool(restarts)
