@@ -1,7 +1,6 @@
 """The plan's primary questions in one figure: every seed, the mean and its interval, zero as a line."""
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
 from search_to_signal.analysis.figures.plot import CsvFrame, Value, draw_from_csv, lines
 from search_to_signal.analysis.plan.formatting import find_measure, metric_heading
-from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome
 
 NAME = "outcomes"
 CAPTION = (
@@ -51,16 +50,16 @@ _NAMES: Mapping[str, Any] = {
 def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
     """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points.
 
-    A comparison whose name another one has too is called by its profile as well.
+    Where the comparisons are of several profiles, each is called by its profile as well.
     """
     rows: list[tuple[Value, ...]] = []
-    shared = shared_by_profiles(outcomes, attrgetter("name"))
+    several = len({outcome.profile for outcome in outcomes}) > 1
     for outcome in outcomes:
         measure = find_measure(outcome.question.metric)
         bars = [*(outcome.interval or (None, None)), *(outcome.corrected or (None, None))]
         scaled = [None if end is None else measure.factor * end for end in bars]
         title = metric_heading(outcome) if measure.factor != 1.0 else f"{metric_heading(outcome)} ({unit})"
-        profile = f"{outcome.profile}: " if outcome.name in shared and outcome.profile else ""
+        profile = f"{outcome.profile}: " if several and outcome.profile else ""
         name = f"{profile}{outcome.name} (n = {len(outcome.values)})"
         for seed, value in outcome.values.items():
             numbers = (measure.factor * value, *scaled)

@@ -249,9 +249,13 @@ def _html(
         lead=conclude(outcomes),
         beside_note=BESIDE_NOTE,
         decided=group_by_verdict(outcomes, summary.exploratory, summary.longer),
-        primary=_questions(
-            [outcome for outcome in outcomes if outcome.question.role == "primary"], summary.longer
-        ),
+        primary=[
+            ("" if number else study.title, *answered)
+            for study, study_outcomes in parts
+            for number, answered in enumerate(
+                _questions([own for own in study_outcomes if own.question.role == "primary"], summary.longer)
+            )
+        ],
         pictures={name: (caption, *embed_picture(picture)) for name, caption, picture in pictures},
         studies=[
             (

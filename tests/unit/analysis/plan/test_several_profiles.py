@@ -1,6 +1,7 @@
 """Two studies that ask the same of two models are told apart wherever their answers stand together."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
@@ -38,6 +39,14 @@ def test_each_has_a_row_of_its_own_in_the_figure(outcomes: list[QuestionOutcome]
     }
     alone = list(csv.DictReader(outcome_lines(outcomes[:1], "score").splitlines()))
     assert {row["comparison"] for row in alone} == {"native minus frozen (n = 3)"}
+
+
+def test_a_row_that_the_other_lacks_says_whose_it_is_too(outcomes: list[QuestionOutcome]) -> None:
+    """Among rows with a profile's name one without it would be a riddle."""
+    first, other = outcomes
+    elsewhere = replace(other, sides=tuple(side.replace("native", "rank") for side in other.sides))
+    rows = list(csv.DictReader(outcome_lines([first, elsewhere], "score").splitlines()))
+    assert {row["comparison"].partition(":")[0] for row in rows} == {"main", "small"}
 
 
 def test_each_line_of_a_verdict_says_whose_it_is(outcomes: list[QuestionOutcome]) -> None:
