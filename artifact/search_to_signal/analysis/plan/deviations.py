@@ -8,6 +8,7 @@ from pathlib import Path
 from search_to_signal.analysis.plan.verdicts import NO_CLOSED_STUDIES, QuestionOutcome
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
@@ -60,19 +61,18 @@ def _plan_wide_deviations(
     sources = Counter(manifest.source.sha256[:12] for manifest in runs.values())
     if len(sources) > 1:
         counts = ", ".join(f"{number} by {name}" for name, number in sources.most_common())
-        yield f"several versions of the source recorded these runs: {counts}"
+        mixed = _mixed_seeds({place: manifest.source.sha256 for place, manifest in runs.items()})
+        yield f"several versions of the source recorded these runs: {counts}{mixed}"
     unclean = [place for place, manifest in runs.items() if manifest.source.clean is False]
     if unclean:
         yield f"{len(unclean)} runs were recorded from a checkout with changes: {_shorten(unclean)}"
-    machines = Counter(manifest.environment.cpu for manifest in runs.values())
-    if len(machines) > 1:
-        counts = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
-        yield f"several processors: {counts}"
-    held = (manifest.environment.accelerator for manifest in runs.values())
-    cards = Counter(card.name for card in held if isinstance(card, Accelerator))
-    if len(cards) > 1:
-        counts = ", ".join(f"{number} runs on {card}" for card, number in cards.items())
-        yield f"several kinds of cards: {counts}"
+    machines = {place: manifest.environment.cpu for place, manifest in runs.items()}
+    held = ((place, manifest.environment.accelerator) for place, manifest in runs.items())
+    cards = {place: card.name for place, card in held if isinstance(card, Accelerator)}
+    for what, kinds in (("processors", machines), ("kinds of cards", cards)):
+        if len(set(kinds.values())) > 1:
+            counts = ", ".join(f"{number} runs on {kind}" for kind, number in Counter(kinds.values()).items())
+            yield f"several {what}: {counts}{_mixed_seeds(kinds)}"
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
@@ -82,6 +82,20 @@ def _plan_wide_deviations(
     if unplanned:
         yield f"recorded and not in the plan: {', '.join(unplanned)}"
     yield from _order_deviations(plan, runs, outcomes)
+
+
+def _mixed_seeds(kinds: Mapping[str, str]) -> str:
+    """Say in how many seeds of each layer runs differ in their kind; ``kinds`` are by path.
+
+    Differences are taken within seeds: only there does a kind lie between the two sides.
+    """
+    by_seed: dict[str, dict[str, set[str]]] = {}
+    for place, kind in kinds.items():
+        layer, _, name = place.rpartition("/")
+        by_seed.setdefault(layer, {}).setdefault(split_run_name(name)[1], set()).add(kind)
+    mixed = {layer: [len(found) > 1 for found in seeds.values()] for layer, seeds in by_seed.items()}
+    told = [f"{sum(of)} of {counted(len(of), 'seed')} of {layer}" for layer, of in mixed.items() if any(of)]
+    return f"; within {', '.join(told)} they differ" if told else ""
 
 
 def _order_deviations(
@@ -138,11 +152,17 @@ def _study_deviations(
 
 
 def _shared_answers(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
-    """Yield the comparisons that take the answer of a question with more seeds."""
+    """Yield the comparisons that take another question's answer, and how that question differs."""
     for outcome in outcomes:
         if outcome.answered_elsewhere:
-            seeds = f"its {counted(outcome.planned, 'seed')}, not over {outcome.question.seeds}"
-            yield f"{outcome.question.key}, {outcome.name}: answered as {outcome.source.key} is, over {seeds}"
+            asked, answer = outcome.question, outcome.source
+            told = f"{asked.key}, {outcome.name}: answered as {answer.key} is"
+            if answer.seeds != asked.seeds:
+                told += f", over its {counted(answer.seeds, 'seed')}, not over {asked.seeds}"
+            if answer.comparisons != asked.comparisons:
+                level = counted(answer.comparisons, "comparison")
+                told += f", at the level of its {level}, not of {asked.comparisons}"
+            yield told
 
 
 def _shorten(names: Sequence[str]) -> str:

@@ -69,7 +69,18 @@ def test_one_comparison_has_one_answer(
     assert grid is not None
     assert "n = 4:" in str(grid.rows)
     sentences = find_deviations(plan, "", {}, found)["main"]
-    assert "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3" in sentences
+    told = "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3"
+    assert f"{told}, at the level of its 2 comparisons, not of 1" in sentences
+
+
+def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
+    """Two questions over as many seeds differ in their comparisons, or in nothing."""
+    alike, fewer = {**WHOLE, "key": "main.again"}, {"seeds": 4, "comparisons": 1, "key": "main.alone"}
+    plan, found = planned_outcomes(root, tmp_path, WHOLE, alike, fewer)
+    assert find_deviations(plan, "", {}, found)["main"][-2:] == [
+        "main.again, native minus frozen: answered as main.q is",
+        "main.alone, native minus frozen: answered as main.q is, at the level of its 2 comparisons, not of 1",
+    ]
 
 
 def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from msgspec.structs import replace
 from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
 from tests.drawing import drawn
@@ -250,6 +251,29 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
     told = find_deviations(plan, plan_sha256(path), without, found)
     assert told["later"] == [NOTHING]
     assert not any("sets first" in line for line in told[""])
+
+
+def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
+    """Of sources and processors that lie between the two sides of a difference, and of no others."""
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text({"seeds": 4}, seeds=4))
+    plan, runs = read_plan(path), read_recorded_runs(root)
+
+    def told(*changed: str) -> list[str]:
+        others = dict(runs)
+        for place in changed:
+            manifest = others[place]
+            environment = replace(manifest.environment, cpu="another")
+            source = replace(manifest.source, sha256="f" * 64)
+            others[place] = replace(manifest, environment=environment, source=source)
+        lines = find_deviations(plan, plan_sha256(path), others, [])[""]
+        return [line.partition("; ")[2] for line in lines if line.startswith("several ")]
+
+    native, frozen = "main/cohort/native-s2", "main/cohort/frozen-s2"
+    seeds = len({name.rpartition("-s")[2] for name in runs if name.startswith("main/cohort/")})
+    assert told(native) == [f"within 1 of {seeds} seeds of main/cohort they differ"] * 2
+    assert told(native, frozen) == ["", ""]
+    assert told() == []
 
 
 def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
