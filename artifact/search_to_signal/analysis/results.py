@@ -35,6 +35,7 @@ from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
 from search_to_signal.records.manifest import (
+    ROSTER,
     Manifest,
     RunFacts,
     read_manifest,
@@ -374,7 +375,12 @@ class Results:
         """Read the runs of a layer, or of one of its cells; they may differ only in the settings ``own``."""
         folder = self.folder(path)
         if not run_directories(folder):
-            raise NoTableError(f"layer {path} has not run")
+            # Of unfinished evidence the runs of seeds that lack one are put aside, and the roster stays.
+            raise NoTableError(
+                f"no seed of layer {path} has all its runs yet"
+                if (folder / ROSTER).is_file()
+                else f"layer {path} has not run"
+            )
         runs, layer = load_runs(folder, self.directory, own), path.split("/")[0]
         strange = [f"{run.path} ({run.facts.layer})" for run in runs if run.facts.layer != layer]
         if strange:

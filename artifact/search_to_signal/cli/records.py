@@ -199,20 +199,30 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
 
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
-    from search_to_signal.analysis.plan.formatting import build_outcome_table
+    """The outcomes of a plan, or what is asked besides, which is computed only where it is named."""
+    from search_to_signal.analysis.plan.exploratory import add_exploratory_questions, split_exploratory
+    from search_to_signal.analysis.plan.formatting import (
+        EXPLORATORY,
+        NAME,
+        build_exploratory_table,
+        build_outcome_table,
+    )
     from search_to_signal.analysis.plan.verdicts import compute_outcomes
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = arguments.directory / PLAN.name
-    plan = read_plan(path)
-    table = build_outcome_table(
-        compute_outcomes(directory, plan, closed_studies(read_amendments(path, plan))), plan
-    )
-    if arguments.table not in (None, table.name):
+    if arguments.table not in (None, NAME, EXPLORATORY):
         below = arguments.directory / "PROFILE"
-        raise ConfigError(f"a plan has one table, {table.name}: those of a profile are traced in {below}")
-    return table
+        raise ConfigError(
+            f"of a plan's tables {NAME} and {EXPLORATORY} are traced: those of a profile are in {below}"
+        )
+    plan = read_plan(path)
+    closed = closed_studies(read_amendments(path, plan))
+    if arguments.table != EXPLORATORY:
+        return build_outcome_table(compute_outcomes(directory, plan, closed), plan)
+    found = compute_outcomes(directory, add_exploratory_questions(plan), closed)
+    return build_exploratory_table(split_exploratory(plan, found)[1], plan)
 
 
 def register(add: Add) -> None:

@@ -95,8 +95,11 @@ def test_what_is_lost_stands_beside_what_is_gained(made: Path, capsys: pytest.Ca
     assert "| Distinct programs (%) |" in heads[0]
 
 
-def test_each_program_counts_once_besides(made: Path) -> None:
-    """Where narrowing is asked for, the gain in score of distinct programs is told, marked as exploratory."""
+def test_each_program_counts_once_besides(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where narrowing is asked for, the gain in score of distinct programs is told, marked as exploratory.
+
+    It is traced to its records as what was planned is.
+    """
 
     def each_once(name: str) -> float:
         valid = [one for one in records_of(made, "cohort", name) if one["score"] is not None]
@@ -108,7 +111,14 @@ def test_each_program_counts_once_besides(made: Path) -> None:
     assert f"Valid-only perf., each program once against frozen, n = 4: native {found:+.4f}" in besides
     assert "Copies of a parent (points) against frozen, n = 4: native +0.00" in besides
     assert "besides" not in (made / "report" / "outcomes.csv").read_text()
-    assert (made.parent / "evidence" / "report" / "besides.csv").is_file()
+    evidence = made.parent / "evidence"
+    assert (evidence / "report" / "besides.csv").is_file()
+    row = "main.distinct+valid_only_performance_of_programs/native minus frozen"
+    capsys.readouterr()
+    assert main(["trace", str(evidence), "besides", row, "Estimate"]) == 0
+    traced = capsys.readouterr().out
+    assert f"value    {found:.12f}"[:-4] in traced
+    assert "main/cohort/native-s4/completions.jsonl" in traced
 
 
 def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> None:

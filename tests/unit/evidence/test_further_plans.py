@@ -155,6 +155,9 @@ def test_runs_without_a_whole_seed_have_their_course(
     whole = CsvFrame.read((shipped / "further" / "report" / "figures" / "courses.csv").read_text())
     assert courses.where(cohort="larger") == whole.where(cohort="larger", condition="frozen")
     assert courses.where(cohort="main") == whole.where(cohort="main")
+    capsys.readouterr()
+    assert main(["trace", str(further / "larger"), "core_results", "frozen", "Final best"]) == 1
+    assert capsys.readouterr().err == "s2s: error: no seed of layer cohort has all its runs yet\n"
 
 
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +221,8 @@ def test_each_is_packed_traced_and_brought_back_by_itself(
     further = str(shipped / "further")
     assert main(["trace", further, "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
     assert "larger/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+    assert main(["trace", further, "standings"]) == 2
+    assert "of a plan's tables outcomes and besides are traced" in capsys.readouterr().err
     assert main(["unpack", further, "--out", str(tmp_path / "unpacked")]) == 0
     assert (tmp_path / "unpacked" / "larger" / "cohort" / "native-s1" / "completions.jsonl").is_file()
     assert main(["claims", "--results", further]) == 0
