@@ -35,6 +35,7 @@ _LEVELS_OF = (
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
+    from search_to_signal.evidence.layout import refuse_packed
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.verification import levels
     from search_to_signal.verification.findings import VerificationResult
@@ -43,7 +44,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.recompute or arguments.draws:
         require(*EXTRAS["run"])
     load_allowed(arguments)
-    _refuse_packed(arguments.directory)
+    refuse_packed(arguments.directory, "s2s verify")
     used = [levels.VERIFY]
     if arguments.signer is not None:
         from search_to_signal.provenance.signature import signer
@@ -87,18 +88,6 @@ def _lacks_sums(arguments: argparse.Namespace) -> bool:
     others = arguments.tables or arguments.recompute or arguments.signer is not None
     listed = (arguments.directory / SUMS).is_file()
     return arguments.draws and not others and not listed and bool(runs_below(arguments.directory))
-
-
-def _refuse_packed(directory: Path) -> None:
-    """Raise RunDirectoryError for packed evidence, whose records lie in containers."""
-    from search_to_signal.evidence.container import RECORDS
-    from search_to_signal.records.files import files_named
-
-    if files_named(directory, RECORDS):
-        raise RunDirectoryError(
-            f"{directory} holds packed runs: s2s rebuild checks shipped evidence, and s2s unpack DIRECTORY "
-            "--out OUT writes what s2s verify reads"
-        )
 
 
 def _refuse_without_sums(directory: Path) -> None:

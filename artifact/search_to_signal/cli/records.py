@@ -22,10 +22,12 @@ _SHOWN_RUNS = 3
 def _report(arguments: argparse.Namespace) -> None:
     """Tables, figures and page of a results directory."""
     from search_to_signal.analysis.report import HTML
+    from search_to_signal.evidence.layout import refuse_packed
     from search_to_signal.records.manifest import MANIFEST
     from search_to_signal.studies.reproduction import write_report
 
     load_allowed(arguments)
+    refuse_packed(arguments.directory, "s2s report")
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
         raise ConfigError(
             f"{arguments.directory} is one run, checksummed as it is: give --out PAGE, a directory for its "
@@ -110,7 +112,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     Ends with 0 where settings and records are equal, with 1 where they differ.
     """
     from search_to_signal.analysis.comparison import compare
+    from search_to_signal.evidence.layout import refuse_packed
 
+    for directory in (arguments.first, arguments.second):
+        refuse_packed(directory, "s2s compare")
     comparison = compare(arguments.first, arguments.second)
     for line in _comparison_lines(comparison):
         print(one_line(line))

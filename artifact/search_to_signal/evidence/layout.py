@@ -7,10 +7,11 @@ plan of its own is the evidence of that plan.
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.container import RECORDS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import files_named, write_atomically
 from search_to_signal.records.manifest import MANIFEST, ROSTER
 from search_to_signal.records.plan import PLAN, evidence_roots
 
@@ -40,6 +41,15 @@ def packed_runs(packed: Path) -> list[str]:
     """Return the names of the runs of a packed results directory, in order, damaged runs included."""
     runs = {path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)}
     return [run.relative_to(packed).as_posix() for run in sorted(runs)]
+
+
+def refuse_packed(directory: Path, command: str) -> None:
+    """Raise RunDirectoryError for packed evidence, whose records lie in containers that ``command`` skips."""
+    if files_named(directory, RECORDS):
+        raise RunDirectoryError(
+            f"{directory} holds packed runs: s2s rebuild checks shipped evidence, and s2s unpack DIRECTORY "
+            f"--out OUT writes what {command} reads"
+        )
 
 
 def list_evidence(root: Path) -> None:

@@ -128,6 +128,28 @@ def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> Non
     assert not any(name.endswith(UNSHIPPED) for name in read_container(again / "main" / "files.xz"))
 
 
+def test_packed_runs_are_neither_reported_nor_compared(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their records lie in containers: two packed directories with other records are not called equal."""
+    whole = unpacked(results)
+    packed = results.parent.parent / "evidence" / "main"
+    changed = Path(shutil.copytree(packed, tmp_path / "changed"))
+    runs = changed / "cohort"
+    shutil.copy(runs / "frozen-s1" / "records.xz", runs / "native-s1" / "records.xz")
+    for arguments in (
+        ["compare", str(packed), str(changed)],
+        ["compare", str(whole), str(changed)],
+        ["report", str(packed), "--out", str(tmp_path / "page")],
+    ):
+        capsys.readouterr()
+        assert main(arguments) == 4
+        told = capsys.readouterr()
+        assert "holds packed runs: " in told.err
+        assert f"--out OUT writes what s2s {arguments[0]} reads" in told.err
+        assert told.out == ""
+
+
 def test_what_cannot_be_verified_at_once_says_what_can(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
