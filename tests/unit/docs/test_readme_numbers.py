@@ -104,10 +104,12 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
         for question in ("validity", f"distinct+{COPIES}")
     ]
     assert {cells[row, "Seeds"] for of in rows for row in of} == {"7"}
+    told = {cell for (row, what), cell in cells.items() if what == "Verdict" and row.startswith("small.")}
+    assert told <= {"partial: no verdict", "not recorded"}
     valid, copies = ([float(cells[row, "Second"]) for row in of] for of in rows)
     return (
-        f"The 0.5B ({runs_of('pretrained-0.5b')} of 40 runs, seven seeds): "
-        + "valid {:.1f} % frozen, {:.1f} % native, {:.1f} % factorized; ".format(*valid)
+        f"The 0.5B ({runs_of('pretrained-0.5b')} of 40 runs, seven seeds, no verdicts), "
+        + "frozen, native, factorized: valid {:.1f}, {:.1f}, {:.1f} %, ".format(*valid)
         + "copies\\* {:.1f}, {:.1f}, {:.1f} %.".format(*copies)
     )
 
