@@ -15,6 +15,8 @@ from search_to_signal.records.files import files_named, write_atomically
 from search_to_signal.records.manifest import MANIFEST, ROSTER
 from search_to_signal.records.plan import PLAN, evidence_roots
 
+BEGUN = "begun.tar.xz"
+"""What is recorded and not packed yet: unfinished runs, and finished ones that wait for earlier seeds."""
 PLAN_FILES = (PLAN.name, AMENDMENTS)
 """The plan's files; they lie next to the packed directories."""
 FILES = "files.xz"
@@ -53,10 +55,10 @@ def refuse_packed(directory: Path, command: str) -> None:
 
 
 def list_evidence(root: Path) -> None:
-    """Write the SHA256SUMS of everything that is packed below a directory, and of its plan's files.
+    """Write the SHA256SUMS of everything that is packed below a directory, of its plan and of begun runs.
 
     The evidence of a further plan below it has a list of its own.
     """
-    packed = [path for path in own_files(root) if path.parent != root or path.name in PLAN_FILES]
+    packed = [path for path in own_files(root) if path.parent != root or path.name in (*PLAN_FILES, BEGUN)]
     lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
     write_atomically(root / SUMS, "".join(lines).encode())

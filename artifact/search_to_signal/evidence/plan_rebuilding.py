@@ -117,8 +117,8 @@ def rebuild_plan(
     records = _write_reports(root, out, names, plan, closed, progress)
     summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
     reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
-    answered = (reports[name].findings for name in reported)
-    survived: Sequence[PageFinding] = next(filter(None, answered), [])
+    answered = next((name for name in reported if reports[name].findings), "")
+    survived: Sequence[PageFinding] = reports[answered].findings if answered else []
     pages = {name: f"../{name}/{HTML}" for name in reported}
     courses = _courses(plan, root, out)
     drawn = {**courses, **others.courses} if courses else {}
@@ -126,7 +126,7 @@ def rebuild_plan(
     problems += unscored
     remarks += [remark] if remark else []
     page = write_plan_report(
-        summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings
+        summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings, answered
     )
     tables = first_of([load_report(out / name) for name in reported])
     write_ledger(out / REPORT, implementation(), tables, awaited_runs(records.lacking))

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from search_to_signal.errors import ConfigError, RunDirectoryError, S2SError
 from search_to_signal.evidence.container import RECORDS, read_container, write_files
 from search_to_signal.evidence.layout import (
+    BEGUN,
     FILES,
     OPEN_NAMES,
     PLAN_FILES,
@@ -59,7 +60,8 @@ def damages(root: Path) -> list[str]:
 
 def _list_problems(root: Path) -> dict[str, str]:
     listed = {name: digest for name, digest in read_sums(root).items() if name not in PLAN_FILES}
-    present = {path.relative_to(root).as_posix(): path for path in own_files(root) if path.parent != root}
+    own = (path for path in own_files(root) if path.parent != root or path.name == BEGUN)
+    present = {path.relative_to(root).as_posix(): path for path in own}
     problems = {name: "missing" for name in listed if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in listed}
     changed = (name for name in listed if name in present and sha256_file(present[name]) != listed[name])
@@ -72,6 +74,7 @@ def _content(name: str) -> str:
     path = Path(name)
     run = "/".join(path.parts[:-1])
     known = {
+        BEGUN: "what is recorded and not packed yet",
         RECORDS: f"the records of run {run}",
         FILES: f"the files of {run} outside of its runs",
         "manifest.json": f"what run {run} ran on",

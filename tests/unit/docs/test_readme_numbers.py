@@ -49,7 +49,7 @@ def sentences() -> dict[str, str]:
         "groups": f"On the same {int(pair('Groups')):,} groups",
         "equal": f"(to 0.001) in {pair('Equivalent (%)'):.1f} %",
         "construction": f"{int(pair('By construction')):,} of {int(pair('Equivalent')):,} by construction",
-        "mapping": f"Over whole runs the mean valid score was {mean:.4f} [{low:+.4f}, {high:+.4f}] higher",
+        "mapping": f"The mean valid score was {mean:.4f} [{low:+.4f}, {high:+.4f}] higher",
         "excluded": f"gains above {excluded:.4f} are excluded",
         "cubed": f"cubing changes {min(cubed):.0f} to {max(cubed):.0f} %",
         "ceiling": f"went on gained {float(shipped('report/continued')['main/anchor/frozen', 'Gain']):.4f}",
@@ -69,6 +69,8 @@ def pretrained_rows() -> dict[str, str]:
         "{:.1f} % [{:.1f}, {:.1f}]".format(*(float(cells[f"main.ties_zero{of}", name]) for name in INTERVAL))
         for of in ("/factorized", "+flat_groups_of_factorized/frozen")
     )
+    of_both = "pretrained-1.5b/cohort/factorized minus pretrained-0.5b/cohort/factorized"
+    fewer = float(cells[f"size.zero/{of_both}", "Second"])
     ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
     shorter = [
         sum(
@@ -87,7 +89,7 @@ def pretrained_rows() -> dict[str, str]:
         },
         "ties": f"under factorized: {trained}; frozen's, mapped so, {frozen} (paper: 60.7 %",
         "smaller": of_the_smaller(cells),
-        "small": f"small model: {ours:.1f} %).",
+        "small": f"0.5B: {fewer:.1f} %, small model: {ours:.1f} %).",
         "held out": f"{shorter[0]} of {runs} final bests beats its search's seed program "
         f"(100 nodes: {shorter[1]}, 200: {shorter[2]})",
         "excluded": "gains of the best above {:.4f} and {:.4f} are excluded".format(
@@ -101,16 +103,17 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
     larger, smaller = "pretrained-1.5b/cohort", "pretrained-0.5b/cohort"
     rows = [
         [f"size.{question}/{larger}/{name} minus {smaller}/{name}" for name in ("frozen", *MAPPINGS[:2])]
-        for question in ("validity", f"distinct+{COPIES}")
+        for question in ("validity", f"distinct+{COPIES}", f"distinct+{NOT_COPIED}")
     ]
     assert {cells[row, "Seeds"] for of in rows for row in of} == {"7"}
     told = {cell for (row, what), cell in cells.items() if what == "Verdict" and row.startswith("small.")}
     assert told <= {"partial: no verdict", "not recorded"}
-    valid, copies = ([float(cells[row, "Second"]) for row in of] for of in rows)
+    valid, copies, others = ([float(cells[row, "Second"]) for row in of] for of in rows)
     return (
         f"The 0.5B ({runs_of('pretrained-0.5b')} of 40 runs, seven seeds, no verdicts), "
         + "frozen, native, factorized: valid {:.1f}, {:.1f}, {:.1f} %, ".format(*valid)
-        + "copies\\* {:.1f}, {:.1f}, {:.1f} %.".format(*copies)
+        + "copies\\* {:.1f}, {:.1f}, {:.1f} %, ".format(*copies)
+        + "valid without\\* {:.1f}, {:.1f}, {:.1f} %.".format(*others)
     )
 
 

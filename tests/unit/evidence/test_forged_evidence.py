@@ -377,6 +377,20 @@ def test_a_shipped_table_that_is_none_is_a_problem(
     assert "PROBLEM main/report/core_results.csv: it is no table (" in capsys.readouterr().out
 
 
+def test_what_is_begun_has_the_bytes_of_the_list(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs that are not packed yet travel in one file, which is listed beside the packed ones."""
+    begun = evidence / "begun.tar.xz"
+    begun.write_bytes(b"runs")
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "whole"), "--ship"]) == 0
+    for damage in (lambda: begun.write_bytes(b"run"), begun.unlink):
+        damage()
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "damaged")]) != 0
+        assert "begun.tar.xz" in capsys.readouterr().err
+
+
 def test_evidence_without_runs_is_no_success(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

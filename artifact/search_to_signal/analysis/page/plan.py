@@ -140,13 +140,14 @@ def write_plan_report(
     embedded: bool = True,
     courses: Mapping[str, str] = MappingProxyType({}),
     standings: Standings | None = None,
+    source: str = "",
 ) -> Path:
     """Write table, figures, evidence.md and evidence.html; returns the latter.
 
-    ``findings`` are those of a profile's own tables, ``pages`` are pages by profile and ``others`` pages of
-    other plans by title, relative to ``out``. ``embedded`` is true where this artifact ships every model.
-    ``courses`` are the CSVs of the cohorts whose courses are drawn side by side, by name. ``standings`` are
-    those of the best programs.
+    ``findings`` are those of the own tables of the profile ``source``, ``pages`` are pages by profile and
+    ``others`` pages of other plans by title, relative to ``out``. ``embedded`` is true where this artifact
+    ships every model. ``courses`` are the CSVs of the cohorts whose courses are drawn side by side, by name.
+    ``standings`` are those of the best programs.
     """
     out.mkdir(parents=True, exist_ok=True)
     table = build_outcome_table(summary.outcomes, summary.plan)
@@ -174,7 +175,7 @@ def write_plan_report(
     page = out / HTML
     beside = None if embedded else _beside_the_paper(summary)
     context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
-    context |= {"standings": standings, "beside": beside}
+    context |= {"standings": standings, "beside": beside, "source": source}
     page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
     (out / MARKDOWN).write_text(_markdown(summary, table, standings, beside), encoding="utf-8")
     return page
@@ -260,6 +261,7 @@ def _html(
         studies=[
             (
                 study,
+                any(outcome.values for outcome in study_outcomes),
                 _questions(study_outcomes, summary.longer),
                 build_study_grid(study_outcomes),
                 summary.deviations[study.key],
