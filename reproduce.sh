@@ -17,6 +17,14 @@ usage() {
     find artifact/profiles -maxdepth 1 -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
 }
 
+# Before gigabytes are installed for a card that is not there.
+need_card() {
+    if ! nvidia-smi --list-gpus >/dev/null 2>&1; then
+        say "error: profile $1 needs an NVIDIA card, and nvidia-smi finds none here (in a container: --gpus all); the profile embedded needs none"
+        exit 2
+    fi
+}
+
 # The pinned uv: the one on the PATH if it is that version, else from PyPI into .uv/.
 find_uv() {
     if command -v uv >/dev/null && [[ "$(uv --version)" == "uv ${UV_VERSION}"* ]]; then
@@ -31,6 +39,7 @@ find_uv() {
     fi
 }
 
+# With the extras that it is given: uv takes away those that it is not asked for.
 setup() {
     # In the container image the locked environment is there, read-only, and only results can be written.
     if [[ -n ${S2S_IMAGE:-} ]]; then return; fi
@@ -39,7 +48,7 @@ setup() {
     local quiet=--quiet
     [[ -t 1 ]] && quiet=--color=auto
     # Compiled once, also where Python is told to write no bytecode: every run and test begins seconds sooner.
-    "$UV" sync --locked --compile-bytecode "$quiet"
+    "$UV" sync --locked --compile-bytecode "$quiet" "$@"
     .venv/bin/python -m compileall -q artifact
     say "environment ready"
 }
@@ -113,8 +122,12 @@ compare_hosts() {
 }
 
 run_profile() {
-    local out=${S2S_RESULTS:-results/$1}
-    setup
+    local out=${S2S_RESULTS:-results/$1} extras=()
+    if grep -Eq '^backend = "(unsloth|vllm)"$' "artifact/profiles/$1.toml"; then
+        need_card "$1"
+        extras=(--extra gpu)
+    fi
+    setup "${extras[@]}"
     need_place "$out"
     say "running profile $1 into $out"
     if [[ $1 == paper && -n ${S2S_CALM:-} ]]; then

@@ -90,3 +90,33 @@ def test_more_than_one_argument_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "'--out mine'" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reproduce.sh"]
+
+
+def program(path: Path, text: str) -> None:
+    """An executable script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(("card", "installed"), [(False, None), (True, "--extra gpu")])
+def test_engines_are_installed_where_there_is_a_card(
+    tmp_path: Path, card: bool, installed: str | None
+) -> None:
+    """The profile's extra stays installed, which uv would take away; without a card nothing is installed."""
+    out = tmp_path / "results"
+    script = checkout(tmp_path, S2S.format(code=0, out=out))
+    shutil.copy(ROOT / "artifact" / "profiles" / "paper.toml", tmp_path / "artifact" / "profiles")
+    program(tmp_path / ".uv" / "bin" / "uv", f'echo "$@" >{tmp_path}/asked')
+    program(tmp_path / ".venv" / "bin" / "python", "")
+    program(tmp_path / "bin" / "nvidia-smi", f"exit {0 if card else 9}")
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "S2S_RESULTS": str(out)}
+    done = subprocess.run(["bash", script, "paper"], env=environment, capture_output=True, text=True)
+    if installed is None:
+        assert done.returncode == 2
+        assert "needs an NVIDIA card" in done.stdout
+        assert not (tmp_path / "asked").exists()
+        assert not out.exists()
+    else:
+        assert done.returncode == 0, done.stdout
+        assert (tmp_path / "asked").read_text().strip().endswith(installed)
