@@ -1,6 +1,5 @@
 """A frozen generator behind any OpenAI-compatible endpoint: one request, and one seed, per completion."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
@@ -8,7 +7,7 @@ from typing import Any, cast
 import msgspec
 from openai import NotFoundError, OpenAI, OpenAIError
 
-from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError
+from search_to_signal.errors import UNREADABLE, GenerationError
 from search_to_signal.generators.base import (
     ChatPrompt,
     Completion,
@@ -18,8 +17,9 @@ from search_to_signal.generators.base import (
     request_seeds,
     sent_messages,
 )
+from search_to_signal.generators.endpoint_key import endpoint_key
 from search_to_signal.generators.prompt_limit import check_prompt
-from search_to_signal.generators.settings import ApiSettings, GenerationSettings
+from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.progress import one_line
 from search_to_signal.records.schema import RequestRecord
 
@@ -81,18 +81,6 @@ def completion_of(body: bytes, seed: int | None) -> Completion:
     return Completion((), choice.message.content, _TRUNCATED[choice.finish_reason], request)
 
 
-def _key(settings: ApiSettings) -> str:
-    if not settings.key_variable:
-        return "none"
-    key = os.environ.get(settings.key_variable, "")
-    if not key:
-        raise ConfigError(
-            f"the environment variable {settings.key_variable} is not set: put the endpoint's key there, or "
-            "name another variable in generation.api.key_variable (an empty name where no key is needed)"
-        )
-    return key
-
-
 @dataclass(frozen=True)
 class ApiGenerator:
     """Asks an endpoint; see ``ApiSettings`` for what is tried again.
@@ -149,7 +137,7 @@ class ApiGenerator:
 
 def open_api(settings: GenerationSettings, model: str) -> ApiGenerator:
     """A generator for the endpoint of the settings; raises ConfigError when its key is missing."""
-    api, key = settings.api, _key(settings.api)
+    api, key = settings.api, endpoint_key(settings.api)
     client = OpenAI(api_key=key, base_url=api.base_url, timeout=api.timeout_s, max_retries=api.retries)
     return ApiGenerator(client, model, settings, key)
 

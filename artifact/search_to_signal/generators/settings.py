@@ -12,6 +12,8 @@ LongPrompts = Literal["cut", "refuse"]
 Tokens = Annotated[int, Range(1, 10_000_000)]
 
 LOOPBACK = "loopback"
+# Backends that have a card to themselves.
+ENGINES = ("vllm", "unsloth")
 
 
 class ModelLoading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -119,7 +121,7 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
             raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")
         room = self.max_prompt_tokens + self.max_completion_tokens
-        if self.backend in ("vllm", "unsloth") and room > self.engine.context:
+        if self.backend in ENGINES and room > self.engine.context:
             raise ConfigError(
                 f"generation.engine.context is {self.engine.context}, prompt and completion may take {room} "
                 "tokens: raise it, so that no completion ends early"

@@ -10,6 +10,7 @@ from search_to_signal.config import Range, canonical_sha256, check_ranges
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.settings import (
+    ENGINES,
     GenerationSettings,
     ModelLoading,
     ModelSettings,
@@ -51,10 +52,6 @@ class ParentRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     adapter_sha256: str | None
     completions_sha256: str
     archive_sha256: str | msgspec.UnsetType = msgspec.UNSET
-
-
-# Backends that have a card to themselves.
-_ON_CARDS = ("vllm", "unsloth")
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,7 +107,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def on_card(self) -> bool:
         """Whether the run's model is computed on an accelerator of this machine."""
-        return self.generation.backend in _ON_CARDS or self.base.device == "cuda"
+        return self.generation.backend in ENGINES or self.base.device == "cuda"
 
     @property
     def reading(self) -> IdeaEnd:
@@ -168,7 +165,7 @@ def host_setup(problem: Problem, search: SearchSettings, settings: Mapping[str, 
 
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
     """Refuse ``loading`` for engines, which have their own settings; with vLLM it is the learner's base."""
-    if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
+    if backend not in ENGINES or loading is msgspec.UNSET or loading == ModelLoading():
         return
     if backend == "vllm" and loading.device == "cuda":
         return

@@ -57,7 +57,7 @@ def _read(path: str) -> str:
 def accelerator() -> Accelerator | None:
     """Return the NVIDIA card that torch would use, by its driver's report; None without a card."""
     fields = "name,driver_version,memory.total"
-    first = next(iter(_query_card(next(iter(_named_cards()), ""), fields).splitlines()), "")
+    first = next(iter(_query_card(next(iter(named_cards()), ""), fields).splitlines()), "")
     parts = [part.strip() for part in first.split(",")]
     if len(parts) != fields.count(",") + 1 or not parts[2].isdigit():
         return None
@@ -74,7 +74,7 @@ class VisibleCard(NamedTuple):
 
 def visible_cards() -> list[VisibleCard]:
     """Return the cards of CUDA_VISIBLE_DEVICES (numbers or UUIDs) in its order, else all; may be empty."""
-    if named := _named_cards():
+    if named := named_cards():
         lines = [f"{name}, {_query_card(name, 'memory.free')}" for name in named]
     else:
         lines = _query_card("", "uuid,memory.free").splitlines()
@@ -82,7 +82,28 @@ def visible_cards() -> list[VisibleCard]:
     return [VisibleCard(name.strip(), int(free)) for name, _, free in cards if free.strip().isdigit()]
 
 
-def _named_cards() -> list[str]:
+class NumberedCard(NamedTuple):
+    """An NVIDIA card by its number, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID; memory in MiB."""
+
+    number: str
+    free_mib: int
+    total_mib: int
+
+
+def numbered_cards() -> list[NumberedCard]:
+    """Return the cards of CUDA_VISIBLE_DEVICES in its order, else all, by numbers; may be empty."""
+    fields = "index,memory.free,memory.total"
+    lines = [line for name in named_cards() or [""] for line in _query_card(name, fields).splitlines()]
+    cards = [[part.strip() for part in line.split(",")] for line in lines]
+    return [
+        NumberedCard(card[0], int(card[1]), int(card[2]))
+        for card in cards
+        if len(card) == fields.count(",") + 1 and all(part.isdigit() for part in card)
+    ]
+
+
+def named_cards() -> list[str]:
+    """Return what CUDA_VISIBLE_DEVICES names; empty where it is not set."""
     return [name for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if (name := part.strip())]
 
 

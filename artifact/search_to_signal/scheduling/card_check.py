@@ -1,13 +1,14 @@
 """Checks that this machine's cards can hold a profile's parallel runs, before the first run starts."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.settings import (
+    ENGINES,
     GenerationSettings,
     ModelLoading,
     ModelSettings,
@@ -16,18 +17,26 @@ from search_to_signal.generators.settings import (
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.provenance.environment import visible_cards
+from search_to_signal.provenance.environment import numbered_cards, visible_cards
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.scheduling.card_memory_estimate import required_mib
+from search_to_signal.scheduling.engine_check import require_engine
 
 _MPS = Path("/tmp/nvidia-mps")
 
 Part = Profile | BreadthCell | AuditCell
 
 
-def require_card(profile: Profile) -> None:
-    """Raise ConfigError where runs find no card, or too little free memory for each card's share of them."""
-    needed = [requirement for part in _parts(profile) for requirement in _required_memory(profile, part)]
+def require_card(profile: Profile, parts: Sequence[Part]) -> None:
+    """Raise ConfigError where runs of these parts find no card, or too little free memory for their share.
+
+    Also where their engine or low precision cannot start.
+    """
+    learner = profile.learner if any(set(part.conditions) - {FROZEN} for part in parts) else None
+    if parts:
+        nf4 = _loading(profile).quantization == "nf4"
+        require_engine(profile.generation, learner, profile.jobs, nf4)
+    needed = [requirement for part in parts for requirement in _required_memory(profile, part)]
     if not needed:
         return
     cards = visible_cards()
@@ -58,7 +67,12 @@ def require_card_of_run(config: RunConfig) -> None:
 
 
 def cards_of(profile: Profile) -> tuple[str, ...]:
-    """The names of the visible cards that the runs share; none where no run of the profile needs one."""
+    """The names of the visible cards that the runs share; none where no run of the profile needs one.
+
+    For engines they are numbers: vLLM 0.7.3 reads nothing else.
+    """
+    if profile.generation.backend in ENGINES:
+        return tuple(card.number for card in numbered_cards())
     return tuple(card.name for card in visible_cards()) if _needs_card(profile) else ()
 
 
@@ -70,10 +84,6 @@ def card_warnings(profile: Profile) -> Iterator[str]:
             f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started "
             "before, lets them compute side by side, about twice as many groups in all"
         )
-
-
-def _parts(profile: Profile) -> list[Part]:
-    return [profile, *profile.breadth, *profile.audit]
 
 
 def _loading(profile: Profile) -> ModelLoading:
@@ -94,7 +104,6 @@ def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
     """The model and the memory in MiB of one run of a part; none for runs without the card."""
     if not _needs_card(profile):
         return
-    conditions = getattr(part, "conditions", (FROZEN,))
-    learner = profile.learner if set(conditions) - {FROZEN} else None
+    learner = profile.learner if set(part.conditions) - {FROZEN} else None
     name = model_name(part.model)
     yield name, required_mib(model_directory(name), _loading(profile), profile.generation, learner)

@@ -196,13 +196,16 @@ class RunProcesses:
 
     @contextmanager
     def _card(self) -> Iterator[dict[str, str]]:
-        """The environment that makes a card the only visible one; empty where cards are not shared."""
+        """The environment that makes a card the only visible one; empty where cards are not shared.
+
+        Numbers are nvidia-smi's, whose order CUDA takes when it is told to.
+        """
         if not self._shared:
             yield {}
             return
         card = self._cards.get()
         try:
-            yield {"CUDA_VISIBLE_DEVICES": card}
+            yield {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         finally:
             self._cards.put(card)
 

@@ -105,7 +105,7 @@ def _record_study(study: Study, sha256: str, out: Path, finished: Path | None, j
             profile = msgspec.structs.replace(profile, jobs=jobs)
         layers = chosen_layers(profile, study.layers)
         results = out / name
-        require_parts(profile, results, resume=True)
+        require_parts(profile, results, resume=True, keys=[layer.key for layer in layers])
         finished_runs = finished / name if finished is not None else None
         execution = Execution(
             profile.jobs,

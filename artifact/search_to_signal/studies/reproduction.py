@@ -10,11 +10,12 @@ from tempfile import TemporaryFile
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError, reason
+from search_to_signal.generators.endpoint_key import endpoint_key
 from search_to_signal.generators.opening import require_model
-from search_to_signal.generators.settings import model_name
+from search_to_signal.generators.settings import ApiSettings, model_name
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
+from search_to_signal.profiles.layer_settings import BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -22,9 +23,9 @@ from search_to_signal.provenance.seal import seal
 from search_to_signal.records.awaited import find_awaited_runs
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import storage_errors
-from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
+from search_to_signal.records.layers import API, AUDIT, BREADTH, COHORT, HELDOUT, LAYERS, UPDATES, Layer
 from search_to_signal.records.manifest import REPORT
-from search_to_signal.scheduling.card_check import card_warnings, require_card
+from search_to_signal.scheduling.card_check import Part, card_warnings, require_card
 from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
 from search_to_signal.studies import layers
@@ -74,21 +75,48 @@ def require_place(results: Path, resume: bool) -> None:
                 path.rmdir()
 
 
-def require_parts(profile: Profile, results: Path, resume: bool) -> None:
-    """Check, before the first run starts, that every run can start, or go on; layers hash the weights.
+def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[str]) -> None:
+    """Check, before the first run starts, that runs of these layers can start, or go on.
 
-    Raises ConfigError for a card that is missing or too small, ModelFileError for a missing or changed model,
-    DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
-    directory, MappingError for a mapping or normalizer that fails on synthetic groups.
+    Layers hash the weights. Raises ConfigError for a card that is missing or too small, and for an engine or
+    an endpoint that cannot start; ModelFileError for a missing or changed model, DataHashError for instances
+    that differ from the recorded ones, RunDirectoryError for an unusable results directory, MappingError for
+    a mapping or normalizer that fails on synthetic groups.
     """
     require_place(results, resume)
     check_conditions(profile)
-    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
-    for model in sorted({model_name(part.model) for part in parts}):
+    computing = parts_with_models(profile, keys)
+    for model in sorted({model_name(part.model) for part in computing}):
         require_model(profile.generation, model)
-    require_card(profile)
+    require_card(profile, computing)
+    for endpoint in _endpoints(profile, keys):
+        endpoint_key(endpoint)
+    parts: list[Part] = [profile, *profile.breadth, *profile.audit]
     for problem, split in sorted({(part.problem, part.split) for part in parts}):
         get_problem(problem).instances(split)
+
+
+def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[ApiSettings]:
+    """The endpoints elsewhere that these layers ask."""
+    if profile.generation.backend == "api" and set(keys) - {API, HELDOUT}:
+        yield profile.generation.api
+    if API in keys and profile.api is not None and profile.api.endpoint is not None:
+        yield profile.api.endpoint
+
+
+def parts_with_models(profile: Profile, keys: Sequence[str]) -> list[Part]:
+    """The parts of a profile whose models these layers load.
+
+    A reference through an endpoint and a held-out evaluation load none.
+    """
+    elsewhere = {API} if profile.api is not None and profile.api.endpoint is not None else set()
+    cells: list[Part] = []
+    if {BREADTH, UPDATES} & set(keys):
+        cells += profile.breadth
+    if AUDIT in keys:
+        cells += profile.audit
+    standing = set(keys) - {BREADTH, AUDIT, HELDOUT} - elsewhere
+    return [profile, *cells] if standing else cells
 
 
 def warnings_of(profile: Profile) -> Iterator[str]:
@@ -98,7 +126,7 @@ def warnings_of(profile: Profile) -> Iterator[str]:
 
 
 def _short_runs(profile: Profile) -> Iterator[str]:
-    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
+    parts: list[Part] = [profile, *profile.breadth, *profile.audit]
     for groups in sorted({part.groups for part in parts}):
         if profile.search.collapses_always(groups):
             yield (
@@ -135,7 +163,7 @@ def reproduce(
     full, and as ``require_parts`` and ``execute`` do.
     """
     chosen = chosen_layers(profile, names)
-    require_parts(profile, results, execution.resume)
+    require_parts(profile, results, execution.resume, [layer.key for layer in chosen])
     reproduction = Reproduction(profile, results, execution, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in (*card_warnings(profile), *warnings_of(profile)):

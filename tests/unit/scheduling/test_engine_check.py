@@ -1,0 +1,167 @@
+"""What engines, low precision and endpoints need is looked for before the first run, and told in a line."""
+
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.cli import main
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.scheduling.card_check import cards_of
+
+PROFILE = """
+purpose = "smoke"
+problem = "tsp"
+split = "train"
+model = "qwen2-2.1m"
+conditions = ["frozen", "native"]
+seeds = [1]
+groups = 20
+{top}
+
+[generation]
+backend = "{backend}"
+
+[learner]
+optimizer = "{optimizer}"
+
+[api]
+model = "theirs"
+
+[api.endpoint]
+key_variable = "KEY_OF_NOBODY"
+"""
+
+BEGUN = "the layer would begin here"
+
+
+def begin(*_: object) -> None:
+    """Instead of a layer."""
+    raise RunDirectoryError(BEGUN)
+
+
+def write_profile(
+    tmp_path: Path, backend: str = "unsloth", optimizer: str = "adamw_8bit", top: str = ""
+) -> Path:
+    """A profile of its own."""
+    path = tmp_path / "mine.toml"
+    path.write_text(PROFILE.format(backend=backend, optimizer=optimizer, top=top))
+    return path
+
+
+def refused(profile: Path, capsys: pytest.CaptureFixture[str], *layer: str) -> str:
+    """Run it, and have it refused with nothing left behind; returns the one line."""
+    out = profile.parent / "out"
+    assert main(["run", "--profile", str(profile), "--out", str(out), *layer]) == 2
+    assert not out.exists()
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages by the names of the engines."""
+    for name in ("vllm", "unsloth", "bitsandbytes"):
+        (tmp_path / "packages" / name).mkdir(parents=True)
+        (tmp_path / "packages" / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+
+
+@pytest.fixture
+def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards of 80 GB; the second has a fifth of it free."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = -i ] || { echo "0, 80000, 81559"; echo "1, 16000, 81559"; exit; }\n'
+        '[ "$2" = 1 ] && echo "1, 16000, 81559" || echo "0, 80000, 81559"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
+
+
+@pytest.mark.parametrize(
+    ("backend", "optimizer", "told"),
+    [
+        ("unsloth", "adamw", 'generation.backend = "unsloth" needs unsloth'),
+        ("vllm", "adamw", 'generation.backend = "vllm" needs vllm'),
+        ("local", "adamw_8bit", 'learner.optimizer = "adamw_8bit" needs bitsandbytes'),
+    ],
+)
+def test_what_is_not_installed_is_told(
+    tmp_path: Path, backend: str, optimizer: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The setting, the package and the extra that brings it."""
+    line = refused(write_profile(tmp_path, backend, optimizer), capsys)
+    assert f"{told}, which is not installed: install the extra 'gpu'" in line
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize("backend", ["unsloth", "local"])
+def test_a_machine_without_a_card_is_told(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An engine needs one, and so does the optimizer in 8 bits, whatever samples."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "needs an NVIDIA card, and nvidia-smi finds none" in refused(
+        write_profile(tmp_path, backend), capsys
+    )
+
+
+@pytest.mark.usefixtures("engines", "cards")
+def test_a_card_that_others_use_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every visible card has to have the engine's share free; one may be chosen."""
+    profile = write_profile(tmp_path)
+    assert "card 1 has 16,000 of 81,559 MiB free" in refused(profile, capsys)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert "KEY_OF_NOBODY is not set" in refused(profile, capsys)
+
+
+@pytest.mark.usefixtures("engines", "cards")
+def test_engines_that_would_share_a_card_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two with 0.8 of it each do not fit; the number of cards does."""
+    line = refused(write_profile(tmp_path, top="jobs = 3"), capsys)
+    assert "2 engines on a card" in line
+    assert line.endswith("set jobs = 2, one for each card here")
+
+
+@pytest.mark.usefixtures("engines", "cards")
+def test_cards_of_engines_are_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every run gets a card of its own, by the number that vLLM reads; a UUID is refused."""
+    profile = write_profile(tmp_path)
+    assert cards_of(load_profile(profile)) == ("0", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7")
+    assert "vLLM 0.7.3 reads numbers alone: set it to 0" in refused(profile, capsys)
+
+
+def test_a_key_is_asked_for_before_the_days_that_come_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its layer is the last but two; without that layer nobody needs the key."""
+    profile = write_profile(tmp_path, "local", "adamw")
+    line = refused(profile, capsys)
+    assert "KEY_OF_NOBODY is not set" in line
+    assert "--layer" in line
+    monkeypatch.setattr("search_to_signal.studies.reproduction.run_layer", begin)
+    main(["run", "--profile", str(profile), "--out", str(tmp_path / "out"), "--layer", "cohort"])
+    assert BEGUN in capsys.readouterr().err
+
+
+def test_models_of_other_layers_are_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cohort runs without the model of a breadth cell, and the cell does not."""
+    profile = write_profile(tmp_path, "local", "adamw")
+    cell = 'problem = "tsp"\nsplit = "train"\nmodel = "mounts/absent"\nconditions = ["frozen"]\nseeds = [1]\n'
+    profile.write_text(f"{profile.read_text()}\n[[breadth]]\n{cell}groups = 20\n")
+    monkeypatch.setattr("search_to_signal.studies.reproduction.run_layer", begin)
+    out = str(tmp_path / "out")
+    assert main(["run", "--profile", str(profile), "--out", out, "--layer", "breadth"]) == 3
+    assert "mounts/absent" in capsys.readouterr().err
+    main(["run", "--profile", str(profile), "--out", out, "--layer", "cohort"])
+    assert BEGUN in capsys.readouterr().err
