@@ -1,7 +1,9 @@
 """A whole tiny profile with the shipped model: every layer, and what each of them promises."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from tests.forging import edit_line, reseal
 
 from search_to_signal.cli import main
-from search_to_signal.errors import RecordError, RunDirectoryError
+from search_to_signal.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
 from search_to_signal.profiles.layer_settings import (
     AnchorSettings,
     ApiReference,
@@ -24,7 +26,10 @@ from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.layers import LAYERS
 from search_to_signal.scheduling.execution import Execution
+from search_to_signal.studies.layers import probe as probe_layer
+from search_to_signal.studies.layers import probe_process
 from search_to_signal.studies.layers.normalizer_replay import replay
+from search_to_signal.studies.layers.probe_process import write_answers_apart
 from search_to_signal.studies.reproduction import reproduce
 from search_to_signal.verification.consistency.verify import verify
 from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
@@ -185,8 +190,16 @@ def test_all_checkpoints_answer_one_bank(results: Path) -> None:
         assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_a_probe_does_not_depend_on_what_was_probed_before(results: Path, tmp_path: Path) -> None:
-    """A probe that was stopped after its first checkpoint ends with the same bytes."""
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_probe_does_not_depend_on_what_was_probed_before(
+    results: Path, tmp_path: Path, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that was stopped after its first checkpoint ends with the same bytes.
+
+    So it does where a checkpoint answers in a process of its own, as with an engine.
+    """
+    if apart:
+        monkeypatch.setattr(probe_layer, "_writer", lambda config: write_answers_apart)
     copy = Path(shutil.copytree(results, tmp_path / "copy"))
     before = tree(copy)
     probe = json.loads((copy / "probe" / "probe.json").read_bytes())
@@ -195,6 +208,27 @@ def test_a_probe_does_not_depend_on_what_was_probed_before(results: Path, tmp_pa
     (copy / "probe" / "native-s42.jsonl").rename(copy / "probe" / "native-s42.partial")
     reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
     assert tree(copy) == before
+
+
+def test_what_ends_a_probe_apart_is_told(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error there is the error here; a process that is killed is told as such."""
+    monkeypatch.setattr(probe_layer, "_writer", lambda config: write_answers_apart)
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    shutil.rmtree(copy / "probe")
+    tensors = copy / "cohort" / "native-s42" / "adapter" / "adapter_model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(ModelFileError, match="cannot load the adapter"):
+        reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
+    monkeypatch.setattr(probe_process, "_answer", kill)
+    with pytest.raises(RunFailedError, match="checkpoint native-s42 ended with exit code -9"):
+        reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
+
+
+def kill(*_: object) -> None:
+    """End like a process that ran out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_api_run_went_over_http(results: Path) -> None:

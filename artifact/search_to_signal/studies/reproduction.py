@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import msgspec
+
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError, reason
@@ -163,7 +165,9 @@ def reproduce(
     full, and as ``require_parts`` and ``execute`` do.
     """
     chosen = chosen_layers(profile, names)
-    require_parts(profile, results, execution.resume, [layer.key for layer in chosen])
+    # Runs on a cluster share its cards, not this machine's.
+    here = profile if execution.ray is None else msgspec.structs.replace(profile, jobs=1)
+    require_parts(here, results, execution.resume, [layer.key for layer in chosen])
     reproduction = Reproduction(profile, results, execution, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in (*card_warnings(profile), *warnings_of(profile)):

@@ -1,7 +1,7 @@
 """Evidence layer "common-context probe": evaluated completions of every checkpoint for the same prompts."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.opening import model_files
+from search_to_signal.generators.settings import ENGINES
 from search_to_signal.loop.directory import Kind, read_own
 from search_to_signal.profiles.layer_settings import ProbeSettings
 from search_to_signal.profiles.profile import Profile
@@ -109,17 +110,25 @@ def _write_bank(directory: Path, bank: bytes) -> None:
 def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
 ) -> tuple[dict[str, str | bool], ProbedCheckpoint]:
-    from search_to_signal.studies.layers.probe_answers import (
-        write_answers,
-    )  # loads torch, which a finished probe does not need
-
     bank = (directory / BANK).read_bytes()
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    isolation = write_answers(config, checkpoint, cohort, prompts, file, progress)
+    isolation = _writer(config)(config, checkpoint, cohort, prompts, file, progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
+
+
+def _writer(config: RunConfig) -> Callable[..., dict[str, str | bool]]:
+    """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
+    if config.generation.backend in ENGINES:
+        from search_to_signal.studies.layers.probe_process import write_answers_apart
+
+        return write_answers_apart
+    # Loads torch, which a finished probe does not need.
+    from search_to_signal.studies.layers.probe_answers import write_answers
+
+    return write_answers
 
 
 def run(reproduction: Reproduction) -> None:
