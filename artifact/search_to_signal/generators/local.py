@@ -28,7 +28,7 @@ from search_to_signal.generators.sampling import Filters, SampledGroup, sample_g
 from search_to_signal.generators.token_step import join_projections
 
 # What transformers raises for damaged or foreign files.
-_UNLOADABLE = (
+UNLOADABLE = (
     OSError,
     ValueError,
     TypeError,
@@ -59,7 +59,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except _UNLOADABLE as error:
+    except UNLOADABLE as error:
         raise ModelFileError(f"cannot load the model in {directory}: {error}") from error
     if random := sorted(map(str, [*loading_info["missing_keys"], *loading_info["mismatched_keys"]])):
         # With a warning alone they would be drawn at random.
@@ -77,7 +77,7 @@ def load_tokenizer(directory: Path) -> Any:
         return tokenizer
     except Exception as error:
         # For a damaged file tokenizers raises Exception itself, nothing more particular.
-        if type(error) is not Exception and not isinstance(error, _UNLOADABLE):
+        if type(error) is not Exception and not isinstance(error, UNLOADABLE):
             raise
         raise ModelFileError(f"cannot load the tokenizer in {directory}: {error}") from error
 

@@ -24,16 +24,18 @@ def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
     return {} if _elsewhere(settings) else checked_files(model_directory(model))
 
 
-def require_model(settings: GenerationSettings, model: str) -> None:
-    """Raise ModelFileError where a model's directory, list, a listed file or its chat template is missing.
+def require_model(settings: GenerationSettings, model: str) -> bool:
+    """Return whether a model is here; raises ModelFileError where it should be and is incomplete.
 
-    Hashes and loads nothing.
+    Its directory, list, a listed file or its chat template may be missing. Hashes and loads nothing.
     """
-    if not _elsewhere(settings):
-        directory = model_directory(model)
-        listed_files(directory)
-        refuse_unread_rotation(directory)
-        refuse_lacking_template(directory)
+    if _elsewhere(settings):
+        return False
+    directory = model_directory(model)
+    listed_files(directory)
+    refuse_unread_rotation(directory)
+    refuse_lacking_template(directory)
+    return True
 
 
 def _elsewhere(settings: GenerationSettings) -> bool:

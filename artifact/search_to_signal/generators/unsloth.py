@@ -14,7 +14,7 @@ from typing import Any
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.generators.vllm import Engine, VllmGenerator, stopping_ids
+from search_to_signal.generators.vllm import Engine, VllmGenerator, engine_errors, stopping_ids
 
 
 @contextmanager
@@ -56,15 +56,16 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
         except ImportError as error:
             raise ConfigError(f"Unsloth cannot be imported ({error}): install the extra 'gpu'") from error
         check_attention(import_module("unsloth.models.llama"))
-        loaded, _ = unsloth.FastLanguageModel.from_pretrained(
-            model_name=str(model),
-            use_exact_model_name=True,  # a local directory is never replaced by one of their uploads
-            max_seq_length=knobs.context,
-            load_in_4bit=knobs.load_in_4bit,
-            fast_inference=True,
-            gpu_memory_utilization=knobs.gpu_memory_utilization,
-            max_lora_rank=knobs.lora_rank,
-        )
+        with engine_errors(model):
+            loaded, _ = unsloth.FastLanguageModel.from_pretrained(
+                model_name=str(model),
+                use_exact_model_name=True,  # a local directory is never replaced by one of their uploads
+                max_seq_length=knobs.context,
+                load_in_4bit=knobs.load_in_4bit,
+                fast_inference=True,
+                gpu_memory_utilization=knobs.gpu_memory_utilization,
+                max_lora_rank=knobs.lora_rank,
+            )
         # Unsloth replaces vLLM's LoRARequest by its own, so this import has to come after it.
         vllm, adapters = import_module("vllm"), import_module("vllm.lora.request")
     tokenizer = load_tokenizer(model)

@@ -7,7 +7,8 @@ up atomically, in no fixed order.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.errors import ConfigError, GenerationError, ModelFileError
 from search_to_signal.generators.base import (
     Adapter,
     ChatPrompt,
@@ -26,10 +27,11 @@ from search_to_signal.generators.base import (
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.local import UNLOADABLE, load_tokenizer
 from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.learner.device import fix_cublas
+from search_to_signal.learner.device import fix_cublas, memory_errors
+from search_to_signal.progress import one_line
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,19 @@ def stopping_ids(tokenizer: Any, model: Path) -> frozenset[int]:
     return end_ids(tokenizer, configured)
 
 
+@contextmanager
+def engine_errors(model: Path) -> Iterator[None]:
+    """Context in which an engine starts: what it raises for the model or the card becomes one line."""
+    try:
+        with memory_errors(f"the engine over {model}", "lower generation.engine.gpu_memory_utilization"):
+            yield
+    except UNLOADABLE as error:
+        raise ModelFileError(
+            f"the engine does not start with the model in {model}: {one_line(str(error), 400)}; compare the "
+            "model and the card's free memory with docs/reproducing-the-paper.md"
+        ) from error
+
+
 def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:
     """Start vLLM on a model directory; raises ConfigError where it is not installed."""
     try:
@@ -163,16 +178,17 @@ def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmG
     captured = _captured_number()
     knobs = settings.engine
     quantized = {"quantization": "bitsandbytes", "load_format": "bitsandbytes"} if knobs.load_in_4bit else {}
-    llm = vllm.LLM(
-        model=str(model),
-        max_model_len=knobs.context,
-        gpu_memory_utilization=knobs.gpu_memory_utilization,
-        enable_lora=True,
-        max_lora_rank=knobs.lora_rank,
-        max_loras=1,
-        enable_prefix_caching=True,
-        **quantized,
-    )
+    with engine_errors(model):
+        llm = vllm.LLM(
+            model=str(model),
+            max_model_len=knobs.context,
+            gpu_memory_utilization=knobs.gpu_memory_utilization,
+            enable_lora=True,
+            max_lora_rank=knobs.lora_rank,
+            max_loras=1,
+            enable_prefix_caching=True,
+            **quantized,
+        )
     tokenizer = load_tokenizer(model)
     engine = Engine(llm, vllm.SamplingParams, adapters.LoRARequest, captured)
     return VllmGenerator(engine, tokenizer, settings, scratch, stopping_ids(tokenizer, model))

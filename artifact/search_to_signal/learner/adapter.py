@@ -15,11 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from search_to_signal.errors import ConfigError, ModelFileError
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.settings import PROJECTIONS, LearnerSettings
 from search_to_signal.records.files import write_atomically
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:

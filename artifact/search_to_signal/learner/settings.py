@@ -13,6 +13,9 @@ from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
 from search_to_signal.rewards.pair_rounds import RoundSettings
 
+# The linear layers that get an adapter (paper, table of parameters).
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
 
 class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """LoRA, the optimizer, and the policy-reference KL coefficient ``kl`` of the GRPO loss.

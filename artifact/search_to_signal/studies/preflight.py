@@ -1,7 +1,11 @@
-"""A check of a profile's mappings and normalizers on synthetic groups, before its first run starts."""
+"""Checks of a profile's mappings and normalizers on synthetic groups, and of its models, before any run."""
 
 import numpy as np
 
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.model_files import model_directory
+from search_to_signal.generators.weight_headers import tensor_names
+from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.normalizer import advantages_by_group, get_normalizer
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
@@ -18,6 +22,21 @@ def check_conditions(profile: Profile) -> None:
         for number in range(len(groups.outcome)):
             rewards = rewards_of(mapping, groups.at(slice(number, number + 1)))
             advantages_by_group(normalizer, rewards.reward, rewards.components)
+
+
+def check_layers(model: str, trained: bool) -> None:
+    """Raise ModelFileError where a model's weight files are cut, or lack the layers that adapters train.
+
+    Their headers are read, not the weights, whose SHA-256 a run compares.
+    """
+    directory = model_directory(model)
+    names = {name.split(".")[-2] for name in tensor_names(directory) if "." in name}
+    lacking = [name for name in PROJECTIONS if name not in names]
+    if trained and lacking:
+        raise ModelFileError(
+            f"the model in {directory} has no {', '.join(lacking)}, on which adapters are trained: give one "
+            "of a family that has them, as Qwen2 and Llama do"
+        )
 
 
 def trial_groups(size: int) -> GroupBatch:

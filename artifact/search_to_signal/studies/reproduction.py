@@ -34,7 +34,7 @@ from search_to_signal.studies import layers
 from search_to_signal.studies.example_tours import record_tours
 from search_to_signal.studies.implementation import implementation
 from search_to_signal.studies.layers.normalizer_replay import audit_results
-from search_to_signal.studies.preflight import check_conditions
+from search_to_signal.studies.preflight import check_conditions, check_layers
 
 EMBEDDED_RATE = 8e-4
 """The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
@@ -89,13 +89,18 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
     check_conditions(profile)
     computing = parts_with_models(profile, keys)
     for model in sorted({model_name(part.model) for part in computing}):
-        require_model(profile.generation, model)
+        if require_model(profile.generation, model):
+            check_layers(model, any(_trains(part) for part in computing if model_name(part.model) == model))
     require_card(profile, computing)
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
     parts: list[Part] = [profile, *profile.breadth, *profile.audit]
     for problem, split in sorted({(part.problem, part.split) for part in parts}):
         get_problem(problem).instances(split)
+
+
+def _trains(part: Part) -> bool:
+    return bool(set(part.conditions) - {FROZEN})
 
 
 def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[ApiSettings]:

@@ -9,9 +9,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import search_to_signal.learner.grpo_loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
-from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.errors import ConfigError, GenerationError, ModelFileError
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.opening import open_trainable
@@ -189,6 +190,39 @@ def test_the_learner_keeps_the_trainer_of_trl(
     with pytest.raises(ConfigError, match="far enough"):
         opened("unsloth", model, tmp_path / "scratch")
     assert loaded[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (
+            ValueError("Model architectures ['X'] are not supported for now."),
+            ModelFileError,
+            r"\['X'\] are not",
+        ),
+        (RuntimeError("No available memory for\nthe cache blocks."), ModelFileError, "for the cache blocks"),
+        (torch.OutOfMemoryError("CUDA out of memory."), ConfigError, "too little free memory for the engine"),
+    ],
+)
+def test_an_engine_that_does_not_start_is_one_line(
+    backend: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: Any,
+    told: str,
+) -> None:
+    """What it says of the model or the card comes with the directory, instead of a traceback."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", fail)
+    monkeypatch.setattr(sys.modules["unsloth"].FastLanguageModel, "from_pretrained", fail)
+    with pytest.raises(kind, match=told) as caught:
+        opened(backend, model, tmp_path / "scratch")
+    assert str(model) in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", ["unsloth"], indirect=True)
