@@ -13,8 +13,8 @@ from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.generators.endpoint_key import endpoint_key
-from search_to_signal.generators.opening import require_model
-from search_to_signal.generators.settings import ApiSettings, model_name
+from search_to_signal.generators.opening import model_files, require_model
+from search_to_signal.generators.settings import ENGINES, ApiSettings, model_name
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.layer_settings import BreadthCell
@@ -80,7 +80,7 @@ def require_place(results: Path, resume: bool) -> None:
 def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[str]) -> None:
     """Check, before the first run starts, that runs of these layers can start, or go on.
 
-    Layers hash the weights. Raises ConfigError for a card that is missing or too small, and for an engine or
+    Layers hash the weights, but for an engine's, which are hashed here. Raises ConfigError for a card that is missing or too small, and for an engine or
     an endpoint that cannot start; ModelFileError for a missing or changed model, DataHashError for instances
     that differ from the recorded ones, RunDirectoryError for an unusable results directory, MappingError for
     a mapping or normalizer that fails on synthetic groups.
@@ -89,6 +89,9 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
     check_conditions(profile)
     computing = parts_with_models(profile, keys)
     for model in sorted({model_name(part.model) for part in computing}):
+        if profile.generation.backend in ENGINES:
+            # Days may lie before the runs of a second model: its bytes are compared now.
+            model_files(profile.generation, model)
         if require_model(profile.generation, model):
             check_layers(model, any(_trains(part) for part in computing if model_name(part.model) == model))
     require_card(profile, computing)

@@ -1,11 +1,13 @@
 """What engines, low precision and endpoints need is looked for before the first run, and told in a line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.package_data import MODELS
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.scheduling.card_check import cards_of
 
@@ -165,3 +167,21 @@ def test_models_of_other_layers_are_not_asked_for(
     assert "mounts/absent" in capsys.readouterr().err
     main(["run", "--profile", str(profile), "--out", out, "--layer", "cohort"])
     assert BEGUN in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("engines", "cards")
+def test_a_damaged_second_model_is_told_before_the_first_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its layer comes days later where an engine samples."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    model = Path(shutil.copytree(MODELS / "llama-2.1m", tmp_path / "second"))
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    profile = write_profile(tmp_path)
+    cell = f'problem = "tsp"\nsplit = "train"\nmodel = "{model}"\nconditions = ["frozen"]\nseeds = [1]\n'
+    profile.write_text(f"{profile.read_text()}\n[[breadth]]\n{cell}groups = 20\n")
+    assert main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")]) == 3
+    assert "model.safetensors does not match" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
