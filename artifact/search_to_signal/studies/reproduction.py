@@ -80,10 +80,10 @@ def require_place(results: Path, resume: bool) -> None:
 def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[str]) -> None:
     """Check, before the first run starts, that runs of these layers can start, or go on.
 
-    Layers hash the weights, but for an engine's, which are hashed here. Raises ConfigError for a card that is missing or too small, and for an engine or
-    an endpoint that cannot start; ModelFileError for a missing or changed model, DataHashError for instances
-    that differ from the recorded ones, RunDirectoryError for an unusable results directory, MappingError for
-    a mapping or normalizer that fails on synthetic groups.
+    Layers hash the weights, but for an engine's, which are hashed here. Raises ConfigError for a card that is
+    missing or too small, and for an engine or an endpoint that cannot start; ModelFileError for a missing or
+    changed model, DataHashError for instances that differ from the recorded ones, RunDirectoryError for an
+    unusable results directory, MappingError for a mapping or normalizer that fails on synthetic groups.
     """
     require_place(results, resume)
     check_conditions(profile)
