@@ -133,6 +133,11 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     """Yield a warning for every setting that is valid and defeats its purpose."""
     yield from _slow_models(profile)
     yield from _short_runs(profile)
+    if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
+        yield (
+            f"warning: the anchor's budgets are of wall seconds, which {profile.jobs} runs side by side lengthen "
+            "for each other: jobs = 1 leaves them alone (D30)"
+        )
 
 
 def _short_runs(profile: Profile) -> Iterator[str]:

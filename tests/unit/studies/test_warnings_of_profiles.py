@@ -50,3 +50,10 @@ def test_a_run_too_short_for_the_released_threshold_is_warned(
 def test_shipped_profiles_need_no_warning(name: str) -> None:
     """What we ship trains at a rate that fits its models."""
     assert list(warnings_of(load_profile(name))) == []
+
+
+@pytest.mark.parametrize(("jobs", "warned"), [(1, False), (2, True)])
+def test_wall_seconds_of_runs_beside_each_other_are_warned_of(jobs: int, warned: bool) -> None:
+    """The paper's profile on two cards: its anchor's budgets would be of a loaded machine."""
+    profile = msgspec.structs.replace(load_profile("paper"), jobs=jobs)
+    assert ["wall seconds" in line for line in warnings_of(profile)] == [True] * warned

@@ -20,6 +20,7 @@ from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers import probe
 from search_to_signal.studies.layers.probe import checkpoints
+from search_to_signal.studies.layers.probe_process import write_answers_apart
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +107,14 @@ def run(results: Path, profile: Profile = PROFILE) -> Quiet:
 def tree(directory: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(("backend", "apart"), [("unsloth", True), ("vllm", True), ("local", False)])
+def test_an_engine_answers_apart(backend: Any, apart: bool) -> None:
+    """Its process ends with the checkpoint, and gives the card back; our own sampler needs none."""
+    generation = msgspec.structs.replace(PROFILE.generation, backend=backend)
+    writer = probe._writer(PROFILE.run("frozen", 42, generation=generation))
+    assert (writer is write_answers_apart) is apart
 
 
 def test_checkpoints_are_the_initial_model_and_every_final_adapter(results: Path) -> None:
