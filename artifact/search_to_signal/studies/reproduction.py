@@ -135,8 +135,8 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     yield from _short_runs(profile)
     if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
         yield (
-            f"warning: the anchor's budgets are of wall seconds, which {profile.jobs} runs side by side lengthen "
-            "for each other: jobs = 1 leaves them alone (D30)"
+            f"warning: the anchor's budgets are of wall seconds, which {profile.jobs} runs side by side "
+            "lengthen for each other: jobs = 1 leaves them alone (D30)"
         )
 
 

@@ -4,6 +4,7 @@ Initial adapter, response tokens, masks, reference log-probabilities, optimizer 
 are held fixed, and only the mapping and the normalizer vary. Source: paper, Signal-Propagation Analysis.
 """
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
     with RecordWriter(out / UPDATES) as updates, RecordWriter(out / PAIRS) as pairs:
         for directory in chosen:
             compare_cell(read_cell(directory, settings), settings, updates, pairs, progress)
+            # Hooks hold a model in 4 bits in a circle; the next one would have to fit beside it.
+            gc.collect()
     (out / PAGE).write_text(matched_page(out), encoding="utf-8")
     (out / SETUP).write_bytes(setup)
     return out / PAGE
