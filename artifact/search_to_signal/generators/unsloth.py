@@ -15,6 +15,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.generators.vllm import Engine, VllmGenerator, engine_errors, stopping_ids
+from search_to_signal.progress import one_line
 
 
 @contextmanager
@@ -52,10 +53,14 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
         # imported before stays TRL's.
         import_module("search_to_signal.learner.grpo_loss")
         try:
-            unsloth = import_module("unsloth")
-        except ImportError as error:
-            raise ConfigError(f"Unsloth cannot be imported ({error}): install the extra 'gpu'") from error
-        check_attention(import_module("unsloth.models.llama"))
+            unsloth, llama = import_module("unsloth"), import_module("unsloth.models.llama")
+        except (ImportError, RuntimeError) as error:
+            # Where torch finds no card it raises NotImplementedError, which is a RuntimeError.
+            raise ConfigError(
+                f"Unsloth cannot be imported ({one_line(str(error), 300)}): install the extra 'gpu', and see "
+                "that torch finds the card (python -c 'import torch; torch.cuda.init()')"
+            ) from error
+        check_attention(llama)
         with engine_errors(model):
             loaded, _ = unsloth.FastLanguageModel.from_pretrained(
                 model_name=str(model),

@@ -225,6 +225,21 @@ def test_an_engine_that_does_not_start_is_one_line(
     assert str(model) in str(caught.value)
 
 
+def test_an_unsloth_that_finds_no_card_is_one_line(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so by NotImplementedError when it is imported, as where the driver is too old for torch."""
+
+    class NoCard(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise NotImplementedError("Unsloth: No NVIDIA GPU found?")
+
+    monkeypatch.setitem(sys.modules, "unsloth", NoCard("unsloth"))
+    monkeypatch.delitem(sys.modules, "unsloth.models.llama", raising=False)
+    with pytest.raises(ConfigError, match="No NVIDIA GPU found.*see that torch finds the card"):
+        opened("unsloth", model, tmp_path / "scratch")
+
+
 @pytest.mark.parametrize("backend", ["unsloth"], indirect=True)
 def test_attention_without_a_causal_mask_is_refused(
     backend: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
