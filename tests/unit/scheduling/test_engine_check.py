@@ -1,6 +1,7 @@
 """What engines, low precision and endpoints need is looked for before the first run, and told in a line."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ model = "theirs"
 key_variable = "KEY_OF_NOBODY"
 """
 
+PACKAGES = ("vllm", "unsloth", "bitsandbytes")
 BEGUN = "the layer would begin here"
 
 
@@ -60,10 +62,17 @@ def refused(profile: Path, capsys: pytest.CaptureFixture[str], *layer: str) -> s
     return line
 
 
+@pytest.fixture(autouse=True)
+def nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins that tests of hosts imported, whose place on the path is gone, are no packages."""
+    for name in PACKAGES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packages by the names of the engines."""
-    for name in ("vllm", "unsloth", "bitsandbytes"):
+    for name in PACKAGES:
         (tmp_path / "packages" / name).mkdir(parents=True)
         (tmp_path / "packages" / name / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
