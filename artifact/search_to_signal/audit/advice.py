@@ -280,10 +280,8 @@ def _copies(findings: Findings) -> Iterator[Advice]:
     change = "Raise the sampling temperature, or top_p."
     if findings.logged_twice:
         says = f"{says} {logged_twice_sentence(findings)}"
-        change = (
-            "Leave out the rows that were logged twice. Where they were sampled twice: raise the sampling "
-        )
-        change += "temperature, or top_p."
+        twice = "Leave out the rows that were logged twice. Where they were sampled twice: "
+        change = f"{twice}{change[0].lower()}{change[1:]}"
     taken = "" if sums.share is None else f"They take {_percent(sums.share)} of the positive advantage."
     yield _advice(share, says, change, taken)
 
