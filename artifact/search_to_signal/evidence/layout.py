@@ -34,6 +34,11 @@ def own_files(root: Path) -> Iterator[Path]:
     )
 
 
+def is_record(path: Path, root: Path) -> bool:
+    """Whether a file of packed evidence is packed itself or begun; beside the plan other files may lie."""
+    return path.parent != root or path.name == BEGUN
+
+
 def packed_results(root: Path) -> list[Path]:
     """Return the packed results directories at or directly below a directory."""
     return [path for path in (root, *sorted(root.glob("*"))) if (path / FILES).is_file()]
@@ -59,6 +64,6 @@ def list_evidence(root: Path) -> None:
 
     The evidence of a further plan below it has a list of its own.
     """
-    packed = [path for path in own_files(root) if path.parent != root or path.name in (*PLAN_FILES, BEGUN)]
-    lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
+    files = [path for path in own_files(root) if is_record(path, root) or path.name in PLAN_FILES]
+    lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in files)
     write_atomically(root / SUMS, "".join(lines).encode())

@@ -14,6 +14,7 @@ from search_to_signal.evidence.layout import (
     OPEN_NAMES,
     PLAN_FILES,
     TABLES,
+    is_record,
     own_files,
     packed_results,
     packed_runs,
@@ -60,8 +61,7 @@ def damages(root: Path) -> list[str]:
 
 def _list_problems(root: Path) -> dict[str, str]:
     listed = {name: digest for name, digest in read_sums(root).items() if name not in PLAN_FILES}
-    own = (path for path in own_files(root) if path.parent != root or path.name == BEGUN)
-    present = {path.relative_to(root).as_posix(): path for path in own}
+    present = {path.relative_to(root).as_posix(): path for path in own_files(root) if is_record(path, root)}
     problems = {name: "missing" for name in listed if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in listed}
     changed = (name for name in listed if name in present and sha256_file(present[name]) != listed[name])

@@ -32,7 +32,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
 
     Also where their engine or low precision cannot start.
     """
-    learner = profile.learner if any(set(part.conditions) - {FROZEN} for part in parts) else None
+    learner = profile.learner if any(map(trains, parts)) else None
     if parts:
         nf4 = _loading(profile).quantization == "nf4"
         require_engine(profile.generation, learner, profile.jobs, nf4)
@@ -64,6 +64,11 @@ def require_card_of_run(config: RunConfig) -> None:
             "it computed on an NVIDIA card, and nvidia-smi finds none here: give the command where there is "
             "one; s2s verify --draws reads its tokens on a processor"
         )
+
+
+def trains(part: Part) -> bool:
+    """Whether a condition of these runs updates an adapter."""
+    return bool(set(part.conditions) - {FROZEN})
 
 
 def cards_of(profile: Profile) -> tuple[str, ...]:
@@ -104,6 +109,6 @@ def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
     """The model and the memory in MiB of one run of a part; none for runs without the card."""
     if not _needs_card(profile):
         return
-    learner = profile.learner if set(part.conditions) - {FROZEN} else None
+    learner = profile.learner if trains(part) else None
     name = model_name(part.model)
     yield name, required_mib(model_directory(name), _loading(profile), profile.generation, learner)

@@ -27,7 +27,7 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.layers import API, AUDIT, BREADTH, COHORT, HELDOUT, LAYERS, UPDATES, Layer
 from search_to_signal.records.manifest import REPORT
-from search_to_signal.scheduling.card_check import Part, card_warnings, require_card
+from search_to_signal.scheduling.card_check import Part, card_warnings, require_card, trains
 from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
 from search_to_signal.studies import layers
@@ -88,22 +88,23 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
     require_place(results, resume)
     check_conditions(profile)
     computing = parts_with_models(profile, keys)
-    for model in sorted({model_name(part.model) for part in computing}):
-        if profile.generation.backend in ENGINES:
-            # Days may lie before the runs of a second model: its bytes are compared now.
-            model_files(profile.generation, model)
+    models = sorted({model_name(part.model) for part in computing})
+    for model in models:
         if require_model(profile.generation, model):
-            check_layers(model, any(_trains(part) for part in computing if model_name(part.model) == model))
+            check_layers(model, any(trains(part) for part in computing if model_name(part.model) == model))
     require_card(profile, computing)
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
-    parts: list[Part] = [profile, *profile.breadth, *profile.audit]
-    for problem, split in sorted({(part.problem, part.split) for part in parts}):
+    for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
         get_problem(problem).instances(split)
+    if profile.generation.backend in ENGINES:
+        # Days may lie before the runs of a second model. Its bytes are compared now, behind what is quick.
+        for model in models:
+            model_files(profile.generation, model)
 
 
-def _trains(part: Part) -> bool:
-    return bool(set(part.conditions) - {FROZEN})
+def _every_part(profile: Profile) -> list[Part]:
+    return [profile, *profile.breadth, *profile.audit]
 
 
 def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[ApiSettings]:
@@ -141,8 +142,7 @@ def warnings_of(profile: Profile) -> Iterator[str]:
 
 
 def _short_runs(profile: Profile) -> Iterator[str]:
-    parts: list[Part] = [profile, *profile.breadth, *profile.audit]
-    for groups in sorted({part.groups for part in parts}):
+    for groups in sorted({part.groups for part in _every_part(profile)}):
         if profile.search.collapses_always(groups):
             yield (
                 f"warning: search.collapse_threshold -1 is a twentieth of {groups} groups, which is 0: the "

@@ -184,6 +184,7 @@ def test_a_damaged_second_model_is_told_before_the_first_one_runs(
 ) -> None:
     """Its layer comes days later where an engine samples."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("KEY_OF_NOBODY", "a key")
     model = Path(shutil.copytree(MODELS / "llama-2.1m", tmp_path / "second"))
     weights = bytearray((model / "model.safetensors").read_bytes())
     weights[-1] ^= 1
