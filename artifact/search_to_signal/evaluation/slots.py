@@ -29,6 +29,7 @@ from search_to_signal.extras import require
 
 _REQUIRED = Barrier.SECCOMP | Barrier.NO_NEW_PRIVS
 _ATTEMPTS = 3
+_BY_ELAPSED_TIME = ("SIGALRM", "elapsed time", "does not read")
 
 
 class Slot:
@@ -74,6 +75,15 @@ class Slot:
         if settings.clock == "processor":
             settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
         variation = replace(variation, wide=needs_wide(code))
+        run = self._attempt(variation, task, code, settings)
+        if settings.clock == "processor" and _ended_by_elapsed_time(run):
+            # A suspended machine or a stopped process ends a program that way too.
+            return self._attempt(variation, task, code, settings)
+        return run
+
+    def _attempt(
+        self, variation: Variation, task: ProgramTask, code: str, settings: EvaluationSettings
+    ) -> Run:
         for _ in range(_ATTEMPTS):
             try:
                 return run_candidate(self._server(variation), task, code, settings)
@@ -106,6 +116,10 @@ class Slot:
             server.close()
             raise
         return server
+
+
+def _ended_by_elapsed_time(run: Run) -> bool:
+    return run.isolation is Isolation.TIMEOUT and run.detail in _BY_ELAPSED_TIME
 
 
 def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:

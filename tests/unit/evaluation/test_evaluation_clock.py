@@ -1,5 +1,6 @@
 """The time limit by processor or by elapsed time: the same scores, and shares that add up to one run."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -143,7 +144,33 @@ def test_a_shard_has_its_share_of_the_processor_time() -> None:
         ended = slot.run(task, ENDLESS, 8)
     finally:
         slot.close()
-    assert (ended.isolation, 0.4 < ended.cpu_s < 1.0) == (Isolation.TIMEOUT, True)
+    assert (ended.isolation, 0.4 < ended.cpu_s < 2.0) == (Isolation.TIMEOUT, True)
+
+
+class PausedOnce(list[Any]):
+    """Instances of a caller that stands still once, before the second part."""
+
+    def __init__(self, instances: Any, seconds: float) -> None:
+        super().__init__([*instances] * 2)
+        self.seconds, self.asked = seconds, 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked += 1
+        if self.asked == 2:
+            time.sleep(self.seconds)
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("clock", ["processor", "wall"])
+def test_a_pause_of_the_machine_fails_no_program(clock: Literal["processor", "wall"]) -> None:
+    """What elapsed time ended is run once more by processor time; elapsed time itself counts the pause."""
+    task = ProgramTask(PROBLEMS["tsp"], PausedOnce(PROBLEMS["tsp"].instances("embedded"), 3.5))
+    slot = Slot(EvaluationSettings(timeout_s=3.0, wall_factor=1.0, memory_mb=128, clock=clock), ALL)
+    try:
+        ended = slot.run(task, NEAREST)
+    finally:
+        slot.close()
+    assert ended.isolation is (Isolation.OK if clock == "processor" else Isolation.TIMEOUT)
 
 
 def test_programs_that_share_the_slots_do_not_wait_for_each_other() -> None:
