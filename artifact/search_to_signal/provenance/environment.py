@@ -66,40 +66,33 @@ def accelerator() -> Accelerator | None:
 
 
 class VisibleCard(NamedTuple):
-    """An NVIDIA card by the name that CUDA_VISIBLE_DEVICES has for it, and its free memory in MiB."""
+    """An NVIDIA card by the name that CUDA_VISIBLE_DEVICES has for it, else its UUID; memory in MiB.
+
+    ``number`` is nvidia-smi's, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
 
     name: str
-    free_mib: int
-
-
-def visible_cards() -> list[VisibleCard]:
-    """Return the cards of CUDA_VISIBLE_DEVICES (numbers or UUIDs) in its order, else all; may be empty."""
-    if named := named_cards():
-        lines = [f"{name}, {_query_card(name, 'memory.free')}" for name in named]
-    else:
-        lines = _query_card("", "uuid,memory.free").splitlines()
-    cards = [line.rpartition(",") for line in lines]
-    return [VisibleCard(name.strip(), int(free)) for name, _, free in cards if free.strip().isdigit()]
-
-
-class NumberedCard(NamedTuple):
-    """An NVIDIA card by its number, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID; memory in MiB."""
-
     number: str
     free_mib: int
     total_mib: int
 
 
-def numbered_cards() -> list[NumberedCard]:
-    """Return the cards of CUDA_VISIBLE_DEVICES in its order, else all, by numbers; may be empty."""
-    fields = "index,memory.free,memory.total"
-    lines = [line for name in named_cards() or [""] for line in _query_card(name, fields).splitlines()]
-    cards = [[part.strip() for part in line.split(",")] for line in lines]
+def visible_cards() -> list[VisibleCard]:
+    """Return the cards of CUDA_VISIBLE_DEVICES (numbers or UUIDs) in its order, else all; may be empty."""
+    fields = "uuid,index,memory.free,memory.total"
+    answers = [(name, _query_card(name, fields)) for name in named_cards() or [""]]
+    lines = [(name, line.split(",")) for name, answer in answers for line in answer.splitlines()]
+    cards = [(name, [fact.strip() for fact in facts]) for name, facts in lines]
     return [
-        NumberedCard(card[0], int(card[1]), int(card[2]))
-        for card in cards
-        if len(card) == fields.count(",") + 1 and all(part.isdigit() for part in card)
+        VisibleCard(name or facts[0], facts[1], int(facts[2]), int(facts[3]))
+        for name, facts in cards
+        if len(facts) == fields.count(",") + 1 and all(fact.isdigit() for fact in facts[1:])
     ]
+
+
+def numbered_cards() -> list[VisibleCard]:
+    """Return the visible cards, for who asks for their numbers."""
+    return visible_cards()
 
 
 def named_cards() -> list[str]:

@@ -9,6 +9,7 @@ from search_to_signal.cli import main
 from search_to_signal.generators.model_files import MODELS
 from search_to_signal.generators.settings import ModelSettings
 from search_to_signal.profiles.profile import load_profile
+from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.scheduling.card_memory_estimate import required_mib
 
 PROFILE = f"""
@@ -46,10 +47,10 @@ def run(profile: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def with_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int) -> None:
-    """Stand in for the driver's tool."""
+    """Stand in for the driver's tool, which says the same of every card that it is asked for."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\necho {free_mib}\n")
+    tool.write_text(f"#!/bin/sh\necho GPU-a, 0, {free_mib}, 81559\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent))
 
@@ -105,9 +106,7 @@ def with_two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_card(tmp_path, monkeypatch, 100)
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.write_text(
-        "#!/bin/sh\n"
-        '[ "$1" = -i ] || { echo "GPU-a, 5000"; echo "GPU-b, 100"; exit; }\n'
-        '[ "$2" = 1 ] && echo 100 || echo 5000\n'
+        '#!/bin/sh\n[ "$2" = 1 ] || echo GPU-a, 0, 5000, 81559\n[ "$2" = 0 ] || echo GPU-b, 1, 100, 81559\n'
     )
 
 
@@ -122,6 +121,16 @@ def test_the_least_free_memory_of_the_visible_cards_counts(
     assert "which has 100 MiB free" in run(profile, capsys)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert "which has 100 MiB free" in run(profile, capsys)
+
+
+def test_cards_keep_the_names_that_the_variable_has_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is given one of them in the same variable; unnamed cards have their UUID. All have a number."""
+    with_two_cards(tmp_path, monkeypatch)
+    assert visible_cards() == [("GPU-a", "0", 5000, 81559), ("GPU-b", "1", 100, 81559)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert visible_cards() == [("1", "1", 100, 81559), ("0", "0", 5000, 81559)]
 
 
 def test_several_cards_share_the_jobs(

@@ -85,8 +85,8 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool.parent.mkdir()
     tool.write_text(
         "#!/bin/sh\n"
-        '[ "$1" = -i ] || { echo "0, 80000, 81559"; echo "1, 16000, 81559"; exit; }\n'
-        '[ "$2" = 1 ] && echo "1, 16000, 81559" || echo "0, 80000, 81559"\n'
+        '[ "$2" = 1 ] || echo GPU-7, 0, 80000, 81559\n'
+        '[ "$2" = 0 ] || [ "$2" = GPU-7 ] || echo GPU-8, 1, 16000, 81559\n'
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent))
