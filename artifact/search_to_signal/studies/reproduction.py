@@ -80,10 +80,11 @@ def require_place(results: Path, resume: bool) -> None:
 def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[str]) -> None:
     """Check, before the first run starts, that runs of these layers can start, or go on.
 
-    Layers hash the weights, but for an engine's, which are hashed here. Raises ConfigError for a card that is
-    missing or too small, and for an engine or an endpoint that cannot start; ModelFileError for a missing or
-    changed model, DataHashError for instances that differ from the recorded ones, RunDirectoryError for an
-    unusable results directory, MappingError for a mapping or normalizer that fails on synthetic groups.
+    Each layer hashes its weights when it begins; those of layers after the first are hashed here for an
+    engine. Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that
+    cannot start; ModelFileError for a missing or changed model, DataHashError for instances that differ from
+    the recorded ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or
+    normalizer that fails on synthetic groups.
     """
     require_place(results, resume)
     check_conditions(profile)
@@ -99,8 +100,9 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
         get_problem(problem).instances(split)
     if profile.generation.backend in ENGINES:
         # Days may lie before the runs of a second model. Its bytes are compared now, behind what is quick.
-        for model in models:
-            model_files(profile.generation, model)
+        first = {model_name(part.model) for part in parts_with_models(profile, keys[:1])}
+        for later in (model for model in models if model not in first):
+            model_files(profile.generation, later)
 
 
 def _every_part(profile: Profile) -> list[Part]:

@@ -8,6 +8,7 @@ import pytest
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.generators.model_files import file_sha256
 from search_to_signal.package_data import MODELS
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.scheduling.card_check import cards_of
@@ -178,20 +179,59 @@ def test_models_of_other_layers_are_not_asked_for(
     assert BEGUN in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("engines", "cards")
-def test_a_damaged_second_model_is_told_before_the_first_one_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its layer comes days later where an engine samples."""
+@pytest.fixture
+def two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A profile of an engine on one card with a model of its own, and that of a breadth cell beside it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("KEY_OF_NOBODY", "a key")
-    model = Path(shutil.copytree(MODELS / "llama-2.1m", tmp_path / "second"))
+    second = Path(shutil.copytree(MODELS / "llama-2.1m", tmp_path / "second"))
+    profile = write_profile(tmp_path)
+    cell = f'problem = "tsp"\nsplit = "train"\nmodel = "{second}"\nconditions = ["frozen"]\nseeds = [1]\n'
+    profile.write_text(f"{profile.read_text()}\n[[breadth]]\n{cell}groups = 20\n")
+    return profile, second
+
+
+def damage(model: Path) -> None:
+    """Change the last byte of its weights."""
     weights = bytearray((model / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (model / "model.safetensors").write_bytes(weights)
-    profile = write_profile(tmp_path)
-    cell = f'problem = "tsp"\nsplit = "train"\nmodel = "{model}"\nconditions = ["frozen"]\nseeds = [1]\n'
-    profile.write_text(f"{profile.read_text()}\n[[breadth]]\n{cell}groups = 20\n")
+
+
+@pytest.mark.usefixtures("engines", "cards")
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_a_damaged_model_is_told_before_the_first_one_runs(
+    two_models: tuple[Path, Path], which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The layer of the second comes days later where an engine samples."""
+    profile, model = two_models
+    if which == "first":
+        model = Path(shutil.copytree(MODELS / "qwen2-2.1m", tmp_path / "first"))
+        profile.write_text(profile.read_text().replace('"qwen2-2.1m"', f'"{model}"'))
+    damage(model)
     assert main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")]) == 3
-    assert "model.safetensors does not match" in capsys.readouterr().err
+    assert f"{model / 'model.safetensors'} does not match" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("engines", "cards")
+def test_weights_are_read_once_before_the_first_run(
+    two_models: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An engine's have tens of gigabytes."""
+    profile, second = two_models
+    read = []
+
+    def remember(path: Path) -> str:
+        if path.name == "model.safetensors":
+            read.append(path.parent)
+        return file_sha256(path)
+
+    monkeypatch.setattr("search_to_signal.generators.model_files.file_sha256", remember)
+    monkeypatch.setattr("search_to_signal.scheduling.planned_runs.run_missing", begin)
+    main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")])
+    assert BEGUN in capsys.readouterr().err
+    assert sorted(read) == sorted([MODELS / "qwen2-2.1m", second])
