@@ -1,5 +1,6 @@
 """A further plan lies in a directory of its own beside the first: its own list, tables, page and problems."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from search_to_signal.records.manifest import write_roster
 pytestmark = pytest.mark.slow
 
 FIRST = plan_text({})
+LARGER = {"pairs": '[["larger/cohort/native", "larger/cohort/frozen"]]', "horizon": 80}
+NARROWING = {"key": "main.distinct", "metric": "valid_program_uniqueness", "role": "secondary"}
 FURTHER = (
-    plan_text({"pairs": '[["larger/cohort/native", "larger/cohort/frozen"]]', "horizon": 80})
+    plan_text(LARGER, {**LARGER, **NARROWING})
     .replace('"A small plan"', '"A further plan"')
     .replace('profiles = ["main"]', 'profiles = ["larger"]')
 )
@@ -103,6 +106,10 @@ def test_half_a_study_leads_nothing(
     assert "n = 2 of 3: partial: no verdict" in pages[1].read_text()
     assert "larger: cohort PARTIAL: 4 of 6" in (pages[1].parent / "claims" / "claims.md").read_text()
     assert "PARTIAL" not in pages[0].read_text()
+    besides = pages[1].read_text().partition("<summary>Asked besides the plan, exploratory</summary>")[2]
+    copies = "native minus frozen: Copies of a parent (points) +0.00"
+    assert re.search(re.escape(copies) + r".*?, n = 2 of 3 planned: partial: no verdict", besides)
+    assert copies in pages[1].with_suffix(".md").read_text().partition("\n## Main\n")[2]
 
 
 def test_a_further_plan_is_closed_by_amendments_of_its_own(

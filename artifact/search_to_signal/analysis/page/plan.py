@@ -12,6 +12,7 @@ from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outco
 from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import PageFinding
 from search_to_signal.analysis.plan.conclusions import (
+    EXPLORATORY,
     build_continued_table,
     conclude,
     describe_continued_runs,
@@ -227,6 +228,13 @@ def _questions(
     ]
 
 
+def _questions_besides(summary: PlanSummary, study: Study) -> list[tuple[Question, list[str]]]:
+    """The exploratory questions of a study of which a seed is recorded, with their answers."""
+    own = [outcome for outcome in summary.exploratory if outcome.study.key == study.key]
+    recorded = {outcome.question.key for outcome in own if outcome.values}
+    return _questions([outcome for outcome in own if outcome.question.key in recorded])
+
+
 def _answers(outcomes: Sequence[QuestionOutcome]) -> list[str]:
     if all(outcome.verdict in (OutcomeVerdict.MISSING, OutcomeVerdict.DROPPED) for outcome in outcomes):
         planned = f"{counted(len(outcomes), 'comparison')} of {counted(outcomes[0].planned, 'seed')}"
@@ -263,6 +271,7 @@ def _html(
                 study,
                 any(outcome.values for outcome in study_outcomes),
                 _questions(study_outcomes, summary.longer),
+                _questions_besides(summary, study),
                 build_study_grid(study_outcomes),
                 summary.deviations[study.key],
                 summary.closing(study),
@@ -271,6 +280,7 @@ def _html(
         ],
         table=table,
         rows=table.text_rows(),
+        besides=EXPLORATORY,
         everywhere=summary.deviations[""],
         **context,
     )
@@ -293,10 +303,10 @@ def _markdown(
         parts.append(f"## {study.title}")
         parts += [f"**{closing}**" for closing in [summary.closing(study)] if closing]
         own = [group for group in summary.outcomes if group.study.key == study.key]
-        for question, lines in _questions(own, summary.longer):
-            parts.append(
-                "\n".join([f"**{question.asks}** ({question.role})", "", *(f"- {line}" for line in lines)])
-            )
+        asked = _questions(own, summary.longer)
+        parts += [_markdown_question(question, question.role, lines) for question, lines in asked]
+        besides = _questions_besides(summary, study)
+        parts += [_markdown_question(question, "exploratory", lines) for question, lines in besides]
         parts += [f"Deviation: {line}." for line in summary.deviations[study.key]]
     if standings is not None:
         parts += [f"## {standings.table.title}", *standings.sentences]
@@ -310,3 +320,7 @@ def _markdown(
     ]
     parts += ["## All outcomes", to_markdown(table.text_rows()).strip(), table.note]
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_question(question: Question, role: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"**{question.asks}** ({role})", "", *(f"- {line}" for line in lines)])
