@@ -35,6 +35,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.document is not None:
         return _check_document(arguments.document)
     if arguments.results is not None:
+        _refuse_rebuilt(arguments.results)
         _refuse_damaged(arguments.results)
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
@@ -53,6 +54,23 @@ def _claims(arguments: argparse.Namespace) -> int:
             write(ledger, feasibility, findings, arguments.out, lacking)
     print(f"s2s: {summary(findings)}")
     return 0
+
+
+def _refuse_rebuilt(results: Path) -> None:
+    """Raise ConfigError for what s2s rebuild wrote: no roster there says which runs are awaited."""
+    from search_to_signal.claims.report import FOLDER
+    from search_to_signal.claims.tables import REPORT as PAGE
+    from search_to_signal.evidence.layout import packed_results
+    from search_to_signal.records.manifest import REPORT
+
+    within = results.name == REPORT or (results / PAGE).is_file()
+    top = results.resolve().parent if within else results
+    verdicts = top / REPORT / FOLDER / "claims.md"
+    if verdicts.is_file() and not (top / REPORT / PAGE).is_file() and not packed_results(top):
+        raise ConfigError(
+            f"{results} was made by s2s rebuild, and does not say which runs are awaited: its verdicts are "
+            f"in {verdicts}, or give --results the evidence that it was made of"
+        )
 
 
 def _refuse_damaged(results: Path) -> None:

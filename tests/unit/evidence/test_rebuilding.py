@@ -150,6 +150,18 @@ def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[s
     assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
 
 
+@pytest.mark.parametrize("below", ["", "main", "report"])
+def test_claims_are_not_made_of_what_was_made(
+    shipped: Path, below: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing there says which runs are awaited: one line leads to its verdicts, and to the evidence."""
+    made = shipped.parent / "made"
+    assert main(["claims", "--results", str(made / below)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"in {made / 'report' / 'claims' / 'claims.md'}" in line
+    assert "give --results the evidence" in line
+
+
 def test_lines_of_one_name_are_all_compared(tmp_path: Path) -> None:
     """Of two lines with the same row and column the first counts as much as the last."""
     for folder, value in (("one", 1.0), ("other", 2.0)):
