@@ -131,6 +131,8 @@ run_profile() {
     need_place "$out"
     say "running profile $1 into $out"
     if [[ $1 == paper && -n ${S2S_CALM:-} ]]; then
+        # A missing model, card or key is told at once, not behind the comparison.
+        run .venv/bin/s2s run --dry-run --resume --profile "$1" --out "$out"
         compare_hosts
     fi
     run .venv/bin/s2s run --resume --profile "$1" --out "$out"

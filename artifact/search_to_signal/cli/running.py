@@ -22,11 +22,20 @@ def _run(arguments: argparse.Namespace) -> None:
     from search_to_signal.scheduling.execution import Execution
     from search_to_signal.scheduling.scalars import written_while_running
     from search_to_signal.studies.planned_work import planned_work
-    from search_to_signal.studies.reproduction import chosen_layers, reproduce
+    from search_to_signal.studies.reproduction import (
+        chosen_layers,
+        on_this_machine,
+        reproduce,
+        require_start,
+    )
     from search_to_signal.verification.consistency.verify import verify
 
     profile = load_profile(arguments.profile)
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
+    if arguments.dry_run:
+        require_start(on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers)
+        print(f"s2s: {', '.join(layers)} can start in {arguments.out}")
+        return
     scalars = written_while_running(arguments.out, arguments.tensorboard)
     with scalars, progress_display(planned_work(profile, layers)) as progress:
         execution = Execution(
@@ -161,6 +170,7 @@ def register(add: Add) -> None:
         "--tensorboard", type=Path, metavar="DIR", help="write scalars of every step here while runs go on"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
+    run.add_argument("--dry-run", action="store_true", help="look whether the runs can start, and start none")
     record = add(_record, "s2s record --out results/evidence --minutes 120")
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")

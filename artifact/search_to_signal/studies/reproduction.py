@@ -81,16 +81,28 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
     """Check, before the first run starts, that runs of these layers can start, or go on.
 
     Each layer hashes its weights when it begins; those of layers after the first are hashed here for an
-    engine. Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that
-    cannot start; ModelFileError for a missing or changed model, DataHashError for instances that differ from
-    the recorded ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or
-    normalizer that fails on synthetic groups.
+    engine. Raises as ``require_start``, and ModelFileError for changed weights.
+    """
+    require_start(profile, results, resume, keys)
+    if profile.generation.backend in ENGINES:
+        # Days may lie before the runs of a second model. Its bytes are compared now, behind what is quick.
+        first = _models(parts_with_models(profile, keys[:1]))
+        for model in sorted(_models(parts_with_models(profile, keys)) - first):
+            model_files(profile.generation, model)
+
+
+def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[str]) -> None:
+    """Check what takes no time of what runs of these layers need; nothing is left in ``results``.
+
+    Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that cannot
+    start; ModelFileError for an incomplete model, DataHashError for instances that differ from the recorded
+    ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or normalizer that
+    fails on synthetic groups.
     """
     require_place(results, resume)
     check_conditions(profile)
     computing = parts_with_models(profile, keys)
-    models = sorted({model_name(part.model) for part in computing})
-    for model in models:
+    for model in sorted(_models(computing)):
         if require_model(profile.generation, model):
             check_layers(model, any(trains(part) for part in computing if model_name(part.model) == model))
     require_card(profile, computing)
@@ -98,11 +110,15 @@ def require_parts(profile: Profile, results: Path, resume: bool, keys: Sequence[
         endpoint_key(endpoint)
     for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
         get_problem(problem).instances(split)
-    if profile.generation.backend in ENGINES:
-        # Days may lie before the runs of a second model. Its bytes are compared now, behind what is quick.
-        first = {model_name(part.model) for part in parts_with_models(profile, keys[:1])}
-        for later in (model for model in models if model not in first):
-            model_files(profile.generation, later)
+
+
+def on_this_machine(profile: Profile, ray: str | None) -> Profile:
+    """Return the profile with what it runs here: runs on a cluster share its cards, not this machine's."""
+    return profile if ray is None else msgspec.structs.replace(profile, jobs=1)
+
+
+def _models(parts: Sequence[Part]) -> set[str]:
+    return {model_name(part.model) for part in parts}
 
 
 def _every_part(profile: Profile) -> list[Part]:
@@ -180,8 +196,7 @@ def reproduce(
     full, and as ``require_parts`` and ``execute`` do.
     """
     chosen = chosen_layers(profile, names)
-    # Runs on a cluster share its cards, not this machine's.
-    here = profile if execution.ray is None else msgspec.structs.replace(profile, jobs=1)
+    here = on_this_machine(profile, execution.ray)
     require_parts(here, results, execution.resume, [layer.key for layer in chosen])
     reproduction = Reproduction(profile, results, execution, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")

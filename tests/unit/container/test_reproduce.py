@@ -56,6 +56,22 @@ def test_what_the_comparison_found(tmp_path: Path, code: int, said: str) -> None
     assert lines[0].startswith(said)
 
 
+def test_what_is_missing_is_told_before_the_comparison(tmp_path: Path) -> None:
+    """The comparison takes minutes; a model, card or key that is not there ends the script before."""
+    s2s = f"""#!/bin/sh
+case "$*" in
+    conformance*) touch "{tmp_path}/compared" ;;
+    *--dry-run*) exit 3 ;;
+esac
+"""
+    script = checkout(tmp_path, s2s)
+    environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_CALM": "calm"}
+    environment["S2S_RESULTS"] = str(tmp_path / "results")
+    done = subprocess.run(["bash", script, "paper"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert not (tmp_path / "compared").exists()
+
+
 def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path) -> None:
     """Whoever stops a container stops the run in it, which ends in order; its exit code is the script's."""
     script = checkout(tmp_path, STOPPABLE)

@@ -164,6 +164,19 @@ def test_a_key_is_asked_for_before_the_days_that_come_before_it(
     assert BEGUN in capsys.readouterr().err
 
 
+def test_a_dry_run_looks_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run would be refused for is told in the same line; else which layers can start."""
+    profile = write_profile(tmp_path, "local", "adamw")
+    monkeypatch.setattr("search_to_signal.studies.reproduction.run_layer", begin)
+    assert refused(profile, capsys, "--dry-run") == refused(profile, capsys)
+    command = ["run", "--profile", str(profile), "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main([*command, "--layer", "cohort"]) == 0
+    assert capsys.readouterr().out == f"s2s: cohort can start in {tmp_path / 'out'}\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_models_of_other_layers_are_not_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
