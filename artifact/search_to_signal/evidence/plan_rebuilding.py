@@ -20,8 +20,8 @@ from search_to_signal.analysis.plan.heldout_scores import score_problems
 from search_to_signal.analysis.plan.standings import (
     FoundProgram,
     Standings,
+    best_programs,
     build_standings,
-    find_best_programs,
 )
 from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError, Results
@@ -157,11 +157,10 @@ def _write_reports(
         summary = build_plan_summary(top, plan, sha256, closed)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
-        profiles = [name for name in plan.profiles if name in names]
-        finals = find_final_bests(top, profiles)
+        finals = find_final_bests(top, [name for name in plan.profiles if name in names])
         for name in names:
             keep_whole_seeds(top / name, apart / name)
-        found = find_best_programs(top, profiles)
+        found = best_programs(final for final in finals if (top / final.run).is_dir())
         tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, report in reports.items():

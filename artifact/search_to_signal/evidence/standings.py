@@ -12,7 +12,7 @@ import msgspec
 
 from search_to_signal.analysis.plan.final_bests import FinalBest, find_final_bests
 from search_to_signal.analysis.plan.heldout_scores import SPLITS, ScoredProgram, scores_by_place
-from search_to_signal.analysis.plan.standings import FoundProgram, find_best_programs
+from search_to_signal.analysis.plan.standings import FoundProgram, best_programs
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import (
@@ -166,4 +166,4 @@ def _packed_programs(root: Path, progress: Progress) -> tuple[list[FoundProgram]
         finals = find_final_bests(top, profiles)
         for packed in packed_results(root):
             keep_whole_seeds(top / packed.name)
-        return find_best_programs(top, profiles), finals
+        return best_programs(final for final in finals if (top / final.run).is_dir()), finals

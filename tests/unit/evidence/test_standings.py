@@ -259,6 +259,21 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
     assert "### Every final best beside" in (tmp_path / "report" / "evidence.md").read_text()
 
 
+def test_whole_seeds_alone_choose_a_conditions_program(
+    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Frozen's best is of a seed that lacks its native run: the best of the others stands."""
+    evidence = Path(shutil.copytree(every_run, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s2")
+    list_evidence(evidence)
+    assert run(capsys, "standings", evidence)[0] == 0
+    listed = {json.loads(line)["code_sha256"] for line in (evidence / FILE).open()}
+    rules = [rule for rule in ("min", "max") if sha256_text(PROGRAM.format(rule, "current_node")) in listed]
+    assert rules == ["max"]
+    run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
+    assert "main: frozen, best of 1 seed" in (tmp_path / "out" / "report" / "standings.csv").read_text()
+
+
 @pytest.mark.usefixtures("few_known")
 def test_scores_of_final_bests_are_kept_and_checked(
     every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 
 from search_to_signal.analysis.plan.beside_seed import BesideSeed
-from search_to_signal.analysis.plan.final_bests import SEED_SHA256, FinalBest, find_final_bests
+from search_to_signal.analysis.plan.final_bests import SEED_SHA256, FinalBest
 from search_to_signal.analysis.plan.heldout_scores import SIZES, SPLITS, scores_by_place
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.evaluations import optimality_gap
@@ -50,13 +49,12 @@ class FoundProgram:
         return f"{final.profile}: {final.condition}, best of {counted(self.seeds, 'seed')}{same}"
 
 
-def find_best_programs(root: Path, profiles: Iterable[str]) -> list[FoundProgram]:
-    """Return the best program of every condition of the TSP cohorts below ``root``, by profile.
+def best_programs(finals: Iterable[FinalBest]) -> list[FoundProgram]:
+    """Return the best program of every condition of final bests, which lie by profile and condition.
 
-    Of equal scores the first counts, by seed and then in the order of the search. Raises as
-    ``find_final_bests`` does.
+    Of equal scores the first counts, by seed and then in the order of the search.
     """
-    conditions = groupby(find_final_bests(root, profiles), key=lambda final: (final.profile, final.condition))
+    conditions = groupby(finals, key=lambda final: (final.profile, final.condition))
     return [_best_of(list(members)) for _, members in conditions]
 
 
