@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.copies import copy_to_change
 from tests.forked import COMMAND
+from tests.profiles import profile_head
 
 from search_to_signal.cli import main
 
@@ -21,14 +22,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 PAGE = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
 CONDITION = "my_rewards:improver"
-PROFILE = f"""
-purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["frozen", "{CONDITION}"]
-seeds = [42]
-groups = 2
+HEAD = profile_head("frozen", CONDITION, groups=2, seed=42)
+PROFILE = f"""{HEAD}
 jobs = 2
 normalizer = "my_normalizer:median_scaled"
 learning_rule = "my_rule:policy_gradient"

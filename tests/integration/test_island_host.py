@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cohorts import StoppingAfter
+from tests.profiles import profile_head
 
 from search_to_signal.cli import main
 from search_to_signal.loop.run import run
@@ -22,14 +23,7 @@ from search_to_signal.verification.recompute.directory import RecomputeOptions, 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "island_host.py"
 ALLOWED = ("--host", "island_host:IslandHost")
 RECORDS = ("completions", "steps", "generations", "heuristics")
-PROFILE = """
-purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["frozen"]
-seeds = [42]
-groups = 7
+PROFILE = f"""{profile_head("frozen", groups=7, seed=42)}
 host = "island_host:IslandHost"
 
 [host_settings]

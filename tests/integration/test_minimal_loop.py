@@ -5,18 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.profiles import profile_head
+
 from search_to_signal.cli import main
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "minimal_loop.py"
 GROUPS = 3
-PROFILE = f"""
-purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["factorized"]
-seeds = [42]
-groups = {GROUPS}
+PROFILE = f"""{profile_head("factorized", groups=GROUPS, seed=42)}
 idea_end = "any_fence"
 
 [generation]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.forked import COMMAND
+from tests.profiles import profile_head
 
 from search_to_signal.cli import main
 from search_to_signal.provenance.checksums import write_sums
@@ -18,14 +19,7 @@ from search_to_signal.records.manifest import MANIFEST, runs_below
 from search_to_signal.records.reader import COMPLETIONS, STEPS
 from search_to_signal.verification.consistency.verify import verify
 
-PROFILE = """
-purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["native"]
-seeds = [42]
-groups = 4
+PROFILE = f"""{profile_head("native", groups=4, seed=42)}
 learning_rule = "shelves:batched"
 host = "shelves:Shelves"
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cohorts import StoppingAfter
+from tests.profiles import profile_head
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.loop.run import run
@@ -30,14 +31,7 @@ EXAMPLES = PAGE.parent / "examples"
 SECTIONS = ("normalizer", "learning rule", "host")
 NAMES = ("my_normalizer", "my_rule", "my_host")
 RECORDS = ("completions", "steps", "generations", "heuristics")
-PROFILE = """
-purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["frozen", "native+my_normalizer:median_scaled"]
-seeds = [42]
-groups = 5
+PROFILE = f"""{profile_head("frozen", "native+my_normalizer:median_scaled", groups=5, seed=42)}
 learning_rule = "my_rule:policy_gradient"
 host = "my_host:HillClimber"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.profiles import profile_head
 
 from search_to_signal import errors
 from search_to_signal.cli import main
@@ -111,10 +112,7 @@ def test_errors_are_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], code: int, text: str
 ) -> None:
     """An error of ours is one line that says what is wrong, and its code; nothing is written."""
-    (tmp_path / "profile.toml").write_text(
-        'purpose = "smoke"\nproblem = "tsp"\nsplit = "embedded"\nmodel = "gpt-17"\n'
-        'conditions = ["frozen"]\nseeds = [1]\ngroups = 1\n'
-    )
+    (tmp_path / "profile.toml").write_text(profile_head("frozen", groups=1, model="gpt-17"))
     found, out, err = said(capsys, *(argument.format(tmp=tmp_path) for argument in arguments))
     assert found == code
     assert err.startswith("s2s: error: ")

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import torch
 from tests.copies import copy_to_change
+from tests.profiles import profile_head
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError
@@ -267,14 +268,7 @@ def test_what_a_mapping_may_not_return_is_one_line(make_run: Make, tmp_path: Pat
     assert said in err
 
 
-PROFILE = """purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["frozen"]
-seeds = [1]
-groups = 1
-"""
+PROFILE = profile_head("frozen", groups=1)
 KEYS = {
     "missing": (PROFILE.replace("groups = 1\n", ""), "`groups`; add that key"),
     "unknown": (PROFILE + "gruops = 1\n", "`gruops`; correct its name, or remove it"),
@@ -379,8 +373,7 @@ def test_a_later_model_is_looked_for_before_the_first_run(
     conditions = 'conditions = ["frozen"]\n' if layer == "breadth" else ""
     profile = tmp_path / "mine.toml"
     profile.write_text(
-        'purpose = "smoke"\nproblem = "tsp"\nsplit = "embedded"\nmodel = "qwen2-2.1m"\n'
-        f'conditions = ["frozen"]\nseeds = [1]\ngroups = 1\n[[{layer}]]\nproblem = "cvrp"\n'
+        f'{PROFILE}[[{layer}]]\nproblem = "cvrp"\n'
         f'split = "embedded"\nmodel = "{model}"\nseeds = [1]\ngroups = 1\n{conditions}'
     )
     out = tmp_path / "out"

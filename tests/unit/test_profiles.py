@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.profiles import profile_head
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
@@ -29,14 +30,7 @@ PLAIN: dict[str, Any] = {
     "seeds": (42, 3407),
     "groups": 6,
 }
-TEXT = """purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "m"
-conditions = ["frozen"]
-seeds = [1]
-groups = 2
-"""
+TEXT = profile_head("frozen", groups=2, model="m")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))

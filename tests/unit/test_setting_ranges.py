@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from tests.profiles import profile_head
 
 from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
@@ -106,10 +107,7 @@ def changed(holder: Any, kind: type, name: str, value: Any) -> Any:
 def test_a_profile_is_refused_when_it_is_read(tmp_path: Path, lines: str, said: str) -> None:
     """What used to fail in a run's log, or to run, is named with file, key and what would do."""
     path = tmp_path / "mine.toml"
-    path.write_text(
-        'purpose = "smoke"\nproblem = "tsp"\nsplit = "embedded"\nmodel = "qwen2-2.1m"\n'
-        f'conditions = ["frozen"]\nseeds = [1]\ngroups = 2\n{lines}\n'
-    )
+    path.write_text(f"{profile_head('frozen', groups=2)}{lines}\n")
     with pytest.raises(ConfigError, match=rf"mine\.toml: .*{said}"):
         load_profile(str(path))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from spec.in_process import run_in_process
+from tests.profiles import profile_head
 
 from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -79,9 +80,7 @@ def test_what_is_no_problem_is_told_so(example: str) -> None:
 def test_held_out_instances_that_do_not_exist_are_asked_for_in_vain(example: str, tmp_path: Path) -> None:
     """The profile is refused when it is read, not once every other layer has run."""
     path = tmp_path / "mine.toml"
-    path.write_text(
-        f'purpose = "smoke"\nproblem = "{example}"\nsplit = "train"\nmodel = "qwen2-2.1m"\n'
-        'conditions = ["frozen"]\nseeds = [1]\ngroups = 2\n[heldout]\nbehaviour_split = "train"\n'
-    )
+    head = profile_head("frozen", groups=2, problem=example, split="train")
+    path.write_text(f'{head}[heldout]\nbehaviour_split = "train"\n')
     with pytest.raises(ConfigError, match="no split whose name starts with heldout: give it one, or leave"):
         load_profile(str(path))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.profiles import profile_head
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
@@ -14,13 +15,7 @@ from search_to_signal.profiles.profile import load_profile
 from search_to_signal.scheduling.card_check import cards_of
 
 PROFILE = """
-purpose = "smoke"
-problem = "tsp"
-split = "train"
-model = "qwen2-2.1m"
-conditions = ["frozen", "native"]
-seeds = [1]
-groups = 20
+{head}
 {top}
 
 [generation]
@@ -50,7 +45,8 @@ def write_profile(
 ) -> Path:
     """A profile of its own."""
     path = tmp_path / "mine.toml"
-    path.write_text(PROFILE.format(backend=backend, optimizer=optimizer, top=top))
+    head = profile_head("frozen", "native", groups=20, split="train")
+    path.write_text(PROFILE.format(head=head, backend=backend, optimizer=optimizer, top=top))
     return path
 
 

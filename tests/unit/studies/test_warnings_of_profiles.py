@@ -4,20 +4,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.profiles import profile_head
 
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.studies.reproduction import warnings_of
 
-TEXT = """purpose = "smoke"
-problem = "tsp"
-split = "embedded"
-model = "qwen2-2.1m"
-conditions = ["frozen", "native"]
-seeds = [1]
-groups = 2
-"""
+TEXT = profile_head("frozen", "native", groups=2)
 
 
 def test_a_profile_without_a_learner_is_warned(tmp_path: Path) -> None:
@@ -40,8 +34,8 @@ def test_a_run_too_short_for_the_released_threshold_is_warned(
     tmp_path: Path, threshold: int, groups: int, warned: bool
 ) -> None:
     """A twentieth of fewer than 20 groups is 0, a collapse before every prompt (HOST.md, point 25)."""
-    text = TEXT.replace("groups = 2", f"groups = {groups}").replace('"frozen", "native"', '"frozen"')
-    (tmp_path / "mine.toml").write_text(f"{text}[search]\ncollapse_threshold = {threshold}\n")
+    head = profile_head("frozen", groups=groups)
+    (tmp_path / "mine.toml").write_text(f"{head}[search]\ncollapse_threshold = {threshold}\n")
     lines = list(warnings_of(load_profile(str(tmp_path / "mine.toml"))))
     assert ["before every prompt" in line for line in lines] == [True] * warned
 
