@@ -23,6 +23,7 @@ from search_to_signal.progress import PlainProgress
 from search_to_signal.records.probe import INITIAL, Checkpoint
 from search_to_signal.studies.layers.probe_answers import write_answers
 from search_to_signal.studies.layers.probe_bank import build_bank
+from search_to_signal.studies.layers.probe_task import ProbeTask
 from search_to_signal.verification.consistency.verify import verify
 
 LIMIT = 60
@@ -111,7 +112,8 @@ def test_a_bank_of_cut_prompts_is_answered(tmp_path: Path) -> None:
     run(config, tmp_path / config.name, PlainProgress())
     bank = build_bank({tmp_path / config.name: config}, 2)
     first = Checkpoint(name=INITIAL, condition="frozen", seed=None, adapter_sha256=None)
-    write_answers(config, first, tmp_path, bank, tmp_path / "answers.jsonl", PlainProgress())
+    task = ProbeTask(config, first, tmp_path, bank, tmp_path / "answers.jsonl")
+    write_answers(task, PlainProgress())
     assert [one["prompt_tokens"] for one in lines(tmp_path, "answers")] == [LIMIT] * 4
 
 

@@ -36,6 +36,7 @@ from search_to_signal.records.probe import (
 from search_to_signal.scheduling.adapters import make_adapters
 from search_to_signal.scheduling.planned_runs import Reproduction
 from search_to_signal.studies.layers.probe_bank import build_bank
+from search_to_signal.studies.layers.probe_task import Barriers, ProbeTask
 
 KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
@@ -109,17 +110,17 @@ def _write_bank(directory: Path, bank: bytes) -> None:
 
 def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
-) -> tuple[dict[str, str | bool], ProbedCheckpoint]:
+) -> tuple[Barriers, ProbedCheckpoint]:
     bank = (directory / BANK).read_bytes()
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    isolation = _writer(config)(config, checkpoint, cohort, prompts, file, progress)
+    isolation = _writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def _writer(config: RunConfig) -> Callable[..., dict[str, str | bool]]:
+def _writer(config: RunConfig) -> Callable[[ProbeTask, Progress], Barriers]:
     """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
     if config.generation.backend in ENGINES:
         from search_to_signal.studies.layers.probe_process import write_answers_apart

@@ -12,20 +12,22 @@ from search_to_signal.learner.device import memory_errors, prepare_processor
 from search_to_signal.loop.group import EvaluatedCompletion, evaluate_group, evaluation_kind
 from search_to_signal.loop.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.run_config import ADAPTER, RunConfig
+from search_to_signal.profiles.run_config import ADAPTER
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import Progress
-from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
+from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.runtime import keep_freed_memory
 from search_to_signal.seeding import derive_seed
+from search_to_signal.studies.layers.probe_task import Barriers, ProbeTask
 
 
-def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
-    """Return a generator that samples with a checkpoint, newly loaded from files."""
+def load(task: ProbeTask, scratch: Path) -> Generator:
+    """Return a generator that samples with the task's checkpoint, newly loaded from files."""
+    config, checkpoint = task.config, task.checkpoint
     generator = open_run_generator(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
-        adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
+        adapter, base = task.cohort / checkpoint.name / ADAPTER, base_model(config, generator)
         load_stored_adapter(adapter, checkpoint.adapter_sha256, base, generator)
     return generator
 
@@ -52,29 +54,23 @@ def _records(
 
 
 @memory_errors("the probe's answers")
-def write_answers(
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    cohort: Path,
-    bank: Sequence[BankPrompt],
-    file: Path,
-    progress: Progress,
-) -> dict[str, str | bool]:
-    """Write the checkpoint's records to ``file``; returns the isolation barriers that were in force.
+def write_answers(task: ProbeTask, progress: Progress) -> Barriers:
+    """Write the records of a task to its file; returns the isolation barriers that were in force.
 
     Model and evaluation pool are new, and sampling seeds depend on the prompt's number alone, so records do
     not depend on the checkpoints that were probed before. Raises RecordError when a rendered prompt differs
     from the recorded one.
     """
-    progress.update(f"probe/{checkpoint.name}", 0, len(bank), "starting")
+    config, name, bank = task.config, task.checkpoint.name, task.bank
+    progress.update(f"probe/{name}", 0, len(bank), "starting")
     keep_freed_memory()
     prepare_processor(config.threads)
-    unfinished = file.with_suffix(".partial")
+    unfinished = task.file.with_suffix(".partial")
     unfinished.unlink(missing_ok=True)
     problem = get_problem(config.problem)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
-        generator = load(config, checkpoint, cohort, scratch)
+        generator = load(task, scratch)
         pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
         writer = stack.enter_context(RecordWriter(unfinished))
         for done, entry in enumerate(bank, start=1):
@@ -84,9 +80,9 @@ def write_answers(
                     f"prompt {entry.prompt} of the bank is not the one that {entry.run} recorded"
                 )
             evaluated = evaluate_group(generation.completions, pool, config.reading)
-            for record in _records(checkpoint.name, entry.prompt, generation, evaluated):
+            for record in _records(name, entry.prompt, generation, evaluated):
                 writer.write(record)
-            progress.update(f"probe/{checkpoint.name}", done, len(bank))
+            progress.update(f"probe/{name}", done, len(bank))
         isolation = dict(pool.barriers())
-    unfinished.replace(file)
+    unfinished.replace(task.file)
     return isolation

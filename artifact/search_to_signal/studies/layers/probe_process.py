@@ -6,19 +6,14 @@ in the same process finds no room.
 
 import os
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from search_to_signal.errors import RunFailedError, S2SError
-from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import Progress
-from search_to_signal.records.probe import BankPrompt, Checkpoint
 from search_to_signal.runtime import end_with_parent
-
-Barriers = dict[str, str | bool]
+from search_to_signal.studies.layers.probe_task import Barriers, ProbeTask
 
 
 @dataclass(frozen=True)
@@ -34,22 +29,14 @@ class _Relay:
         self.to.send(("say", line))
 
 
-def write_answers_apart(
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    cohort: Path,
-    bank: Sequence[BankPrompt],
-    file: Path,
-    progress: Progress,
-) -> Barriers:
+def write_answers_apart(task: ProbeTask, progress: Progress) -> Barriers:
     """Do as ``write_answers`` in a new process, and raise what it raises there.
 
     Raises RunFailedError where the process ends without an answer; it ends with this one in any case.
     """
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (sender, os.getpid(), config, checkpoint, cohort, tuple(bank), file)
-    process = context.Process(target=_answer, args=arguments)
+    process = context.Process(target=_answer, args=(sender, os.getpid(), task))
     process.start()
     sender.close()
     try:
@@ -60,7 +47,7 @@ def write_answers_apart(
         process.join()
     if barriers is None:
         raise RunFailedError(
-            f"the process that answers for checkpoint {checkpoint.name} ended with exit code "
+            f"the process that answers for checkpoint {task.checkpoint.name} ended with exit code "
             f"{process.exitcode} before it was done: see what it printed, and go on with --resume"
         )
     return barriers
@@ -84,22 +71,14 @@ def _received(receiver: Connection, progress: Progress) -> Barriers | None:
             return barriers
 
 
-def _answer(
-    to: Connection,
-    parent: int,
-    config: RunConfig,
-    checkpoint: Checkpoint,
-    cohort: Path,
-    bank: Sequence[BankPrompt],
-    file: Path,
-) -> None:
+def _answer(to: Connection, parent: int, task: ProbeTask) -> None:
     # Ctrl-C is for the process that started this one, which then ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
     from search_to_signal.studies.layers.probe_answers import write_answers
 
     try:
-        barriers = write_answers(config, checkpoint, cohort, bank, file, _Relay(to))
+        barriers = write_answers(task, _Relay(to))
     except S2SError as error:
         to.send(("failed", error))
     else:
