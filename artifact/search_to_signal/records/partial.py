@@ -12,6 +12,7 @@ PARTIAL = "partial.json"
 class Gap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many runs of a layer there are, and how many were to be recorded.
 
+    A finished run that waits for an earlier seed is not there: it is recorded, and not packed.
     ``closed`` names the amendment by which the rest is no longer waited for; empty where it is.
     """
 
@@ -24,7 +25,7 @@ class Gap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """For people."""
         if self.closed:
             return f"closed: {self.recorded} of {self.planned} planned runs, {self.closed}"
-        return f"PARTIAL: {self.recorded} of {self.planned} planned runs are recorded"
+        return f"PARTIAL: {self.recorded} of {self.planned} planned runs are there"
 
 
 class Partial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

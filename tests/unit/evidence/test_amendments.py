@@ -113,6 +113,15 @@ def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> Non
     assert "restart PARTIAL: 2 of 3 planned runs" in (tmp_path / "made" / "main" / "report.md").read_text()
 
 
+def test_the_page_says_packed_and_not_recorded(packed: Path, tmp_path: Path) -> None:
+    """A run may be recorded and wait for an earlier seed: the page knows what is packed alone."""
+    amended(packed, tmp_path, "restart")
+    text = (tmp_path / "made" / "report" / "evidence.md").read_text()
+    assert "8 runs are packed; " in text
+    assert "Deviation: nothing of it is packed." in text
+    assert "has no packed seed: runs may wait for an earlier one" in text
+
+
 def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) -> None:
     """A question over two seeds that are recorded has a verdict, where the one over three was closed."""
     amended(packed, tmp_path, "restart", "other")

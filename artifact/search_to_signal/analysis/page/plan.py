@@ -56,7 +56,7 @@ HTML, MARKDOWN = "evidence.html", "evidence.md"
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """The plan with its outcomes; ``recorded`` is the number of runs, ``deviations`` are by study.
+    """The plan with its outcomes; ``recorded`` is the number of packed runs, ``deviations`` are by study.
 
     ``exploratory`` are outcomes of questions that the plan does not ask, ``longer`` the runs that continued
     after the horizon, ``closed`` the amendments that closed studies. ``unit`` is that of scores, ``problem``
@@ -82,11 +82,11 @@ class PlanSummary:
 
     @property
     def counts(self) -> str:
-        """How much of the plan is recorded, as a sentence."""
+        """How much of the plan is packed, as a sentence: a finished run may wait for an earlier seed."""
         answers = [outcome for outcome in self.outcomes if not outcome.answered_elsewhere]
         whole = sum(not (outcome.pending or outcome.closed_short) for outcome in answers)
         lines = f"{whole} of {len(answers)} planned comparisons and descriptions have all their seeds"
-        return f"{self.recorded} runs are recorded; {lines}{self._closing}."
+        return f"{self.recorded} runs are packed; {lines}{self._closing}."
 
     @property
     def _closing(self) -> str:

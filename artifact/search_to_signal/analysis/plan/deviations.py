@@ -12,7 +12,7 @@ from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
-NOTHING = "nothing of it is recorded"
+NOTHING = "nothing of it is packed"
 _SHOWN = 3
 
 
