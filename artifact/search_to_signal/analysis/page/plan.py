@@ -229,10 +229,10 @@ def _questions(
 
 
 def _questions_besides(summary: PlanSummary, study: Study) -> list[tuple[Question, list[str]]]:
-    """The exploratory questions of a study of which a seed is recorded, with their answers."""
+    """The exploratory questions of which a study has an answer of its own, with all their answers."""
     own = [outcome for outcome in summary.exploratory if outcome.study.key == study.key]
-    recorded = {outcome.question.key for outcome in own if outcome.values}
-    return _questions([outcome for outcome in own if outcome.question.key in recorded])
+    answered = {outcome.question.key for outcome in own if outcome.values and not outcome.answered_elsewhere}
+    return _questions([outcome for outcome in own if outcome.question.key in answered])
 
 
 def _answers(outcomes: Sequence[QuestionOutcome]) -> list[str]:
