@@ -119,7 +119,7 @@ def test_the_page_says_packed_and_not_recorded(packed: Path, tmp_path: Path) -> 
     text = (tmp_path / "made" / "report" / "evidence.md").read_text()
     assert "8 runs are packed; " in text
     assert "Deviation: nothing of it is packed." in text
-    assert "has no packed seed: runs may wait for an earlier one" in text
+    assert "not packed: 1 comparison of 3 seeds planned" in text
 
 
 def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) -> None:

@@ -274,9 +274,7 @@ def build_outcome_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Tabl
         "several questions ask for has the answer of the one with the most seeds, which Verdict of names."
     )
     if any(outcome.verdict is OutcomeVerdict.MISSING for outcome in outcomes):
-        note += (
-            f" What is {OutcomeVerdict.MISSING.value} has no packed seed: runs may wait for an earlier one."
-        )
+        note += f" Finished runs of what is {OutcomeVerdict.MISSING.value} may wait for an earlier seed."
     rows = tuple(Row(f"{outcome.question.key}/{outcome.name}", _cells(outcome)) for outcome in outcomes)
     return Table(NAME, "Plan and outcome", "cohort", COLUMNS, rows, "Question/comparison", note)
 

@@ -38,7 +38,7 @@ class OutcomeVerdict(str, Enum):
     OPEN = "undecided"
     DESCRIBED = "described"
     PARTIAL = "partial: no verdict"
-    MISSING = "not recorded"
+    MISSING = "not packed"
     CLOSED = "closed: no verdict"
     DROPPED = "closed before it was recorded"
 
