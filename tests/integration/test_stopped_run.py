@@ -1,30 +1,99 @@
-"""A run that is asked to end does so between two of its operations."""
+"""A run that is asked to end does so behind its group, or at once where it is asked twice."""
 
 import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from search_to_signal.config import canonical_json
+from search_to_signal.loop.run import run
 from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.runtime import command_line
 from search_to_signal.scheduling.execution import RunProcesses
+from search_to_signal.stopping import StopRequest
+
+SELDOM = ("--checkpoint-every", "400")
 
 
-def test_a_run_that_is_stopped_ends_in_order(profile: Profile, tmp_path: Path) -> None:
-    """It says so in its log, with no traceback, and leaves no process behind; records stay resumable."""
-    config = msgspec.structs.replace(profile.run("native", 42), groups=500)
-    out, log = tmp_path / "run", tmp_path / "run.log"
-    command = command_line("run-one", "--out", str(out), "--parent", str(os.getpid()))
+@contextmanager
+def started(config: RunConfig, out: Path, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A run in a process of its own, which is asked to end with the context, and is in its second group."""
+    command = command_line("run-one", "--out", str(out), *SELDOM, "--parent", str(os.getpid()))
     with RunProcesses() as processes, processes.start(command, log, config.threads) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(canonical_json(config))
         process.stdin.close()
         assert any(line.startswith(b"progress 1 500") for line in process.stdout)
-    assert process.returncode == 130
-    assert log.read_text() == "s2s: stopped\n"
+        yield process
+
+
+def test_a_run_that_is_stopped_ends_in_order(profile: Profile, tmp_path: Path) -> None:
+    """It says so on its line and in its log, with a checkpoint of its last group, and leaves no process."""
+    config = msgspec.structs.replace(profile.run("native", 42), groups=500)
+    out, log = tmp_path / "run", tmp_path / "run.log"
+    with started(config, out, log) as process:
+        assert process.stdout is not None
+        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, signal.SIGINT)  # as from a terminal: it is one with the other
+        lines = process.stdout.read().decode().splitlines()
+        assert process.wait() == 130
+    done = (out / "steps.jsonl").read_bytes().count(b"\n")
+    assert log.read_text() == f"s2s: stopped after {done} of 500 groups\n"
+    assert lines[-1] == f"stopped after {done} of 500 groups"
+    assert any(line.endswith(" 500 stopping after this group") for line in lines)
+    assert (out / "checkpoint" / f"{done:08d}.json").is_file()
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    assert (out / "checkpoint" / "00000001.json").is_file()
+
+
+def test_a_run_that_is_asked_twice_ends_at_once(profile: Profile, tmp_path: Path) -> None:
+    """In the middle of a group, still with no traceback, and resumable from its last checkpoint."""
+    long = msgspec.structs.replace(profile.generation, group_size=256)
+    config = msgspec.structs.replace(profile.run("frozen", 42), groups=500, generation=long)
+    out, log = tmp_path / "run", tmp_path / "run.log"
+    with started(config, out, log) as process:
+        os.kill(process.pid, signal.SIGTERM)
+        time.sleep(0.6)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 130
+    assert log.read_text() == "s2s: stopped\n"
+    assert [path.name for path in (out / "checkpoint").glob("*.json")] == ["00000000.json"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+class AsksAt:
+    """Asks a run to stop when a group is done, which is behind its checkpoint: it stops behind the next."""
+
+    def __init__(self, stop: StopRequest, group: int) -> None:
+        self.stop, self.group = stop, group
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        if done == self.group and not self.stop.asked:
+            self.stop(signal.SIGTERM, None)
+
+    def say(self, line: str) -> None: ...
+
+
+@pytest.mark.parametrize("condition", ["frozen", "native"])
+def test_its_bytes_are_those_of_a_run_never_stopped(profile: Profile, tmp_path: Path, condition: str) -> None:
+    """With the shipped model, far from any checkpoint of the cadence: records and adapter are equal."""
+    config = msgspec.structs.replace(profile.run(condition, 42), groups=4)
+    stop, never = StopRequest(), AsksAt(StopRequest(), 5)
+    run(config, tmp_path / "whole", never, checkpoint_every=100)
+    with pytest.raises(KeyboardInterrupt, match="after 2 of 4 groups"):
+        run(config, tmp_path / "run", AsksAt(stop, 1), checkpoint_every=100, stop=stop)
+    run(config, tmp_path / "run", never, resume=True, checkpoint_every=100)
+    names = ["completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl"]
+    names += [path.relative_to(tmp_path / "whole").as_posix() for path in tmp_path.glob("whole/adapter/*")]
+    assert len(names) == (4 if condition == "frozen" else 6)
+    for name in names:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None:
             _discard(sys.stdout)
         return RunDirectoryError.exit_code
-    except KeyboardInterrupt:
-        _say("stopped")
+    except KeyboardInterrupt as stop:
+        _say(" ".join(["stopped", *map(str, stop.args)]))
         return 130
     return code

@@ -1,6 +1,7 @@
 """Commands that execute runs, updates and held-out evaluations."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -53,26 +54,31 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _run_one(arguments: argparse.Namespace) -> None:
-    """Run one configuration from standard input."""
+    """Run one configuration from standard input.
+
+    Ctrl-C and SIGTERM stop it behind the group that it is in, a second one at once.
+    """
     from search_to_signal.loop.clock import format_timing
     from search_to_signal.loop.retraining import retrain
     from search_to_signal.loop.run import run
     from search_to_signal.profiles.run_config import RunConfig
-    from search_to_signal.runtime import end_in_order, end_with_parent
+    from search_to_signal.runtime import end_with_parent
     from search_to_signal.scheduling.execution import ERROR_PREFIX, PROGRESS_PREFIX
+    from search_to_signal.stopping import StopRequest, install
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:
-            print(f"{PROGRESS_PREFIX}{done} {total} {note}", flush=True)
+            self.say(f"{PROGRESS_PREFIX}{done} {total} {note}")
 
         def say(self, line: str) -> None:
-            print(line, flush=True)
+            # Not print, which cannot be called where a signal has interrupted it.
+            os.write(sys.stdout.fileno(), f"{line}\n".encode(sys.stdout.encoding, "replace"))
 
     refuse_no_time("--wait", arguments.wait, zero=True)
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     # A run that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
-    end_in_order()
+    install(stop := StopRequest())
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
     except UNREADABLE as error:
@@ -90,6 +96,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
             checkpoint_every=arguments.checkpoint_every,
             wait_s=arguments.wait,
             plan=arguments.plan,
+            stop=stop,
         )
     except S2SError as error:
         # On a full disk the log cannot be written; the parent process still reads this output.

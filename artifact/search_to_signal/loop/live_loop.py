@@ -35,7 +35,7 @@ from search_to_signal.loop.record_files import EvaluationNote
 from search_to_signal.loop.recorded import final_population
 from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import Progress
+from search_to_signal.progress import Progress, counted
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.preferences import PreferenceRecord
 from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
@@ -50,6 +50,7 @@ from search_to_signal.search.host import (
 )
 from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
+from search_to_signal.stopping import StopRequest
 
 
 class Parts(NamedTuple):
@@ -111,6 +112,7 @@ def can_replay_behind(config: RunConfig) -> bool:
     return config.on_card and not waits and config.evaluation.clock == "processor"
 
 
+_STOPPING = "stopping after this group"
 _SEED_REMEDIES = {
     Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
     Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
@@ -201,15 +203,20 @@ def live_step(
     return LiveGroup(transition.state, record, transition, generation, records, pairs, admitted, replayed)
 
 
-def run_live(live: Live, start: Position, progress: Progress) -> Any:
-    """Run every group that is not done yet; returns the host's final state."""
+def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest | None = None) -> Any:
+    """Run every group that is not done yet; returns the host's final state.
+
+    A ``stop`` that is asked for ends it with KeyboardInterrupt behind a group, whose checkpoint is written.
+    """
     state, clock, groups = start.state, StepClock(), live.config.groups
+    stop = stop or StopRequest()
     replays, unwritten = ThreadPoolExecutor(1, thread_name_prefix="replay"), None
     try:
         for done in range(start.done + 1, groups + 1):
+            stop.tell = partial(progress.update, live.config.name, done - 1, groups, _STOPPING)
             group = live_step(live, state, done - 1, clock, replays, unwritten)
             # The last group too: what a complete run says has to be on disk before it says it is complete.
-            is_checkpoint = done % live.checkpoint_every == 0 or done == groups
+            is_checkpoint = stop.asked or done % live.checkpoint_every == 0 or done == groups
             unwritten = None if is_checkpoint or not live.replays_behind else group
             if unwritten is None:
                 write_group(live, group, clock)
@@ -220,7 +227,13 @@ def run_live(live: Live, start: Position, progress: Progress) -> Any:
             progress.update(live.config.name, done, groups, _note(group.step))
             if group.step.not_finite is True:
                 progress.say(f"step {done - 1}: the gradient is not finite, the adapter stays as it is")
+            # Where a stop is asked for too late for a checkpoint here, it is behind the next group.
+            if stop.asked and is_checkpoint and done < groups:
+                after = f"after {done} of {counted(groups, 'group')}"
+                progress.say(f"stopped {after}")
+                stop.end(after)
     finally:
+        stop.tell = None
         # A run that is stopped does not wait for a program.
         replays.shutdown(wait=False, cancel_futures=True)
     if live.training is not None:

@@ -41,6 +41,7 @@ from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.runtime import keep_freed_memory
 from search_to_signal.search.host import HasDatabase, database_of
+from search_to_signal.stopping import StopRequest
 
 Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
 
@@ -72,12 +73,14 @@ def run(
     wait_s: float = 0.0,
     assemble: Assemble = assembled,
     plan: str | None = None,
+    stop: StopRequest | None = None,
 ) -> Manifest:
     """Run into an empty directory; its manifest says ``running`` until everything else is on disk.
 
     With ``resume`` an unfinished run in it goes on from its last checkpoint, and its record files will be
     those of an undisturbed run, byte for byte; a finished one stays as it is. A run of a ``plan``, whose
-    SHA-256 its manifest holds, begins again where another version of the source began it.
+    SHA-256 its manifest holds, begins again where another version of the source began it. A ``stop`` ends it
+    with KeyboardInterrupt behind the group that it is in; nothing of that is lost.
 
     Raises RunDirectoryError, before anything is touched, for a directory that holds something else, and when
     another process still writes it after ``wait_s`` seconds; RecordError when its records were damaged;
@@ -100,7 +103,7 @@ def run(
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every, can_replay_behind(config))
-                state = run_live(live, _position(live, point, progress), progress)
+                state = run_live(live, _position(live, point, progress), progress, stop)
                 if isinstance(live.host, HasDatabase):
                     with host_errors(config.host):
                         database = database_of(live.host, state)

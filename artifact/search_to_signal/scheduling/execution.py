@@ -20,13 +20,17 @@ from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import Progress, one_line
 from search_to_signal.records.files import storage_errors
 from search_to_signal.runtime import command_line
+from search_to_signal.stopping import Interrupts, interruptible
 
 # Lines with these prefixes go from a run's process to its parent process; all others are for the user.
 PROGRESS_PREFIX = "progress "
 ERROR_PREFIX = "error: "
 # Lines that only resemble progress, from a model's text for example, are for the user.
 _PROGRESS = re.compile(rf"{PROGRESS_PREFIX}(?P<done>\d{{1,9}}) (?P<total>\d{{1,9}}) ?(?P<note>.*)")
-_ENDING_S = 10.0
+# From the first signal to the second, which are not to be taken as one; from there until a run is killed.
+_AGAIN_S, _ENDING_S = 1.0, 10.0
+# How a run ends that was asked to: in order, or before it could take a signal.
+_STOPPED = (StoppedError.exit_code, -signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,11 @@ class Failures:
 def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
     """Execute every run, in this order as jobs become free.
 
-    Raises RunFailedError as ``Failures`` does, otherwise StoppedError on Ctrl-C or SIGTERM; ended runs can be
-    resumed.
+    Raises RunFailedError as ``Failures`` does, otherwise StoppedError on Ctrl-C or SIGTERM, when every run
+    has ended the group that it is in, or at once on a second signal; ended runs can be resumed.
     """
     waiting = deque(pending)
+    running: set[Future[None]] = set()
     with (
         Failures(execution, progress) as failures,
         stoppable(execution.resume),
@@ -127,35 +132,39 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
                 for _ in range(min(number, len(waiting)))
             }
 
-        # A queued run would start before the failure of another one is seen.
-        running = begin(execution.jobs)
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for failure in filter(None, (future.exception() for future in done)):
-                failures.add(failure, bool(running or (waiting and execution.plan is not None)))
-            if not failures.none_starts:
-                running |= begin(len(done))
+        try:
+            # A queued run would start before the failure of another one is seen.
+            running = begin(execution.jobs)
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for failure in filter(None, (future.exception() for future in done)):
+                    failures.add(failure, bool(running or (waiting and execution.plan is not None)))
+                if not failures.none_starts:
+                    running |= begin(len(done))
+        except KeyboardInterrupt:
+            progress.say("stopping: each run ends the group that it is in; asked again, they end at once")
+            processes.stop()
+            for failure in filter(None, (future.exception() for future in running)):
+                if not isinstance(failure, StoppedError):
+                    failures.add(failure, others=False)
+            raise
 
 
 @contextmanager
-def stoppable(resume: bool) -> Iterator[None]:
+def stoppable(resume: bool) -> Iterator[Interrupts]:
     """Turn Ctrl-C and SIGTERM into StoppedError; in other threads than the main one only Ctrl-C."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
-    try:
-        yield
-    except KeyboardInterrupt:
-        again = "the same command" if resume else "the same command with --resume"
-        raise StoppedError(f"stopped; {again} goes on with what was begun") from None
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+    with interruptible() as signals:
+        try:
+            yield signals
+        except KeyboardInterrupt:
+            again = "the same command" if resume else "the same command with --resume"
+            raise StoppedError(f"stopped; {again} goes on with what was begun") from None
 
 
 class RunProcesses:
     """The running processes of runs; leaving the context ends them, and no further process starts.
 
-    ``jobs`` of them share several ``cards`` evenly.
+    ``jobs`` of them share several ``cards`` evenly. ``stopped`` from when all were asked to end.
     """
 
     def __init__(self, cards: Sequence[str] = (), jobs: int = 1) -> None:
@@ -165,7 +174,7 @@ class RunProcesses:
             for number in range(-(-jobs // len(cards)) * len(cards)):
                 self._cards.put(cards[number % len(cards)])
         self._running: set[subprocess.Popen[bytes]] = set()
-        self._ended = False
+        self.stopped = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> "RunProcesses":
@@ -177,7 +186,7 @@ class RunProcesses:
         with self._card() as card:
             # A file, since a full pipe without a reader would block the run.
             with log.open("ab") as errors, self._lock:
-                if self._ended:
+                if self.stopped:
                     raise StoppedError("stopped before this run began")
                 process = subprocess.Popen(
                     command,
@@ -209,14 +218,23 @@ class RunProcesses:
         finally:
             self._cards.put(card)
 
+    def stop(self) -> None:
+        """Have every run end in order, and wait until it has; no further process starts."""
+        for process in self._ask():
+            process.wait()
+
     def __exit__(self, *_: object) -> None:
+        for process in self._ask():
+            _end(process)
+
+    def _ask(self) -> list["subprocess.Popen[bytes]"]:
+        """Send every process SIGTERM and return those that ran."""
         with self._lock:
-            self._ended = True
+            self.stopped = True
         running = list(self._running)
         for process in running:
             _terminate(process)
-        for process in running:
-            _end(process)
+        return running
 
 
 def _terminate(process: "subprocess.Popen[bytes]") -> None:
@@ -225,19 +243,22 @@ def _terminate(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    _terminate(process)
-    try:
-        process.wait(_ENDING_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """End a process at once: a run may take the first signal as a stop after its group."""
+    for wait_s in (_AGAIN_S, _ENDING_S):
+        _terminate(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+            return
+    process.kill()
+    process.wait()
 
 
 def execute_run(
     run: PlannedRun, execution: Execution, progress: Progress, processes: RunProcesses, wait_s: float = 0
 ) -> None:
-    """Execute one run in a process and report its output; raises RunFailedError where it fails.
+    """Execute one run in a process and report its output.
 
+    Raises RunFailedError where it fails, StoppedError where it ended because all were asked to.
     ``wait_s`` is the time that the run waits for another process that holds its directory.
     """
     directory, log = run.directory, log_file(run.directory)
@@ -266,6 +287,8 @@ def execute_run(
             if not last_line.startswith(ERROR_PREFIX):  # an error is reported once, with the exit code
                 _report_line(last_line, run.config, progress)
         code = process.wait()
+    if processes.stopped and code in _STOPPED:
+        raise StoppedError(f"run {run.config.label} stopped")
     if code != 0:
         error = f" ({last_line})" if last_line.startswith(ERROR_PREFIX) else ""
         raise RunFailedError(f"run {run.config.label} ended with exit code {code}{error}: see {log}")

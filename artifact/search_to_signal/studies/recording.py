@@ -27,6 +27,7 @@ from search_to_signal.runtime import called_every
 from search_to_signal.scheduling.card_check import cards_of
 from search_to_signal.scheduling.execution import Execution, stoppable
 from search_to_signal.scheduling.planned_runs import Reproduction
+from search_to_signal.stopping import Interrupts
 from search_to_signal.studies.planned_work import planned_work
 from search_to_signal.studies.reproduction import chosen_layers, require_parts, run_layer
 
@@ -87,7 +88,11 @@ def record(
     if stop.due(since):
         return False
     try:
-        with storage_errors(out, _AGAIN), stoppable(True), _stopping(stop, since, stopped):
+        with (
+            storage_errors(out, _AGAIN),
+            stoppable(True) as signals,
+            _stopping(stop, since, signals, stopped),
+        ):
             for study in plan.studies:
                 if study.key not in closed and (not keys or study.key in keys):
                     _record_study(study, sha256, out, finished, jobs)
@@ -123,11 +128,14 @@ def _record_study(study: Study, sha256: str, out: Path, finished: Path | None, j
 
 
 @contextmanager
-def _stopping(stop: Stop, since: float, stopped: threading.Event) -> Iterator[None]:
-    """Send this process SIGTERM when a stop is due within the context, and set ``stopped``."""
+def _stopping(stop: Stop, since: float, signals: Interrupts, stopped: threading.Event) -> Iterator[None]:
+    """Send this process SIGTERM when a stop is due within the context, and set ``stopped``.
+
+    Not where somebody has asked for the end: a second signal would break off what the first began.
+    """
 
     def watch() -> None:
-        if not stopped.is_set() and stop.due(since):
+        if not (stopped.is_set() or signals.asked) and stop.due(since):
             stopped.set()
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,8 @@ import pytest
 from tests.cohorts import nine_groups
 
 from search_to_signal.errors import RunFailedError, StoppedError
-from search_to_signal.scheduling.execution import (
-    Execution,
-    PlannedRun,
-)
+from search_to_signal.scheduling import execution
+from search_to_signal.scheduling.execution import Execution, PlannedRun
 from search_to_signal.scheduling.planned_runs import run_missing
 
 pytestmark = pytest.mark.slow
@@ -52,6 +51,19 @@ if config["condition"].startswith("orderly"):
     signal.signal(signal.SIGTERM, end)
     open(os.path.join(folder, config["condition"] + ".ready"), "w").close()
     time.sleep(120)
+if config["condition"].startswith("patient"):
+    import signal
+    def end(*_):
+        if os.path.exists(os.path.join(folder, "asked")):
+            open(os.path.join(folder, "at-once"), "w").close()
+            sys.exit(130)
+        open(os.path.join(folder, "asked"), "w").close()
+    signal.signal(signal.SIGTERM, end)
+    open(os.path.join(folder, "ready"), "w").close()
+    while not os.path.exists(os.path.join(folder, "group")):
+        time.sleep(0.01)
+    open(os.path.join(folder, "in-order"), "w").close()
+    sys.exit(130 if config["condition"] == "patient" else 9)
 if config["condition"].startswith("breaks"):
     sys.exit(8)
 if config["condition"] == "fails":
@@ -191,6 +203,82 @@ def test_a_stop_does_not_hide_a_failure(make: Callable[..., list[PlannedRun]], t
     assert lines.lines[-1] == "the rest stopped as asked"
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
+
+
+def appears(path: Path) -> None:
+    """Wait for a file, but not for ever."""
+    deadline = time.monotonic() + 60.0
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert path.exists()
+
+
+@contextmanager
+def signalled(out: Path, then: Callable[[], None]) -> Iterator[None]:
+    """Within it this process gets SIGTERM once the stub is ready; ``then`` is called once that is asked."""
+
+    def interrupt() -> None:
+        appears(out / "ready")
+        os.kill(os.getpid(), signal.SIGTERM)
+        appears(out / "asked")
+        then()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(execution, "_ENDING_S", 0.05)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_run_that_is_asked_to_stop_has_the_time_that_its_group_takes(
+    make: Callable[..., list[PlannedRun]], tmp_path: Path
+) -> None:
+    """However long that is, one signal ends nothing at once; what it waits for is said, and no run starts."""
+    out, lines = tmp_path / "out", Lines()
+
+    def finish() -> None:
+        time.sleep(0.5)
+        (out / "group").touch()
+
+    with signalled(out, finish), pytest.raises(StoppedError, match="--resume"):
+        run_missing(make("patient", "waits"), Execution(jobs=1), lines)
+    assert (out / "in-order").exists()
+    assert not (out / "waits").exists()
+    assert any("each run ends the group that it is in" in line for line in lines.lines)
+
+
+def test_a_second_signal_ends_the_runs_at_once(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
+    """Whoever cannot wait for a group asks again; the run ends by that, and is not killed."""
+    out = tmp_path / "out"
+
+    def again() -> None:
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with signalled(out, again), pytest.raises(StoppedError, match="--resume"):
+        run_missing(make("patient"), Execution(jobs=1), Silent())
+    assert (out / "at-once").exists()
+    assert not (out / "in-order").exists()
+    assert gone(int((out / "patient").read_text()))
+
+
+def test_a_run_that_fails_in_its_last_group_is_told(
+    make: Callable[..., list[PlannedRun]], tmp_path: Path
+) -> None:
+    """It was asked to stop and ended otherwise: the failure is the error, the rest stopped."""
+    out, lines = tmp_path / "out", Lines()
+    with (
+        signalled(out, (out / "group").touch),
+        pytest.raises(RunFailedError, match="patient-fails-s1 ended with exit code 9"),
+    ):
+        run_missing(make("patient-fails"), Execution(jobs=1), lines)
+    assert lines.lines[-1] == "the rest stopped as asked"
 
 
 def test_all_runs_are_asked_to_end_before_one_is_waited_for(

@@ -1,11 +1,13 @@
 """The plan's studies are recorded in order, and recording stops when it is told to."""
 
 import errno
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from search_to_signal import stopping
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, RunDirectoryError, RunFailedError, StoppedError
 from search_to_signal.records.layers import Layer
@@ -112,6 +114,24 @@ def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(recording, "run_layer", run_layer)
     with pytest.raises(StoppedError, match="same command"):
         record(PLAN, SHA256, tmp_path, Stop())
+
+
+def test_a_planned_stop_does_not_break_off_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is due while runs end their groups after Ctrl-C is no second signal."""
+    monkeypatch.setattr(recording, "_POLL_S", 0.01)
+    monkeypatch.setattr(stopping, "_TOGETHER_S", 0.0)
+    file = tmp_path / "stop"
+
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        file.touch()
+        time.sleep(0.2)  # runs end their groups
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    with pytest.raises(StoppedError, match="same command"):
+        record(PLAN, SHA256, tmp_path / "out", Stop(file=file))
 
 
 def test_the_advice_on_a_full_disk_fits_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
