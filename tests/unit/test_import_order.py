@@ -15,8 +15,8 @@ ROOT = Path(search_to_signal.__file__).parent
 
 ORDER: tuple[tuple[str, ...], ...] = (
     (
-        *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
-        *("numerics", "exponential_tilt", "package_data"),
+        *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "stopping"),
+        *("plugins", "numerics", "exponential_tilt", "package_data"),
     ),
     ("records",),
     ("problems", "programs", "rewards", "normalizer", "audit", "provenance"),
