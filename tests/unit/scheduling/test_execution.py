@@ -60,7 +60,8 @@ if config["condition"].startswith("patient"):
         open(os.path.join(folder, "asked"), "w").close()
     signal.signal(signal.SIGTERM, end)
     open(os.path.join(folder, "ready"), "w").close()
-    while not os.path.exists(os.path.join(folder, "group")):
+    until = time.monotonic() + 20
+    while not os.path.exists(os.path.join(folder, "group")) and time.monotonic() < until:
         time.sleep(0.01)
     open(os.path.join(folder, "in-order"), "w").close()
     sys.exit(130 if config["condition"] == "patient" else 9)
@@ -207,7 +208,7 @@ def test_a_stop_does_not_hide_a_failure(make: Callable[..., list[PlannedRun]], t
 
 def appears(path: Path) -> None:
     """Wait for a file, but not for ever."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 20.0
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert path.exists()
