@@ -8,6 +8,7 @@ import math
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -16,8 +17,8 @@ from typing import Any, NoReturn
 _TOGETHER_S = 0.5
 
 
-class Interrupts:
-    """A handler of both signals that raises KeyboardInterrupt; ``asked`` once one has come."""
+class Handler(ABC):
+    """A handler of both signals; ``asked`` once one has come."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -29,13 +30,21 @@ class Interrupts:
             self._last = now
             self.heed()
 
+    @abstractmethod
     def heed(self) -> None:
         """Do what a signal asks for."""
+
+
+class Interrupts(Handler):
+    """Raises KeyboardInterrupt at each."""
+
+    def heed(self) -> None:
+        """Raise KeyboardInterrupt."""
         self.asked = True
         raise KeyboardInterrupt
 
 
-class StopRequest(Interrupts):
+class StopRequest(Handler):
     """Whether a run is asked to stop after the group that it is in.
 
     While it is in one, ``tell`` is set: the first signal calls it, in the middle of whatever the main thread
@@ -60,7 +69,7 @@ class StopRequest(Interrupts):
         raise KeyboardInterrupt(*said)
 
 
-def install(handler: Interrupts) -> dict[signal.Signals, Any]:
+def install(handler: Handler) -> dict[signal.Signals, Any]:
     """Have a handler take both signals, Ctrl-C unless it is ignored; returns the handlers of before.
 
     For the main thread alone.

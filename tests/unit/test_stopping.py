@@ -88,6 +88,16 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
+def test_what_a_run_left_behind_is_no_such_context() -> None:
+    """A handler that a run installed has no say in what is interruptible later in its process."""
+    install(stop := StopRequest())
+    with interruptible() as signals, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    assert signals.asked
+    assert not stop.asked
+    assert signal.getsignal(signal.SIGTERM) is stop
+
+
 def test_one_context_within_another_is_that_one() -> None:
     """What is asked of the inner one is known to the outer one, whose handlers stay."""
     with interruptible() as outer:
