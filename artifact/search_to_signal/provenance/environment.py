@@ -90,11 +90,6 @@ def visible_cards() -> list[VisibleCard]:
     ]
 
 
-def numbered_cards() -> list[VisibleCard]:
-    """Return the visible cards, for who asks for their numbers."""
-    return visible_cards()
-
-
 def named_cards() -> list[str]:
     """Return what CUDA_VISIBLE_DEVICES names; empty where it is not set."""
     return [name for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if (name := part.strip())]

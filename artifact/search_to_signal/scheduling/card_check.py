@@ -17,7 +17,7 @@ from search_to_signal.generators.settings import (
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.provenance.environment import numbered_cards, visible_cards
+from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.scheduling.card_memory_estimate import required_mib
 from search_to_signal.scheduling.engine_check import require_engine
@@ -77,7 +77,7 @@ def cards_of(profile: Profile) -> tuple[str, ...]:
     For engines they are numbers: vLLM 0.7.3 reads nothing else.
     """
     if profile.generation.backend in ENGINES:
-        return tuple(card.number for card in numbered_cards())
+        return tuple(card.number for card in visible_cards())
     return tuple(card.name for card in visible_cards()) if _needs_card(profile) else ()
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import ENGINES, GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.provenance.environment import named_cards, numbered_cards
+from search_to_signal.provenance.environment import named_cards, visible_cards
 
 
 def require_engine(
@@ -25,7 +25,7 @@ def require_engine(
                 f"{setting} needs {package}, which is not installed: install the extra 'gpu' "
                 "(in a checkout: uv sync --locked --extra gpu)"
             )
-    cards = numbered_cards()
+    cards = visible_cards()
     if not cards:
         setting = next(iter(asked.values()))
         raise ConfigError(
