@@ -20,7 +20,7 @@ def run_cohort(
 
 
 class StoppingAfter(PlainProgress):
-    """Stops a run behind a group, as Ctrl-C does."""
+    """Stops a run after a group, as Ctrl-C does."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()

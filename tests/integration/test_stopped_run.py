@@ -1,4 +1,4 @@
-"""A run that is asked to end does so behind its group, or at once where it is asked twice."""
+"""A run that is asked to end does so after its group, or at once where it is asked twice."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_a_run_that_is_asked_twice_ends_at_once(profile: Profile, tmp_path: Path
 
 
 class AsksAt:
-    """Asks a run to stop when a group is done, which is behind its checkpoint: it stops behind the next."""
+    """Asks a run to stop when a group is done, which is after its checkpoint: it stops after the next."""
 
     def __init__(self, stop: StopRequest, group: int) -> None:
         self.stop, self.group = stop, group

@@ -18,7 +18,7 @@ from search_to_signal.records.files import storage_errors
 def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report.
 
-    Ctrl-C and SIGTERM stop each run behind the group that it is in, a second one at once.
+    Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     require(*EXTRAS["run"])
     from search_to_signal.profiles.profile import load_profile
@@ -59,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _run_one(arguments: argparse.Namespace) -> None:
     """Run one configuration from standard input.
 
-    Ctrl-C and SIGTERM stop it behind the group that it is in, a second one at once.
+    Ctrl-C and SIGTERM stop it after the group that it is in, a second one at once.
     """
     from search_to_signal.loop.clock import format_timing
     from search_to_signal.loop.retraining import retrain
@@ -149,7 +149,7 @@ def _heldout(arguments: argparse.Namespace) -> None:
 def _record(arguments: argparse.Namespace) -> None:
     """Record the runs of the evidence plan, in its order; goes on after any stop.
 
-    Ctrl-C and SIGTERM stop each run behind the group that it is in, a second one at once.
+    Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
@@ -192,7 +192,7 @@ def register(add: Add) -> None:
         "--finished", type=Path, metavar="DIR", help="packed evidence, or results: its runs are not run again"
     )
     record.add_argument("--jobs", type=int, help="runs side by side, over all cards (default: the profile's)")
-    record.add_argument("--minutes", type=float, help="stop after so many, each run behind its group")
+    record.add_argument("--minutes", type=float, help="stop after so many, each run after its group")
     record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop likewise once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")
     one.add_argument("--out", required=True, type=Path, help="run directory")

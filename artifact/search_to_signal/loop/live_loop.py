@@ -206,7 +206,7 @@ def live_step(
 def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest | None = None) -> Any:
     """Run every group that is not done yet; returns the host's final state.
 
-    A ``stop`` that is asked for ends it with KeyboardInterrupt behind a group, whose checkpoint is written.
+    A ``stop`` that is asked for ends it with KeyboardInterrupt after a group, whose checkpoint is written.
     """
     state, clock, groups = start.state, StepClock(), live.config.groups
     stop = stop or StopRequest()
@@ -227,7 +227,7 @@ def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest 
             progress.update(live.config.name, done, groups, _note(group.step))
             if group.step.not_finite is True:
                 progress.say(f"step {done - 1}: the gradient is not finite, the adapter stays as it is")
-            # Where a stop is asked for too late for a checkpoint here, it is behind the next group.
+            # Where a stop is asked for too late for a checkpoint here, it is after the next group.
             if stop.asked and is_checkpoint and done < groups:
                 after = f"after {done} of {counted(groups, 'group')}"
                 progress.say(f"stopped {after}")

@@ -80,7 +80,7 @@ def run(
     With ``resume`` an unfinished run in it goes on from its last checkpoint, and its record files will be
     those of an undisturbed run, byte for byte; a finished one stays as it is. A run of a ``plan``, whose
     SHA-256 its manifest holds, begins again where another version of the source began it. A ``stop`` ends it
-    with KeyboardInterrupt behind the group that it is in; nothing of that is lost.
+    with KeyboardInterrupt after the group that it is in; nothing of that is lost.
 
     Raises RunDirectoryError, before anything is touched, for a directory that holds something else, and when
     another process still writes it after ``wait_s`` seconds; RecordError when its records were damaged;

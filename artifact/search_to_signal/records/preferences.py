@@ -15,7 +15,7 @@ class PreferencePair(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class PreferenceRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A round of training behind a group: of ``collected`` pairs, ``kept`` have a choice at the threshold.
+    """A round of training after a group: of ``collected`` pairs, ``kept`` have a choice at the threshold.
 
     ``optimizer_steps`` were made on them; ``accuracy`` is the share of pairs, as they came, whose choice the
     policy already favoured over the reference, and ``margin`` by how much, times beta; means over steps.
