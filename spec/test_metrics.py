@@ -1,5 +1,8 @@
 """Proposal, search and credit metrics (paper, Controlled Evaluation, Metrics; D18, D19)."""
 
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -8,10 +11,18 @@ from hypothesis import strategies as st
 from search_to_signal.analysis.metrics import positive_credit as credit
 from search_to_signal.analysis.metrics import search as metrics
 from search_to_signal.analysis.metrics.positive_credit import CandidateClass
+from search_to_signal.analysis.metrics.shared_record_audit import (
+    context_tallies,
+    differing_groups,
+    equal_share,
+    flat_share,
+    tally,
+)
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import over_seeds
 from search_to_signal.analysis.tables.learner_credit import CLASS_COLUMNS, class_cells
 from search_to_signal.normalizer import group_advantages
+from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.rewards import MAPPINGS
@@ -93,6 +104,45 @@ def test_run_metrics() -> None:
     assert (result.final_best, result.trajectory_auc) == (-6.0, -6.0)
     assert (result.response_uniqueness, result.prompt_uniqueness) == (0.5, 0.5)
     assert result.admission_precision == 1.0
+
+
+@pytest.mark.parametrize(("part", "equal"), [(0.0, True), (0.999, True), (1.001, False)])
+def test_equal_is_within_a_thousandth(part: float, equal: bool) -> None:
+    """R-MET-08: Mappings are told apart where one advantage is more than 1e-3 apart, not elsewhere (D21)."""
+    rewards = {name: mapping(FOUR).reward for name, mapping in MAPPINGS.items()}
+    both = [rewards["native"], rewards["factorized"]]
+    widest = np.ptp(np.stack(list(rewards.values())), axis=0).max()
+
+    def scaled_to(gap: float) -> Callable[[Floats], Floats]:
+        return lambda values: values * (1e-3 * part / gap)
+
+    of_two, of_all = scaled_to(np.ptp(np.stack(both), axis=0).max()), scaled_to(widest)
+    assert equal_share(FOUR, of_two, ("native", "factorized")) == float(equal)
+    assert differing_groups(FOUR, of_all).tolist() == [not equal]
+    pair = tally("tsp", FOUR, MAPPINGS, {"scaled": of_two}).pairs["tsp", "scaled", "native", "factorized"]
+    assert pair.equivalent.tolist() == [part == 0.0, part == 0.0, equal]
+
+
+def test_flat_groups() -> None:
+    """R-MET-09: A group is flat for a mapping where every advantage is zero, not where one is."""
+    even = group([-6.5, -6.5, -6.5, -6.5], bases=[-6.0], frontier=-6.0)
+    centred = group([-5.0, -6.0, -6.0, -7.0], bases=[-6.0], frontier=-6.0)
+    assert group_advantages(MAPPINGS["factorized"](centred).reward)[0, 1] == 0.0
+    assert flat_share(stacked(even, centred), group_advantages, "factorized") == 0.5
+
+
+def test_constant_context() -> None:
+    """R-MET-10: An indicator is constant where all valid completions have it or none has, failures apart."""
+    streams = [
+        [-5.0, -5.5, -5.7, FAILED],
+        [-6.0, -7.0, -8.0, FAILED],
+        [-5.0, -7.0, -8.0, FAILED],
+        [-5.0, -5.5, -8.0, FAILED],
+        [FAILED, FAILED, FAILED, FAILED],
+    ]
+    batch = reduce(stacked, (group(scores, bases=[-6.0], frontier=-6.0) for scores in streams))
+    counted = context_tallies(batch)["comparator"]
+    assert (counted.groups, counted.constant, counted.reordered) == (5, 3, 0)
 
 
 def test_classes() -> None:

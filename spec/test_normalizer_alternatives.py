@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
 from search_to_signal.normalizer import (
     NORMALIZERS,
     BatchScaled,
@@ -165,3 +165,41 @@ def test_registry() -> None:
     assert get_normalizer("search_to_signal.normalizer:rloo") is rloo
     with pytest.raises(ConfigError, match="dr_grpo, entropic, gdpo, group"):
         get_normalizer("nonsense")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("number", [1e37, -1e37])
+def test_float32_range(place: int, number: float) -> None:
+    """R-ALT-18: One reward beyond what float32 sums can hold is enough for the float32 option to refuse."""
+    rewards = np.zeros((2, 3))
+    rewards[1, place] = number
+    with pytest.raises(IllFormedGroupError, match="1e36"):
+        trl_float32(rewards)
+
+
+def test_batch_default() -> None:
+    """R-ALT-19: The registered batch normalizer shares a scale among eight groups, in order."""
+    rewards = np.random.default_rng(3).normal(size=(17, 4)) * np.arange(1.0, 18.0)[:, None]
+    parts = [BatchScaled(groups=99)(rewards[start : start + 8]) for start in (0, 8, 16)]
+    np.testing.assert_array_equal(NORMALIZERS["batch"](rewards), np.concatenate(parts))
+
+
+def test_batch_of_large_rewards() -> None:
+    """R-ALT-20: Where squares would overflow, batch scaling forgets the unit as elsewhere."""
+    rewards = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 3.0]])
+    plain = (rewards - rewards.mean(axis=1, keepdims=True)) / rewards.std(ddof=1)
+    np.testing.assert_allclose(BatchScaled(groups=2)(rewards * 1e200), plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_none(number: float) -> None:
+    """R-ALT-21: A normalizer that is not finite in a single place is refused."""
+
+    def broken(rewards: Floats) -> Floats:
+        result = group_advantages(rewards)
+        result[0, -1] = number
+        return result
+
+    rewards = np.array([[0.0, 1.0], [2.0, 3.0]])
+    with pytest.raises(MappingError, match="broken is not finite"):
+        advantages(broken, rewards, {})

@@ -53,6 +53,13 @@ def test_pair_by_hand() -> None:
     assert tally.differences.largest > 0.1
 
 
+def test_the_median_of_many_equal_signals_is_zero() -> None:
+    """Beyond the numbers that are kept, a majority of exact zeros still has the median 0, no small number."""
+    many = np.zeros(EXACT + 1)
+    many[: EXACT // 3] = 1.0
+    assert Magnitudes.of(many).median == 0.0
+
+
 def test_basis() -> None:
     """Equivalence that no affine relation explains is reported as by data."""
 

@@ -113,6 +113,7 @@ def test_two_seeds_have_an_interval_and_one_has_none(decide: Decide) -> None:
     assert (one.interval, one.deviation, one.recorded_effect) == (None, None, None)
     assert one.verdict is OutcomeVerdict.OPEN
     assert two.interval == pytest.approx((0.35 - 12.706205 * 0.05, 0.35 + 12.706205 * 0.05))
+    assert two.deviation == pytest.approx(0.1 * 0.5**0.5)
     assert two.recorded_effect is not None
 
 
