@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from spec.strategies import group, stacked
 
+from search_to_signal.analysis.metrics.pairs import DPO, KEPT, PairTable, Signals
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import build
 from search_to_signal.rewards.pairs import PairPositions, pairs_of
@@ -49,6 +52,18 @@ def values(results: Results, table: str, row: str) -> Mapping[str, object]:
 def test_pairs_by_hand(scores: tuple[float | None, ...], texts: str, pairs: list[tuple[int, int]]) -> None:
     """Better half against worse in order of rank, failures against the valid in turn, equal texts once."""
     assert pairs_of(scores, texts) == tuple(PairPositions(*pair) for pair in pairs)
+
+
+def test_a_threshold_takes_pairs_from_both_sides() -> None:
+    """Of three pairs two are kept: credit, debit and preferences above the threshold are those of the two."""
+    both = stacked(group([-5.0, -6.0, -7.0]), group([-7.0, -5.0, -6.0]))
+    places = [np.array(part) for part in ([0, 0, 1], [0, 0, 1], [1, 2, 0])]
+    kept = np.array([True, False, True])
+    found = Signals(both, PairTable(*places, np.array([1.0, 2.0, 2.0]), np.ones(3, bool), kept))
+    assert [side.tolist() for side in found.sides[DPO]] == [[[2, 0, 0], [0, 1, 0]], [[0, 1, 1], [1, 0, 0]]]
+    assert [side.tolist() for side in found.sides[KEPT]] == [[[1, 0, 0], [0, 1, 0]], [[0, 1, 0], [1, 0, 0]]]
+    assert np.argwhere(found.preferences[DPO]).tolist() == [[0, 0, 1], [0, 0, 2], [1, 1, 0]]
+    assert np.argwhere(found.preferences[KEPT]).tolist() == [[0, 0, 1], [1, 1, 0]]
 
 
 def test_what_pairing_leaves_out(results: Results) -> None:
