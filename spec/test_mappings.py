@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, RewardMapping, get_mapping
+from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, RewardMapping, answerable, get_mapping
+from search_to_signal.rewards.base import Rewards, rewards_of
 from spec.strategies import FAILURES, LARGEST, any_scores, group, groups, ordinary_groups, permuted, stacked
 
 TOLERANCE = 1e-6
@@ -153,6 +154,43 @@ def test_alternatives(name: str, batch: GroupBatch) -> None:
     chosen = MAPPINGS[name[: name.index("_d")]]
     changed = ALTERNATIVES[name](TELLING[name]).reward - chosen(TELLING[name]).reward
     assert np.abs(changed).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("exposure", "asked"),
+    [([0.5, 0.5], True), ([0.5, np.nan], True), ([np.nan, np.nan], False)],
+)
+def test_asked_where_exposures_are_recorded(exposure: list[float], asked: bool) -> None:
+    """R-MAP-14: What reads exposures is asked unless eligible completions exist and none has one."""
+    batch = group([-6.5, -7.0], bases=[-6.0], exposure=exposure)
+    others = {name: mapping for name, mapping in MAPPINGS.items() if name != "search_exposure"}
+    assert answerable(MAPPINGS, batch) == (MAPPINGS if asked else others)
+    nobody = stacked(group([FAILED, FAILED], bases=[-6.0]), group([-6.5, -7.0], exposure=exposure))
+    assert answerable(MAPPINGS, nobody) == MAPPINGS
+
+
+class Partly:
+    """A mapping of somebody else, with one number that is none; it says nothing of exposures."""
+
+    name = "partly"
+
+    def __init__(self, part: float, total: float) -> None:
+        self.part, self.total = part, total
+
+    def __call__(self, groups: GroupBatch) -> Rewards:
+        part, total = np.zeros(groups.outcome.shape), np.zeros(groups.outcome.shape)
+        part[0, -1], total[0, -1] = self.part, self.total
+        return Rewards({"part": part}, total)
+
+
+@pytest.mark.parametrize(("part", "total"), [(np.nan, 0.0), (0.0, np.nan), (np.inf, 0.0), (0.0, -np.inf)])
+def test_one_number_that_is_none(part: float, total: float) -> None:
+    """R-MAP-15: A mapping that is not finite in a single place, of a component or the reward, is refused."""
+    batch = group([-6.5, -7.0], bases=[-6.0], exposure=[np.nan, np.nan])
+    assert rewards_of(Partly(0.0, 1.0), batch).reward.tolist() == [[0.0, 1.0]]
+    assert list(answerable({"partly": Partly(0.0, 1.0)}, batch)) == ["partly"]
+    with pytest.raises(MappingError, match="is not finite everywhere"):
+        rewards_of(Partly(part, total), batch)
 
 
 def test_registry() -> None:

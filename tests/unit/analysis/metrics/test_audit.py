@@ -60,6 +60,20 @@ def test_the_median_of_many_equal_signals_is_zero() -> None:
     assert Magnitudes.of(many).median == 0.0
 
 
+def test_a_mapping_that_some_groups_cannot_be_asked_is_left_out_of_all() -> None:
+    """A log without exposures beside one with them: no pair, credit or reading of Search-Exposure is left."""
+    silent = group([-5.0, -7.0, FAILED, FAILED], bases=[-6.0], frontier=-6.0, exposure=[np.nan] * 4)
+    three = {name: MAPPINGS[name] for name in ("native", "factorized", "search_exposure")}
+    whole, mixed = (
+        audit([("tsp", SAMPLES[1]), (problem, batch)], three, GROUP)
+        for problem, batch in (("obp", SAMPLES[1]), ("obp", silent))
+    )
+    assert {key[2] for key in whole.credit} == set(three)
+    assert {key[2] for key in mixed.credit} == {key[2] for key in mixed.readings} == {"native", "factorized"}
+    assert {key[2:] for key in mixed.pairs} == {("native", "factorized")}
+    assert {key[0] for key in mixed.pairs} == {"tsp", "obp", "all"}
+
+
 def test_basis() -> None:
     """Equivalence that no affine relation explains is reported as by data."""
 
