@@ -187,6 +187,27 @@ def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
     assert not any(name.startswith("cohort/native-s2/") for name in rest)
 
 
+def test_tables_stay_open_and_what_is_made_again_is_left_out(results: Path) -> None:
+    """Of a report its tables alone are shipped, to be read as they are; a stray file goes with the rest."""
+    made = {"report/core.csv": "a,b\n", "report/index.html": "<p>", "BLOCKS.jsonl": "{}"}
+    for name, text in {**made, "notes.txt": "by hand", "cohort/odd.csv": "c,d\n"}.items():
+        (results / name).parent.mkdir(parents=True, exist_ok=True)
+        (results / name).write_text(text)
+    packed = pack(results) / "main"
+    assert (packed / "report" / "core.csv").read_text() == "a,b\n"
+    assert [path.name for path in (packed / "report").rglob("*")] == ["core.csv"]
+    assert not (packed / "BLOCKS.jsonl").exists()
+    assert set(read_container(packed / "files.xz")) == {"notes.txt", "cohort/odd.csv"}
+
+
+def test_evidence_goes_beside_what_is_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Into its own directory it would be packed itself the next time: refused before anything is written."""
+    before = files(results)
+    assert main(["pack", str(results), "--into", str(results / "evidence")]) == 2
+    assert "lies in the directory that is packed" in capsys.readouterr().err
+    assert files(results) == before
+
+
 def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
     """Between two studies the directory's own list lags behind: the runs' lists are then what is checked."""
     seal(results, "a study")
