@@ -122,6 +122,17 @@ def test_vanishing_quality(search_exposure: RewardMapping) -> None:
     assert above.tolist() == pytest.approx([1.1 / 2.1, -1.1 / 2.1])
 
 
+def test_stabilizer_of_the_residual(search_exposure: RewardMapping) -> None:
+    """R-SEARCH-19: A lone residual of RMS 1.1e-8 gives 1.1 / (2 x 1.1 + 1), one of 0.9e-8 nothing."""
+
+    def channel(residual: float) -> list[float]:
+        batch = group([-7.0, -7.0], bases=[-6.0], exposure=[0.5 - residual, 0.5 + residual])
+        return search_exposure(batch).components["search"][0].tolist()
+
+    assert channel(1.1e-8) == pytest.approx([1.1 / 3.2, -1.1 / 3.2], rel=1e-6)
+    assert channel(0.9e-8) == [0.0, 0.0]
+
+
 def test_hand(search_exposure: RewardMapping) -> None:
     """R-SEARCH-11: Delta (1, 0, -1), rho (1, 0, 0): s = (1, -2, 1) / 6, a^S = s / (RMS(Delta) + 2 RMS(s))."""
     batch = group([-5.0, -6.0, -7.0], bases=[-6.0], exposure=[1.0, 0.0, 0.0])
