@@ -51,6 +51,7 @@ def test_absent_ratios() -> None:
     assert metrics.uniqueness([]) is None
     assert metrics.trajectory_auc(np.array([])) is None
     assert metrics.final_best(np.array([np.nan])) is None
+    assert metrics.final_best(np.array([])) is None
 
 
 @given(batch=groups(compared=False))
@@ -72,6 +73,16 @@ def test_auc_needs_every_group() -> None:
     best = metrics.best_so_far(np.array([np.nan, -7.0]), np.array([np.nan, np.nan]))
     assert metrics.trajectory_auc(best) is None
     assert metrics.final_best(best) == -7.0
+
+
+def test_best_so_far_is_of_the_archive() -> None:
+    """R-MET-11: A valid completion that the archive did not admit raises no B_t, however near (D19)."""
+    kept, near = ArchiveEvent.ADMITTED, ArchiveEvent.DUPLICATE_SCORE
+    group = (
+        record(index=0, score=-6.0 + 9e-8, frontier=-6.0, archive_event=near),
+        record(index=1, score=-7.0, frontier=-6.0, archive_event=kept),
+    )
+    assert metrics.group_trajectory([group]).tolist() == [-6.0]
 
 
 def test_admission_precision() -> None:

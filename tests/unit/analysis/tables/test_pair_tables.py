@@ -10,6 +10,8 @@ from spec.strategies import group, stacked
 from search_to_signal.analysis.metrics.pairs import DPO, KEPT, PairTable, Signals
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import build
+from search_to_signal.records.schema import Outcome
+from search_to_signal.rewards import OTHERS
 from search_to_signal.rewards.pairs import PairPositions, pairs_of
 
 CLASSES = ("invalid", "valid_non_improving", "parent_improving", "strict_frontier_improving")
@@ -52,6 +54,15 @@ def values(results: Results, table: str, row: str) -> Mapping[str, object]:
 def test_pairs_by_hand(scores: tuple[float | None, ...], texts: str, pairs: list[tuple[int, int]]) -> None:
     """Better half against worse in order of rank, failures against the valid in turn, equal texts once."""
     assert pairs_of(scores, texts) == tuple(PairPositions(*pair) for pair in pairs)
+
+
+def test_pairs_as_a_reward() -> None:
+    """How often a completion is chosen less how often it is rejected; a copied text is in no pair."""
+    batch = group([3.0, Outcome.RUNTIME_FAILURE, 0.0, 1.0, 1.0], responses=[0, 1, 2, 3, 3])
+    rewards = OTHERS["pairs"](stacked(batch, group([Outcome.RUNTIME_FAILURE] * 5)))
+    assert rewards.components["chosen"].tolist() == [[2, 0, 0, 0, 0], [0] * 5]
+    assert rewards.components["rejected"].tolist() == [[0, -1, 0, -1, 0], [0] * 5]
+    assert rewards.reward.tolist() == [[2, -1, 0, -1, 0], [0] * 5]
 
 
 def test_a_threshold_takes_pairs_from_both_sides() -> None:
