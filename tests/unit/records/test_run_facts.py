@@ -1,11 +1,13 @@
 """The facts of a run are those of its configuration, whichever version wrote it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.manifest import RunFacts, read_manifest
 
 Make = Callable[..., Path]
@@ -40,6 +42,35 @@ def test_what_an_old_configuration_lacks_has_one_meaning() -> None:
 def test_a_restart_is_not_trained(changes: dict[str, object], trained: bool) -> None:
     """A learner takes part in a run with a mapping, but for a restart, which has its parent's condition."""
     assert msgspec.convert({**OLD, **changes}, RunFacts).trained is trained
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "read"),
+    [
+        (1, 4, True),
+        (3, 1, True),
+        (1_000_000, 1024, True),
+        (0, 4, False),
+        (3, 0, False),
+        (-1, 4, False),
+        (1_000_001, 4, False),
+        (3, 1025, False),
+    ],
+)
+def test_a_run_has_a_group_of_one_at_least(
+    make_run: Make, tmp_path: Path, groups: int, size: int, read: bool
+) -> None:
+    """One group, or one completion of each, is a run; none is no run, nor more than may be asked for."""
+    run = make_run(tmp_path / "run", "native", 7)
+    text = (run / "manifest.json").read_text()
+    config = {**json.loads(text)["config"], "groups": groups}
+    config["generation"] = {**config["generation"], "group_size": size}
+    (run / "manifest.json").write_text(json.dumps({**json.loads(text), "config": config}))
+    if read:
+        assert read_manifest(run).facts.completions == groups * size
+    else:
+        with pytest.raises(RunDirectoryError, match="are no run; restore the file"):
+            read_manifest(run)
 
 
 def test_the_host_is_the_manifest_s(make_run: Make, tmp_path: Path) -> None:
