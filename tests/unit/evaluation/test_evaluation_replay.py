@@ -13,7 +13,7 @@ from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.replay import confirm_by_replay
+from search_to_signal.evaluation.replay import confirm_by_replay, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import Outcome
@@ -100,6 +100,20 @@ def test_failures_are_not_replayed(off: EvaluationPool) -> None:
     """Asking to replay what failed gives the failure."""
     (result,) = off.replay([HEAD + "return 0"])
     assert result.isolation is Isolation.INVALID_DECISION
+
+
+@pytest.mark.parametrize(("instances", "count", "asked"), [(16, 3, 3), (2, 5, 2), (7, 7, 7), (5, 1, 1)])
+def test_a_spot_check_asks_a_few_instances_that_the_program_alone_chooses(
+    instances: int, count: int, asked: int
+) -> None:
+    """As many as were asked for and there are, each once, the last first; other programs, other instances."""
+    chosen = {code: spot_indices(code, instances, count) for code in CHANGING.values()}
+    for code, indices in chosen.items():
+        assert len(set(indices)) == len(indices) == asked
+        assert list(indices) == sorted(indices, reverse=True)
+        assert set(indices) <= set(range(instances))
+        assert spot_indices(code, instances, count) == indices
+    assert (len(set(chosen.values())) > 1) == (asked < instances)
 
 
 def test_the_policy_spot_replays_without_being_asked() -> None:
