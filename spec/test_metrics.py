@@ -84,6 +84,8 @@ def test_best_so_far_is_of_the_archive() -> None:
         record(index=1, score=-7.0, frontier=-6.0, archive_event=kept),
     )
     assert metrics.group_trajectory([group]).tolist() == [-6.0]
+    several = tuple(record(index=n, score=-5.0 - n, frontier=-9.0, archive_event=kept) for n in (1, 0, 2))
+    assert metrics.group_trajectory([several]).tolist() == [-5.0]
 
 
 def test_admission_precision() -> None:
