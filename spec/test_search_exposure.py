@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import IllFormedGroupError
@@ -86,6 +86,7 @@ def test_bounded(search_exposure: RewardMapping, batch: GroupBatch) -> None:
 
 
 @given(batch=ordinary_groups(compared=True), exposure=st.floats(0.0, 1.0))
+@example(batch=group([1e12 + 1.0, 1e12 + 4.0, 1e12 + 8.0, FAILED], bases=[5.0]), exposure=0.7)
 def test_equal_exposure(search_exposure: RewardMapping, batch: GroupBatch, exposure: float) -> None:
     """R-SEARCH-07: Equal exposures tell nothing beyond quality: the search channel vanishes."""
     level = np.where(batch.valid, exposure, np.nan)

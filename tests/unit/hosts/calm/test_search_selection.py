@@ -64,6 +64,17 @@ def test_crossover_without_a_usable_pair_gives_none(member: Make) -> None:
     assert draw_crossover(diverse, settings, np.random.default_rng(1)) == diverse.archive
 
 
+def test_members_with_one_idea_are_crossed_unless_their_scores_are_equal(member: Make) -> None:
+    """A search whose ideas are all alike still draws pairs by performance; equal scores leave it none."""
+    settings = SearchSettings(population_size=2)
+    unequal = state_of((member(2, "a"), member(2 - 2e-7, "a")), ())
+    assert pair_exists(unequal, settings)
+    pair = draw_crossover(unequal, settings, np.random.default_rng(1))
+    assert pair is not None
+    assert set(pair) == set(unequal.archive)
+    assert not pair_exists(state_of((member(2, "a"), member(2 - 9e-8, "a")), ()), settings)
+
+
 def test_draws_skip_zeros_and_report_what_is_missing() -> None:
     """Entries of zero are never drawn, and missing chance comes out as None."""
     rng = np.random.default_rng(2)
