@@ -88,6 +88,24 @@ def test_best_so_far_is_of_the_archive() -> None:
     assert metrics.group_trajectory([several]).tolist() == [-5.0]
 
 
+def test_groups_of_one() -> None:
+    """R-MET-12: A run of single completions has metrics; its first one, without an archive, beats nothing."""
+    kept = ArchiveEvent.ADMITTED
+    first = record(step=0, index=0, score=-6.0, frontier=None, base_scores=(), archive_event=kept)
+    second = record(step=1, index=0, score=-5.0, frontier=-6.0, base_scores=(-6.0,), archive_event=kept)
+    result = metrics.run_metrics([(first,), (second,)])
+    assert (result.final_best, result.trajectory_auc) == (-5.0, -5.5)
+    assert (result.admissions, result.admission_precision, result.strict_frontier_yield) == (2, 0.5, 0.5)
+    assert result.prompt_uniqueness == result.parent_uniqueness == 0.5
+
+
+def test_barren_start() -> None:
+    """R-MET-13: The first valid completion ends the barren start, whatever else its group holds."""
+    failed, valid = record(score=None, outcome=FAILED), record(score=-6.0)
+    assert metrics.barren_start([(failed, failed), (failed, valid), (valid, valid), (failed, failed)]) == 0.25
+    assert metrics.barren_start([(failed, failed), (failed, failed)]) == 1.0
+
+
 def test_admission_precision() -> None:
     """R-MET-06: Of three admissions one beats the frontier before the group; a mere duplicate is none."""
     kept = ArchiveEvent.ADMITTED
