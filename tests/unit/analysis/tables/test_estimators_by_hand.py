@@ -43,6 +43,7 @@ from search_to_signal.analysis.tables.paired import (
     intervals,
     paired,
     paired_signs,
+    percentile_interval,
 )
 from search_to_signal.analysis.tables.proposals import (
     admission_cells,
@@ -61,6 +62,7 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.rewards import MAPPINGS
+from search_to_signal.seeding import stream
 
 Make = Callable[..., Path]
 
@@ -431,6 +433,12 @@ def test_intervals_state_their_measured_coverage(make_run: Make, tmp_path: Path)
     assert f"{len(table.rows)} intervals" in table.note
     cell = table.cell("native minus frozen/Final best", "Measured coverage (%)")
     assert (cell.value, cell.n) == (100.0 * share, 5)
+    assert f"about {len(table.rows) * (1.0 - share):.0f} of them miss" in table.note
+    best = {run.name: run.metrics.final_best or 0.0 for run in load_runs(tmp_path / "cohort")}
+    apart = [best[f"native-s{seed}"] - best[f"frozen-s{seed}"] for seed in range(1, 6)]
+    ends = percentile_interval(apart, stream(0, "bootstrap", "native minus frozen", "final_best"))
+    found = [table.cell("native minus frozen/Final best", end).value for end in ("Low", "High")]
+    assert found == pytest.approx(ends, abs=1e-12)
 
 
 def test_replay_tables_are_the_audit(pair: Results) -> None:
