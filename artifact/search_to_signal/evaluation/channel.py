@@ -14,6 +14,9 @@ from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.evaluation.wire_format import Array
 
 _NONCES = struct.Struct("<64q")
+_LATE, _UNREAD = "elapsed time", "does not read"
+# The details of a TIMEOUT by elapsed time: those of this end, and of the worker's own timer.
+BY_ELAPSED_TIME = ("SIGALRM", _LATE, _UNREAD)
 
 
 class WorkerGoneError(Exception):
@@ -45,7 +48,7 @@ class Channel:
         try:
             self._socket.sendall(wire_format.QUESTION.pack(kind, len(payload), self._nonce) + payload)
         except BlockingIOError as error:
-            raise CandidateError(Isolation.TIMEOUT, "does not read") from error
+            raise CandidateError(Isolation.TIMEOUT, _UNREAD) from error
         except OSError as error:
             raise WorkerGoneError from error
 
@@ -91,7 +94,7 @@ class Channel:
             except ConnectionError as error:
                 raise WorkerGoneError from error
             if time.monotonic() > self._deadline:
-                raise CandidateError(Isolation.TIMEOUT, "elapsed time")
+                raise CandidateError(Isolation.TIMEOUT, _LATE)
             if not chunk:
                 raise WorkerGoneError
             parts.append(chunk)

@@ -13,6 +13,7 @@ import msgspec
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
 from search_to_signal.evaluation.candidate_run import Run, run_candidate
+from search_to_signal.evaluation.channel import BY_ELAPSED_TIME
 from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import (
     REPLAYING,
@@ -29,7 +30,6 @@ from search_to_signal.extras import require
 
 _REQUIRED = Barrier.SECCOMP | Barrier.NO_NEW_PRIVS
 _ATTEMPTS = 3
-_BY_ELAPSED_TIME = ("SIGALRM", "elapsed time", "does not read")
 
 
 class Slot:
@@ -71,15 +71,13 @@ class Slot:
             server.close()
 
     def _run(self, variation: Variation, task: ProgramTask, code: str, shards: int = 1) -> Run:
-        settings = self.settings
-        if settings.clock == "processor":
-            settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
-        variation = replace(variation, wide=needs_wide(code))
-        run = self._attempt(variation, task, code, settings)
-        if settings.clock == "processor" and _ended_by_elapsed_time(run):
-            # A suspended machine or a stopped process ends a program that way too.
+        settings, variation = self.settings, replace(variation, wide=needs_wide(code))
+        if settings.clock == "wall":
             return self._attempt(variation, task, code, settings)
-        return run
+        settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
+        run = self._attempt(variation, task, code, settings)
+        # A suspended machine or a stopped process ends a program that way too.
+        return self._attempt(variation, task, code, settings) if _ended_by_elapsed_time(run) else run
 
     def _attempt(
         self, variation: Variation, task: ProgramTask, code: str, settings: EvaluationSettings
@@ -119,7 +117,7 @@ class Slot:
 
 
 def _ended_by_elapsed_time(run: Run) -> bool:
-    return run.isolation is Isolation.TIMEOUT and run.detail in _BY_ELAPSED_TIME
+    return run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME
 
 
 def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:

@@ -160,7 +160,7 @@ def _write_reports(
         finals = find_final_bests(top, [name for name in plan.profiles if name in names])
         for name in names:
             keep_whole_seeds(top / name, apart / name)
-        found = best_programs(final for final in finals if (top / final.run).is_dir())
+        found = best_programs(top, finals)
         tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, report in reports.items():

@@ -166,4 +166,4 @@ def _packed_programs(root: Path, progress: Progress) -> tuple[list[FoundProgram]
         finals = find_final_bests(top, profiles)
         for packed in packed_results(root):
             keep_whole_seeds(top / packed.name)
-        return best_programs(final for final in finals if (top / final.run).is_dir()), finals
+        return best_programs(top, finals), finals

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -49,12 +50,14 @@ class FoundProgram:
         return f"{final.profile}: {final.condition}, best of {counted(self.seeds, 'seed')}{same}"
 
 
-def best_programs(finals: Iterable[FinalBest]) -> list[FoundProgram]:
-    """Return the best program of every condition of final bests, which lie by profile and condition.
+def best_programs(root: Path, finals: Iterable[FinalBest]) -> list[FoundProgram]:
+    """Return the best program of every condition of the final bests whose runs are still below ``root``.
 
-    Of equal scores the first counts, by seed and then in the order of the search.
+    They lie by profile and condition. Of equal scores the first counts, by seed and then in the order of the
+    search.
     """
-    conditions = groupby(finals, key=lambda final: (final.profile, final.condition))
+    here = (final for final in finals if (root / final.run).is_dir())
+    conditions = groupby(here, key=lambda final: (final.profile, final.condition))
     return [_best_of(list(members)) for _, members in conditions]
 
 

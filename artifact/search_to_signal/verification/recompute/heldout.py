@@ -5,6 +5,7 @@ from pathlib import Path
 
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.errors import RecordError
+from search_to_signal.evaluation.channel import BY_ELAPSED_TIME
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import find_problem
@@ -33,7 +34,7 @@ from search_to_signal.verification.recompute.programs import RunPrograms
 from search_to_signal.verification.recompute.tools import Tools
 
 # These records have no isolation result: an evaluation that reached a limit has one of these details.
-_LIMIT_DETAILS = ("SIGALRM", "SIGPROF", "SIGXCPU", "SIGKILL", "elapsed time", "does not read")
+_LIMIT_DETAILS = (*BY_ELAPSED_TIME, "SIGPROF", "SIGXCPU", "SIGKILL")
 
 
 def heldout_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
