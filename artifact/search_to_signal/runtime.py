@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -119,16 +118,6 @@ def end_with_parent(parent: int) -> None:
         return
     if os.getppid() != parent:
         sys.exit(1)
-
-
-def end_in_order() -> None:
-    """Have SIGTERM end this process as Ctrl-C does, once: a second would break off what the first began."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
 
 
 @contextmanager

@@ -80,6 +80,16 @@ def install(handler: Handler) -> dict[signal.Signals, Any]:
     return {number: signal.signal(number, handler) for number in numbers}
 
 
+def end_in_order() -> None:
+    """Have SIGTERM end this process as Ctrl-C does, once: a second would break off what the first began."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
     """Within it both signals raise KeyboardInterrupt, in other threads than the main one only Ctrl-C.

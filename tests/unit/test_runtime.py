@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,15 +104,3 @@ def test_a_proof_that_compares_bits_takes_the_kernels_of_every_command() -> None
     )
     loaded = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
     assert loaded.index("tests.proofs.fixed_kernels") < loaded.index("numpy")
-
-
-def test_a_process_is_stopped_in_order_once() -> None:
-    """The first SIGTERM is Ctrl-C; another one breaks nothing off that this began."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        runtime.end_in_order()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)

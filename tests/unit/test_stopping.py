@@ -106,3 +106,15 @@ def test_one_context_within_another_is_that_one() -> None:
         assert outer.asked
         assert inner is outer
         assert signal.getsignal(signal.SIGTERM) is outer
+
+
+def test_a_process_is_stopped_in_order_once() -> None:
+    """The first SIGTERM is Ctrl-C; another one breaks nothing off that this began."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        stopping.end_in_order()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -53,7 +53,8 @@ def _serve(arguments: argparse.Namespace) -> None:
     from search_to_signal.generators.serving import serving
     from search_to_signal.generators.settings import GenerationSettings, ModelLoading
     from search_to_signal.learner.device import require_device
-    from search_to_signal.runtime import end_in_order, keep_freed_memory
+    from search_to_signal.runtime import keep_freed_memory
+    from search_to_signal.stopping import end_in_order
 
     require_device(arguments.device, "--device cuda", "give --device cpu")
     keep_freed_memory()
@@ -92,7 +93,7 @@ def _fetch(arguments: argparse.Namespace) -> None:
 
     require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
     from search_to_signal.generators.fetching.fetching import FetchRequest, fetch
-    from search_to_signal.runtime import end_in_order
+    from search_to_signal.stopping import end_in_order
 
     out = arguments.out or Path(PLACE, arguments.name)
     end_in_order()

@@ -182,7 +182,7 @@ def test_the_command_prints_the_line_with_its_own_options(
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(LocalGenerator, "answer", answer)
-    monkeypatch.setattr("search_to_signal.runtime.end_in_order", lambda: None)
+    monkeypatch.setattr("search_to_signal.stopping.end_in_order", lambda: None)
     monkeypatch.setattr("search_to_signal.cli.models.time", SimpleNamespace(sleep=ask_and_interrupt))
     assert main(["serve", "qwen2-2.1m", "--port", "0"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
