@@ -3,6 +3,7 @@
 Where the plan asks whether proposals narrow, three questions are added: how many completions copy a parent,
 how many are valid and no copy, and how large the gain in score is when each program counts once. Where it
 asks for groups without any advantage, frozen runs are asked with the others, all by Factorized's rewards.
+Where a primary question compares final bests of as many completions, it is asked again of as much time.
 Where a run is longer than the runs it is compared with, its gain after their horizon is computed.
 """
 
@@ -26,9 +27,14 @@ from search_to_signal.analysis.plan.metric_values import (
     pair_with_horizon,
 )
 from search_to_signal.analysis.plan.verdicts import QuestionOutcome
+from search_to_signal.analysis.tables.measures import FINAL_BEST
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.plan import Plan, Question, Study
+from search_to_signal.records.plan import Match, Plan, Question, Study
 
+_EQUAL_TIMES: dict[Match, str] = {
+    "shorter_processor_time": "processor seconds",
+    "shorter_wall_time": "wall seconds, which load lengthens",
+}
 _EXPLORATORY_QUESTIONS = {
     COPIES: "How many of the valid completions copy a parent?",
     NOT_COPIED: "How many completions are valid and copy no parent?",
@@ -50,6 +56,17 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
                 key = f"{question.key}+{metric}"
                 yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
+        if _asks_for_best(question):
+            for match, seconds in _EQUAL_TIMES.items():
+                yield replace(
+                    question,
+                    key=f"{question.key}+{match}",
+                    match=match,
+                    asks=f"And in equal time, by {seconds}? Both runs are cut where the one that took less "
+                    "ends; seeds with runs of different processors, cards or sources are left out.",
+                    smallest_effects=(),
+                    published=(),
+                )
         if question.metric == ZERO and question.estimator == "description":
             yield replace(
                 question,
@@ -60,6 +77,12 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                 published=(),
                 counts_against="as large a share of frozen runs: training does not make these groups",
             )
+
+
+def _asks_for_best(question: Question) -> bool:
+    """Whether a primary question compares mean final bests of as many completions."""
+    best = question.role == "primary" and question.metric == FINAL_BEST.field
+    return best and question.estimator == "mean_difference" and question.clock is None
 
 
 def _with_frozen(question: Question) -> list[str]:

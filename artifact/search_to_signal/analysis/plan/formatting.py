@@ -107,9 +107,13 @@ def find_measure(metric: str) -> Measure:
 
 
 def metric_heading(outcome: QuestionOutcome) -> str:
-    """Return the column heading of the metric, or of its difference where there are two sides."""
-    measure = find_measure(outcome.question.metric)
-    return measure.change if len(outcome.sides) > 1 else measure.heading
+    """Return the column heading of the metric, or of its difference where there are two sides.
+
+    It says where both sides have the time of the run that took less.
+    """
+    measure, question = find_measure(outcome.question.metric), outcome.question
+    heading = measure.change if len(outcome.sides) > 1 else measure.heading
+    return f"{heading}, equal {question.clock} time" if question.cuts_both else heading
 
 
 def format_value(outcome: QuestionOutcome, value: float | None) -> str:

@@ -1,7 +1,9 @@
 """Metric values of the runs that a question compares; each run is read once, over the groups that count."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from search_to_signal.analysis.metrics.positive_credit import (
@@ -78,7 +80,8 @@ class MetricReading:
 class SeedPair:
     """The readings of one question and seed: first and second side, or the only side.
 
-    ``counts`` is false where the pair is left out: no prefix of the second run takes the same time.
+    ``counts`` is false where the pair is left out: no prefix of the second run takes the same time, or the
+    times of both do not compare.
     """
 
     seed: int
@@ -150,11 +153,11 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
         f"{run.place} has fewer groups" for run, a, b in zip(runs, wanted, groups, strict=True) if b < a
     ]
     counts = True
-    clock = question.clock
-    if clock is not None and len(runs) > 1:
+    if question.clock is not None and len(runs) > 1:
         remarks = remarks[:1] if groups[0] < wanted[0] else []
-        matched, remark = _matched_prefix(root, [run.place for run in runs], groups[0], clock)
-        counts, groups[1] = matched > 0, matched
+        cut = _cut_both if question.cuts_both else _cut_second
+        groups, remark = cut(root, [run.place for run in runs[:2]], groups, question.clock)
+        counts = min(groups) > 0
         remarks += [remark] if remark else []
     sides = (
         MetricReading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True)
@@ -162,19 +165,37 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
     return SeedPair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _matched_prefix(root: Path, places: Sequence[str], groups: int, clock: Clock) -> tuple[int, str]:
-    """Return the longest prefix of the second run within the first one's seconds, 0 for none (D61).
+def _cut_second(
+    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock
+) -> tuple[list[int], str]:
+    """Return the groups of both runs, the second's within the first one's seconds, 0 for none (D61).
 
     The second value is a remark, empty where there is none.
     """
-    first, second = (root / place for place in places[:2])
+    first, second = (root / place for place in places)
     comparable = seconds_beside(first, second, clock)
     if comparable.seconds is None:
-        return 0, comparable.remark
-    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[:groups]))
+        return [groups[0], 0], comparable.remark
+    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[: groups[0]]))
     if count == len(comparable.seconds):
-        return 0, f"{places[1]} ends before the time does"
-    return count, comparable.remark
+        return [groups[0], 0], f"{places[1]} ends before the time does"
+    return [groups[0], count], comparable.remark
+
+
+def _cut_both(
+    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock
+) -> tuple[list[int], str]:
+    """Return the groups of both runs within the seconds of the one that took less, 0 where none compare."""
+    first, second = (root / place for place in places)
+    comparable = seconds_beside(first, second, clock)
+    if comparable.seconds is None:
+        return [0, 0], comparable.remark
+    taken = [
+        list(accumulate(seconds[:count]))
+        for seconds, count in zip((loop_seconds(first, clock), comparable.seconds), groups, strict=True)
+    ]
+    least = min(run[-1] for run in taken)
+    return [bisect_right(run, least) for run in taken], comparable.remark
 
 
 def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[MetricReading, float | None]:

@@ -19,11 +19,13 @@ from search_to_signal.analysis.metrics.shared_record_audit import tally
 from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
 from search_to_signal.analysis.plan.conclusions import conclude
 from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
+from search_to_signal.analysis.plan.exploratory import add_exploratory_questions
 from search_to_signal.analysis.plan.formatting import (
     build_outcome_table,
     build_study_grid,
     format_outcome,
     headline_rows,
+    metric_heading,
 )
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
@@ -132,6 +134,48 @@ def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: 
     found = asked(root, tmp_path, match="processor_time", pairs=pairs, metric="final_best")
     assert {side.groups for pair in found.pairs for side in pair.sides[1:]} == {60}
     assert [pair.remark for pair in found.pairs] == [""] * 3
+
+
+def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: Path) -> None:
+    """40 frozen groups take the time of 26 trained ones, whichever side they are on, and stay 40."""
+    sides = ["main/cohort/native", "main/cohort/frozen"]
+    for first, second, groups in ((*sides, [26, 40]), (*sides[::-1], [40, 26])):
+        found = asked(
+            root,
+            tmp_path,
+            match="shorter_processor_time",
+            pairs=f'[["{first}", "{second}"]]',
+            metric="final_best",
+        )
+        assert [[side.groups for side in pair.sides] for pair in found.pairs] == [groups] * 3
+        assert metric_heading(found) == "Final best, equal processor time"
+
+
+def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, tmp_path: Path) -> None:
+    """One of another processor: its seed has no difference, the others keep theirs, and it is said why."""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    record_elsewhere(copy / "main/cohort/frozen-s2", 0.5)
+    pairs = '[["main/cohort/native", "main/cohort/frozen"]]'
+    found = asked(copy, tmp_path, match="shorter_wall_time", pairs=pairs, metric="final_best")
+    assert list(found.values) == [1, 3]
+    assert found.verdict is OutcomeVerdict.PARTIAL
+    assert found.pairs[1].remark.endswith("took the times, which do not compare")
+
+
+def test_final_bests_are_asked_again_of_equal_time(root: Path, tmp_path: Path) -> None:
+    """Of both clocks where a primary question compares them after as many completions, and of no other."""
+
+    def added() -> list[str]:
+        plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
+        return [
+            question.match for study in plan.studies for question in study.questions if question.cuts_both
+        ]
+
+    asked(root, tmp_path, metric="final_best")
+    assert added() == ["shorter_processor_time", "shorter_wall_time"]
+    for other in ({}, {"metric": "final_best", "role": "secondary"}, {**BY_TIME, "metric": "final_best"}):
+        asked(root, tmp_path, **other)
+        assert added() == []
 
 
 BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/anchor/frozen"]]'}
