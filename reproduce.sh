@@ -56,12 +56,12 @@ setup() {
 # In a container bash is the first process: it would hand no signal on to the command that it waits for.
 run() {
     if [[ -z ${S2S_IMAGE:-} ]]; then "$@"; return; fi
-    local code
+    local code signalled=yes
     # Set before the command starts: a signal that comes as soon as it runs must reach it too.
-    trap 'kill -TERM "${!:-}" 2>/dev/null || exit 143' INT TERM
+    trap 'signalled=yes; kill -TERM "${!:-}" 2>/dev/null || exit 143' INT TERM
     "$@" &
-    # A signal ends the waiting, not the command.
-    while code=0; wait "$!" || code=$?; kill -0 "$!" 2>/dev/null; do :; done
+    # A signal ends the waiting, not the command: only a wait without one tells how the command ended.
+    while [[ $signalled ]]; do signalled='' code=0; wait "$!" || code=$?; done
     trap - INT TERM
     return "$code"
 }

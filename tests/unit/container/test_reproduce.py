@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ echo begun
 for _ in {1..200}; do sleep 0.1; done
 """
 
-# The script's trap is set late, as on a busy machine: what runs before it would meet the signal first.
-LATE = "set -T; trap '[[ $BASH_COMMAND != trap*kill* ]] || sleep 0.5' DEBUG"
+# What the script does late, as on a busy machine: setting its trap, so that what runs before meets the signal first,
+# or looking after a signal, when the command has ended already.
+SLOW = "set -T; trap '[[ $BASH_COMMAND != {} ]] || sleep 0.5' DEBUG"
 
 
 def checkout(root: Path, s2s: str) -> Path:
@@ -72,16 +74,18 @@ esac
     assert not (tmp_path / "compared").exists()
 
 
-def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("late", "pause"), [("trap*kill*", 0.0), ("code=[!0]*", 0.5)])
+def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path, late: str, pause: float) -> None:
     """Whoever stops a container stops the run in it, which ends in order; its exit code is the script's."""
     script = checkout(tmp_path, STOPPABLE)
     environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_RESULTS": str(tmp_path / "results")}
-    (tmp_path / "late").write_text(LATE)
+    (tmp_path / "late").write_text(SLOW.format(late))
     environment["BASH_ENV"] = str(tmp_path / "late")
     with subprocess.Popen(["bash", script, "paper"], env=environment, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         while running.stdout.readline() not in (b"begun\n", b""):
             pass
+        time.sleep(pause)
         running.terminate()
         assert (running.stdout.read(), running.wait(20)) == (b"ended in order\n", 130)
 
