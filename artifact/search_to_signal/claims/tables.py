@@ -4,12 +4,12 @@ import ast
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -202,7 +202,14 @@ def load_report(directory: Path) -> dict[str, ClaimTable]:
     return {path.stem: _wide(_read(path)) for path in sorted(directory.glob("*.csv"))}
 
 
-def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, ClaimTable]:
+class MergedTables(NamedTuple):
+    """Tables by name, and the ``sources`` of which some are taken: names of the directories of reports."""
+
+    tables: dict[str, ClaimTable]
+    sources: tuple[str, ...]
+
+
+def load_reports(results: Path, order: Sequence[str] = ()) -> MergedTables:
     """Read the tables of a results directory, or of all results directories below it (NAME/report).
 
     Where several have a table, the first one counts, by ``order`` and then by name: layers are never pooled.
@@ -210,10 +217,10 @@ def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, ClaimTab
     report.
     """
     if (results / REPORT).is_file():
-        return load_report(results)
+        return MergedTables(load_report(results), (results.resolve().parent.name,))
     below = {path.parent.name: path for path in sorted(results.glob("*/report")) if path.is_dir()}
     if (results / "report").is_dir() and not below:
-        return load_report(results / "report")
+        return MergedTables(load_report(results / "report"), (results.resolve().name,))
     if (results / MANIFEST).is_file():
         raise LedgerError(
             f"{results} is one run, whose report lies elsewhere: make it (s2s report {results} --out PAGE) "
@@ -224,15 +231,18 @@ def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, ClaimTab
     if not below:
         raise LedgerError(f"there is no report in {results}: run s2s report first")
     names = [*(name for name in order if name in below), *(name for name in below if name not in order)]
-    return first_of(load_report(below[name]) for name in names)
+    return first_of({name: load_report(below[name]) for name in names})
 
 
-def first_of(reports: Iterable[Mapping[str, ClaimTable]]) -> dict[str, ClaimTable]:
+def first_of(reports: Mapping[str, Mapping[str, ClaimTable]]) -> MergedTables:
     """Merge reports: each table is that of the first report that has it."""
     merged: dict[str, ClaimTable] = {}
-    for tables in reports:
+    sources = []
+    for name, tables in reports.items():
+        if tables.keys() - merged.keys():
+            sources.append(name)
         merged = {**tables, **merged}
-    return merged
+    return MergedTables(merged, tuple(sources))
 
 
 def _read(path: Path, entry: TableEntry = _REPORTED) -> ClaimTable:

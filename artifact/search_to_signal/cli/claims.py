@@ -26,6 +26,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import read_amendments
+    from search_to_signal.records.awaited import find_awaited_runs
     from search_to_signal.records.plan import PLAN
     from search_to_signal.studies.implementation import implementation
 
@@ -38,8 +39,10 @@ def _claims(arguments: argparse.Namespace) -> int:
         _refuse_rebuilt(arguments.results)
         _refuse_damaged(arguments.results)
     plan = _plan(arguments.results) if arguments.results else None
-    report = load_reports(arguments.results, plan.profiles if plan else ()) if arguments.results else None
-    lacking = _awaited(arguments.results) if arguments.results else ""
+    report, lacking = None, ""
+    if arguments.results is not None:
+        report, sources = load_reports(arguments.results, plan.profiles if plan else ())
+        lacking = find_awaited_runs(arguments.results, sources)
     findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
     feasibility = check_feasibility(ledger)
     print(terminal(ledger, feasibility, findings))
@@ -91,12 +94,6 @@ def _plan(results: Path) -> "Plan | None":
 
     path = results / PLAN.name
     return read_plan(path) if path.is_file() else None
-
-
-def _awaited(results: Path) -> str:
-    from search_to_signal.records.awaited import find_awaited_runs
-
-    return find_awaited_runs(results)
 
 
 def _check_document(path: Path) -> int:

@@ -128,8 +128,9 @@ def rebuild_plan(
     page = write_plan_report(
         summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings, answered
     )
-    tables = first_of([load_report(out / name) for name in reported])
-    write_ledger(out / REPORT, implementation(), tables, awaited_runs(records.lacking))
+    tables, sources = first_of({name: load_report(out / name) for name in reported})
+    lacking = {name: records.lacking[name] for name in sources}
+    write_ledger(out / REPORT, implementation(), tables, awaited_runs(lacking))
     remarks += [summary.counts] if summary.partial or closed else []
     if ship:
         _ship_tables(root, out, names)

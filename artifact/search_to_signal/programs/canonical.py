@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import re
 import warnings
 from itertools import chain, dropwhile
 
@@ -9,6 +10,11 @@ from itertools import chain, dropwhile
 # Python, so without a depth limit its success would depend on how deep the caller already is.
 _MOST_CHARACTERS = 50_000
 _DEEPEST = 100
+_NUMBER = re.compile(r"(?<![\w.])(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_WORD = re.compile(r"[^\W\d]\w*")
+_STRINGS_AND_COMMENTS = re.compile(
+    r'"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*'
+)
 
 
 def _levels(tree: ast.AST) -> list[list[ast.AST]]:
@@ -55,6 +61,20 @@ def canonical(code: str) -> str:
         return ast.unparse(tree)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return text
+
+
+def differ_in_numbers(first: str, second: str) -> bool:
+    """Whether two programs are one when every number in their canonical forms is written as 0."""
+    # Canonical forms take long, and programs of other names are told apart without.
+    return _words(first) == _words(second) and _without_numbers(first) == _without_numbers(second)
+
+
+def _words(code: str) -> list[str]:
+    return _WORD.findall(_NUMBER.sub("", _STRINGS_AND_COMMENTS.sub("", code)))
+
+
+def _without_numbers(code: str) -> str:
+    return _NUMBER.sub("0", canonical(code))
 
 
 def sha256_text(text: str) -> str:

@@ -1,6 +1,6 @@
 """Runs of a plan that are still to come: while one is, what is recorded decides nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,8 +18,10 @@ def awaited_runs(lacking: Mapping[str, Partial]) -> str:
     return "; ".join(f"{name}: {partial.awaited}" for name, partial in lacking.items() if partial.awaited)
 
 
-def find_awaited_runs(results: Path) -> str:
+def find_awaited_runs(results: Path, names: Collection[str] | None = None) -> str:
     """Say which runs of evidence, or of one profile of it, are still to come; empty where none is.
+
+    ``names`` are the profiles that count, by default all.
 
     Packed or not, rosters list what a plan asks for, whose SHA-256 the manifests hold. What its amendments
     close is waited for no longer; they are known of a plan that lies here, beside the profile, or in the
@@ -29,6 +31,7 @@ def find_awaited_runs(results: Path) -> str:
     top = results.resolve()
     top = top.parent if top.name == REPORT else top
     profiles = [path for path in (top, *sorted(top.glob("*"))) if _has_rosters(path)]
+    profiles = [path for path in profiles if names is None or path.name in names]
     return awaited_runs({path.name: _awaited_of(path, top) for path in profiles})
 
 

@@ -18,9 +18,11 @@ PLAN = EVIDENCE / "plan.toml"
 
 Estimator = Literal["mean_difference", "sign_count", "description"]
 Interval = Literal["t", "bootstrap", "none"]
-Match = Literal["completions", "processor_time", "wall_time", "shorter_processor_time", "shorter_wall_time"]
+Match = Literal[
+    "completions", "processor_time", "wall_time", "least_processor_time", "least_wall_time", "fewest_programs"
+]
 
-_SHORTER = "shorter_"
+_LEAST = ("least_processor_time", "least_wall_time", "fewest_programs")
 _CLOCKS: dict[str, Clock] = {"processor_time": "processor", "wall_time": "wall"}
 
 
@@ -79,9 +81,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     completions with positive advantage; ``rounds_with_idle_credit``, the share of groups that give one of
     them positive advantage and have no improver. Of a probe it is ``valid_rate``. ``horizon`` is in
     completions per run. ``match`` says what is equal on both sides: completions, or the processor or wall
-    time of the steps, by the longest prefix of the second side's run that the first side's seconds buy, or,
-    ``shorter``, by the longest prefixes of both within the seconds of the one that took less; an
-    accelerator's work is in the wall time alone.
+    time of the steps, by the longest prefix of the second side's run that the first side's seconds buy;
+    ``least`` and ``fewest``: both runs are cut where the one ends that took less time or proposed fewer
+    distinct valid programs. An accelerator's work is in the wall time alone.
 
     ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit, are
     what a paired t test at level (1 - ``level``) / comparisons sees with the plan's power, by the pilot's
@@ -107,12 +109,12 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def clock(self) -> Clock | None:
         """By which clock both sides take as long; None where they have as many completions."""
-        return _CLOCKS.get(self.match.removeprefix(_SHORTER))
+        return _CLOCKS.get(self.match.removeprefix("least_"))
 
     @property
     def cuts_both(self) -> bool:
-        """Whether the run that took less time sets it, whichever side it is on."""
-        return self.match.startswith(_SHORTER)
+        """Whether the run that spent less sets the prefixes of both, whichever side it is on."""
+        return self.match in _LEAST
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

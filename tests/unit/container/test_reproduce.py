@@ -21,7 +21,7 @@ echo begun
 for _ in {1..200}; do sleep 0.1; done
 """
 
-# What the script does late, as on a busy machine: setting its trap, so that what runs before meets the signal first,
+# What the script does late, as on a busy machine: setting its trap, when the signal is there;
 # or looking after a signal, when the command has ended already.
 SLOW = "set -T; trap '[[ $BASH_COMMAND != {} ]] || sleep 0.5' DEBUG"
 

@@ -145,7 +145,7 @@ def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[s
     assert "cohort/native-s1/completions.jsonl" in capsys.readouterr().out
     assert main(["trace", str(shipped), "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
     assert "main/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
-    assert "core_results" in load_reports(shipped)
+    assert "core_results" in load_reports(shipped).tables
     assert main(["claims", "--results", str(shipped)]) == 0
     assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from search_to_signal.programs.canonical import canonical, program_sha256
+from search_to_signal.programs.canonical import canonical, differ_in_numbers, program_sha256
 
 CODE = "def f(a, b):\n    return a + b"
 
@@ -68,3 +68,34 @@ def test_the_form_does_not_depend_on_warning_filters() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert canonical("x='\\d'") == "x = '\\\\d'"
+
+
+SUM = "def f(a, x1):\n    return 0.5 * a + 2 * x1"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        SUM,
+        "def f(a, x1):\n    return .25e-1 * a + 17 * x1",
+        "def f(a,x1): return (1_000 * a) + 2.*x1  # 0.5 was better",
+        'def f(a, x1):\n    """Weigh a with 3, it\'s enough."""\n    return 3 * a + 4 * x1',
+    ],
+)
+def test_programs_with_other_numbers_are_told(same: str) -> None:
+    """However a number is written; digits of a name are none, and comments count for nothing."""
+    assert differ_in_numbers(SUM, same)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def f(a, x2):\n    return 0.5 * a + 2 * x2",
+        "def f(a, x1):\n    return 0.5 * a - 2 * x1",
+        "def f(a, x1):\n    return 2 * x1 + 0.5 * a",
+        "def f(a, x1):\n    return a + 2 * x1",
+    ],
+)
+def test_programs_that_differ_in_more_are_others(other: str) -> None:
+    """Another name, sign or order, and a number where there was none."""
+    assert not differ_in_numbers(SUM, other)

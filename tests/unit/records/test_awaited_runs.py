@@ -123,3 +123,17 @@ def test_a_report_decides_nothing_either(tmp_path: Path) -> None:
         write_roster(results / "restart", restarts)
         assert main(["report", str(results)]) == 0
         assert (awaited in ledger.read_text(encoding="utf-8")) == bool(restarts)
+
+
+def test_a_whole_profile_does_not_wait_for_one_that_gives_no_table(
+    tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
+) -> None:
+    """A table is that of the first profile that has it: a second one waits for its own alone."""
+    top = tmp_path / "results"
+    whole, later = (write_results(top / name, plan_sha256=text_sha256(PLAN)) for name in ("first", "later"))
+    write_roster(whole / "cohort", [name for name in NAMES if not name.endswith("-s3")])
+    assert judged(top)[0]
+    (whole / "report" / "core_seeds.csv").rename(whole / "report" / "other.csv")
+    decided, told = judged(top)
+    assert not decided
+    assert "later: cohort PARTIAL: 4 of 6" in told

@@ -3,12 +3,14 @@
 A ratio is None where its denominator is zero: absent is not zero.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from search_to_signal.numerics import Bools, Floats
+from search_to_signal.programs.canonical import differ_in_numbers
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 
@@ -94,6 +96,34 @@ def valid_rate_without_copies(groups: Sequence[Sequence[CompletionRecord]]) -> f
     return ratio(new, sum(map(len, groups)))
 
 
+def retuned_admissions(
+    groups: Sequence[Sequence[CompletionRecord]], codes: Mapping[str, str]
+) -> float | None:
+    """Admitted heuristics that are a base heuristic of their prompt with other numbers, per admitted one.
+
+    ``codes`` are the programs of the run's heuristics by id.
+    """
+    admitted = [record for group in groups for record in group if _is_admitted(record)]
+    retuned = sum(
+        any(differ_in_numbers(codes[record.program_sha256], codes[parent]) for parent in record.parents)
+        for record in admitted
+        if record.program_sha256 is not None
+    )
+    return ratio(retuned, len(admitted))
+
+
+def new_programs(proposed: Iterable[tuple[int, str | None]], groups: int) -> list[int]:
+    """Valid canonical programs of each of so many groups that no earlier one of the run proposed.
+
+    ``proposed`` are group and program of the valid completions.
+    """
+    first: dict[str | None, int] = {}
+    for group, program in proposed:
+        first.setdefault(program, group)
+    found = Counter(first.values())
+    return [found[group] for group in range(groups)]
+
+
 def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
     """Mean score of valid programs, each canonical program once."""
     scores = {record.program_sha256: record.score for record in reversed(_valid(groups))}
@@ -108,7 +138,7 @@ def barren_start(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
 
 def admission_precision(records: Iterable[CompletionRecord]) -> float | None:
     """Among archive admissions, the share that beats the pre-generation frontier."""
-    admitted = [r for r in records if r.archive_event is ArchiveEvent.ADMITTED]
+    admitted = [r for r in records if _is_admitted(r)]
     return ratio(sum(map(_beats_frontier, admitted)), len(admitted))
 
 
@@ -154,6 +184,10 @@ def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
         prompt_uniqueness=uniqueness([group[0].prompt_sha256 for group in groups]),
         parent_uniqueness=uniqueness([tuple(sorted(group[0].parents)) for group in groups]),
     )
+
+
+def _is_admitted(record: CompletionRecord) -> bool:
+    return record.archive_event is ArchiveEvent.ADMITTED
 
 
 def _valid(groups: Iterable[Iterable[CompletionRecord]]) -> list[CompletionRecord]:

@@ -225,6 +225,12 @@ def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | 
     return ratio(int(flat.sum()), len(flat))
 
 
+def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
+    """The share of groups whose completions are all valid, and which are flat in that way."""
+    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
+    return ratio(int(flat.sum()), len(flat))
+
+
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
     """Group tallies of readings by problem."""
     return {(problem, *key): counted for key, counted in tallies.items()}

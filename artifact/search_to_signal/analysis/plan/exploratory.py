@@ -1,9 +1,11 @@
 """Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
 
-Where the plan asks whether proposals narrow, three questions are added: how many completions copy a parent,
-how many are valid and no copy, and how large the gain in score is when each program counts once. Where it
-asks for groups without any advantage, frozen runs are asked with the others, all by Factorized's rewards.
-Where a primary question compares final bests of as many completions, it is asked again of as much time.
+Where the plan asks whether proposals narrow, questions are added: how many completions copy a parent, how
+many are valid and no copy, how many admitted heuristics are a parent with other numbers, and how large the
+gain in score is when each program counts once. Where it asks for groups without any advantage, frozen runs
+are asked with the others, all by Factorized's rewards, and how many of these groups are valid. Where a
+primary question compares final bests of as many completions, it is asked again of as many programs and as
+much time.
 Where a run is longer than the runs it is compared with, its gain after their horizon is computed.
 """
 
@@ -18,8 +20,10 @@ from search_to_signal.analysis.plan.metric_values import (
     COPIES,
     EACH_ONCE,
     FLAT,
+    FLAT_VALID,
     NOT_COPIED,
     PROGRAMS,
+    RETUNED,
     ZERO,
     MetricReading,
     SeedPair,
@@ -31,14 +35,20 @@ from search_to_signal.analysis.tables.measures import FINAL_BEST
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.plan import Match, Plan, Question, Study
 
-_EQUAL_TIMES: dict[Match, str] = {
-    "shorter_processor_time": "processor seconds",
-    "shorter_wall_time": "wall seconds, which load lengthens",
+_EQUAL_EFFORT: dict[Match, str] = {
+    "fewest_programs": "proposed fewer distinct valid programs ends?",
+    "least_processor_time": "took fewer processor seconds ends, by seeds whose times compare?",
+    "least_wall_time": "took fewer wall seconds ends, by seeds whose times compare?",
 }
 _EXPLORATORY_QUESTIONS = {
     COPIES: "How many of the valid completions copy a parent?",
     NOT_COPIED: "How many completions are valid and copy no parent?",
+    RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
     EACH_ONCE: "What is the difference in score where each program counts once?",
+}
+_OF_FLAT_GROUPS = {
+    FLAT: "In how many groups would Factorized leave no advantage, whoever proposed them?",
+    FLAT_VALID: "In how many of these are all completions valid, and none better than another?",
 }
 
 
@@ -57,26 +67,26 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                 key = f"{question.key}+{metric}"
                 yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
         if _asks_for_best(question):
-            for match, seconds in _EQUAL_TIMES.items():
+            for match, ends in _EQUAL_EFFORT.items():
                 yield replace(
                     question,
                     key=f"{question.key}+{match}",
                     match=match,
-                    asks=f"And in equal time, by {seconds}? Both runs are cut where the one that took less "
-                    "ends; seeds with runs of different processors, cards or sources are left out.",
+                    asks=f"And where both runs are cut where the one that {ends}",
                     smallest_effects=(),
                     published=(),
                 )
         if question.metric == ZERO and question.estimator == "description":
-            yield replace(
-                question,
-                key=f"{question.key}+{FLAT}",
-                metric=FLAT,
-                asks="In how many groups would Factorized leave no advantage, whoever proposed them?",
-                pairs=tuple((side,) for side in _with_frozen(question)),
-                published=(),
-                counts_against="as large a share of frozen runs: training does not make these groups",
-            )
+            for metric, asks in _OF_FLAT_GROUPS.items():
+                yield replace(
+                    question,
+                    key=f"{question.key}+{metric}",
+                    metric=metric,
+                    asks=asks,
+                    pairs=tuple((side,) for side in _with_frozen(question)),
+                    published=(),
+                    counts_against="as large a share of frozen runs, of groups that are as often valid",
+                )
 
 
 def _asks_for_best(question: Question) -> bool:

@@ -9,10 +9,12 @@ from search_to_signal.analysis.plan.metric_values import (
     EACH_ONCE,
     EQUAL,
     FLAT,
+    FLAT_VALID,
     IDLE,
     IDLE_ROUNDS,
     NOT_COPIED,
     PROGRAMS,
+    RETUNED,
     START,
     ZERO,
 )
@@ -51,6 +53,13 @@ _OWN = (
         100.0,
         2,
     ),
+    Measure(
+        RETUNED,
+        "Parents with other numbers (%)",
+        "admitted heuristics that differ from a base of their prompt in numbers alone / admitted, in percent",
+        100.0,
+        2,
+    ),
     Measure(EACH_ONCE, "Valid-only perf., each program once", "mean score of distinct valid programs"),
     Measure(
         DIFFERENCE,
@@ -70,6 +79,13 @@ _OWN = (
         FLAT,
         "Zero advantage by Factorized (%)",
         "groups in which factorized gives only zero advantages / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        FLAT_VALID,
+        "Zero advantage by Factorized, all valid (%)",
+        "groups of valid completions in which factorized gives only zero advantages / groups, in percent",
         100.0,
         2,
     ),
@@ -109,11 +125,12 @@ def find_measure(metric: str) -> Measure:
 def metric_heading(outcome: QuestionOutcome) -> str:
     """Return the column heading of the metric, or of its difference where there are two sides.
 
-    It says where both sides have the time of the run that took less.
+    It says where both sides are cut where the run that spent less ends.
     """
     measure, question = find_measure(outcome.question.metric), outcome.question
     heading = measure.change if len(outcome.sides) > 1 else measure.heading
-    return f"{heading}, equal {question.clock} time" if question.cuts_both else heading
+    spent = "as many programs" if question.clock is None else f"equal {question.clock} time"
+    return f"{heading}, {spent}" if question.cuts_both else heading
 
 
 def format_value(outcome: QuestionOutcome, value: float | None) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from search_to_signal.analysis.metrics.positive_credit import (
     CreditCounts,
     count_credit,
@@ -17,14 +19,23 @@ from search_to_signal.analysis.metrics.search import (
     RunMetrics,
     barren_start,
     distinct_performance,
+    final_best,
+    new_programs,
     parent_copies,
     program_uniqueness,
     ratio,
+    retuned_admissions,
     valid_rate_without_copies,
 )
-from search_to_signal.analysis.metrics.shared_record_audit import differing_groups, equal_share, flat_share
+from search_to_signal.analysis.metrics.shared_record_audit import (
+    differing_groups,
+    equal_share,
+    flat_share,
+    flat_valid_share,
+)
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
+from search_to_signal.analysis.tables.measures import FINAL_BEST
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
@@ -33,13 +44,15 @@ from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import finished_manifest
 from search_to_signal.records.plan import Plan, Question
 from search_to_signal.records.probe import INITIAL, PROBE_MANIFEST, read_probe
-from search_to_signal.records.reader import COMPLETIONS
+from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
+from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.runtime import mapped
 
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 NOT_COPIED = "valid_rate_without_copies"
-FLAT = "flat_groups_of_factorized"
+FLAT, FLAT_VALID = "flat_groups_of_factorized", "flat_valid_groups_of_factorized"
+RETUNED = "admitted_with_other_numbers"
 START, EQUAL = "groups_before_valid", "equal_advantage_groups"
 ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
 _OF_GROUPS = {
@@ -54,7 +67,8 @@ _OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {
     IDLE: positive_non_improver_share,
     IDLE_ROUNDS: idle_credit_rounds,
 }
-METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, DIFFERENCE, EQUAL, FLAT)
+_OF_FLAT = {FLAT: flat_share, FLAT_VALID: flat_valid_share}
+METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, *_OF_FLAT, DIFFERENCE, EQUAL, RETUNED)
 _COMPARED = ("native", "factorized")
 PROBE_METRICS = ("valid_rate",)
 
@@ -153,10 +167,9 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
         f"{run.place} has fewer groups" for run, a, b in zip(runs, wanted, groups, strict=True) if b < a
     ]
     counts = True
-    if question.clock is not None and len(runs) > 1:
+    if question.match != "completions" and len(runs) > 1:
         remarks = remarks[:1] if groups[0] < wanted[0] else []
-        cut = _cut_both if question.cuts_both else _cut_second
-        groups, remark = cut(root, [run.place for run in runs[:2]], groups, question.clock)
+        groups, remark = _matched(root, question, [run.place for run in runs[:2]], groups)
         counts = min(groups) > 0
         remarks += [remark] if remark else []
     sides = (
@@ -165,37 +178,60 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
     return SeedPair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _cut_second(
-    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock
+def _matched(
+    root: Path, question: Question, places: Sequence[str], groups: Sequence[int]
 ) -> tuple[list[int], str]:
-    """Return the groups of both runs, the second's within the first one's seconds, 0 for none (D61).
+    """Return the groups of both runs that compare, 0 where none do, and a remark, empty for none."""
+    first, second = (root / place for place in places)
+    if question.cuts_both:
+        return _cut_both(first, second, groups, question.clock)
+    if question.clock is None:
+        return list(groups), ""
+    matched, remark = _cut_second(first, second, groups[0], question.clock)
+    return [groups[0], matched], remark or ("" if matched else f"{places[1]} ends before the time does")
 
-    The second value is a remark, empty where there is none.
+
+def _cut_second(first: Path, second: Path, groups: int, clock: Clock) -> tuple[int, str]:
+    """Return the second run's groups within the first one's seconds, 0 where there are too few (D61)."""
+    comparable = seconds_beside(first, second, clock)
+    if comparable.seconds is None:
+        return 0, comparable.remark
+    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[:groups]))
+    return (0, "") if count == len(comparable.seconds) else (count, comparable.remark)
+
+
+def _cut_both(first: Path, second: Path, groups: Sequence[int], clock: Clock | None) -> tuple[list[int], str]:
+    """Return the groups of both runs up to where the one ends that spent less.
+
+    They spend seconds of the clock or, without one, distinct valid programs.
     """
-    first, second = (root / place for place in places)
-    comparable = seconds_beside(first, second, clock)
-    if comparable.seconds is None:
-        return [groups[0], 0], comparable.remark
-    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[: groups[0]]))
-    if count == len(comparable.seconds):
-        return [groups[0], 0], f"{places[1]} ends before the time does"
-    return [groups[0], count], comparable.remark
+    remark = ""
+    if clock is None:
+        spent: list[Sequence[float]] = [
+            _new_programs(run, count) for run, count in zip((first, second), groups, strict=True)
+        ]
+    else:
+        comparable = seconds_beside(first, second, clock)
+        if comparable.seconds is None:
+            return [0, 0], comparable.remark
+        spent, remark = [loop_seconds(first, clock), comparable.seconds], comparable.remark
+    totals = [list(accumulate(run[:count])) for run, count in zip(spent, groups, strict=True)]
+    least = min(run[-1] for run in totals)
+    return [bisect_right(run, least) for run in totals], remark
 
 
-def _cut_both(
-    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock
-) -> tuple[list[int], str]:
-    """Return the groups of both runs within the seconds of the one that took less, 0 where none compare."""
-    first, second = (root / place for place in places)
-    comparable = seconds_beside(first, second, clock)
-    if comparable.seconds is None:
-        return [0, 0], comparable.remark
-    taken = [
-        list(accumulate(seconds[:count]))
-        for seconds, count in zip((loop_seconds(first, clock), comparable.seconds), groups, strict=True)
-    ]
-    least = min(run[-1] for run in taken)
-    return [bisect_right(run, least) for run in taken], comparable.remark
+class _Proposed(msgspec.Struct, frozen=True):
+    """What counts distinct programs of a ``CompletionRecord``; the rest is not decoded."""
+
+    step: int
+    score: float | None
+    program_sha256: str | None
+
+
+def _new_programs(run: Path, groups: int) -> list[int]:
+    records = read_records(run / COMPLETIONS, _Proposed)
+    valid = ((record.step, record.program_sha256) for record in records if record.score is not None)
+    return new_programs(valid, groups)
 
 
 def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[MetricReading, float | None]:
@@ -249,10 +285,16 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
         return ratio(int(differ.sum()), len(differ))
     if metric == EQUAL:
         return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
-    if metric == FLAT:
-        return flat_share(run.batch, find_normalizer(run.facts.normalizer), "factorized")
+    if metric in _OF_FLAT:
+        return _OF_FLAT[metric](run.batch, find_normalizer(run.facts.normalizer), "factorized")
+    if metric == RETUNED:
+        heuristics = read_records(run.directory / HEURISTICS, HeuristicRecord)
+        return retuned_admissions(run.groups, {heuristic.id: heuristic.code for heuristic in heuristics})
     if metric in _OF_CREDIT:
         advantages = run.advantages
         return None if advantages is None else _OF_CREDIT[metric](count_credit(run.batch, advantages))
+    if metric == FINAL_BEST.field:
+        # Without the other metrics, which take most of the time where many prefixes are read.
+        return final_best(run.best)
     value: float | None = getattr(run.metrics, metric)
     return value

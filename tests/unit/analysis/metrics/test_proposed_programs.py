@@ -6,11 +6,13 @@ from spec.synthetic_runs import synthetic_groups
 
 from search_to_signal.analysis.metrics.search import (
     distinct_performance,
+    new_programs,
     parent_copies,
     program_uniqueness,
+    retuned_admissions,
     valid_rate_without_copies,
 )
-from search_to_signal.records.schema import CompletionRecord, Outcome
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 
 
 def proposed(program: str, score: float | None, copy: bool = False) -> CompletionRecord:
@@ -42,3 +44,25 @@ def test_nothing_valid_has_no_share() -> None:
         None,
     ]
     assert valid_rate_without_copies(groups) == 0.0
+
+
+def test_new_programs_are_counted_where_they_come_first() -> None:
+    """A program counts in its first group, once; a group without one counts none."""
+    assert new_programs([(0, "a"), (0, "a"), (2, "b"), (2, "a"), (2, "c"), (3, "b")], 5) == [1, 0, 2, 0, 0]
+
+
+def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
+    """Of admitted heuristics alone, and of any of their parents."""
+    codes = {"seed": "def f(a):\n    return 2 * a", "other": "def f(a):\n    return a - 1"}
+    codes |= {"tuned": "def f(a):\n    return 3 * a", "new": "def f(a):\n    return 3 / a"}
+
+    def answer(program: str, event: ArchiveEvent, *parents: str) -> CompletionRecord:
+        return msgspec.structs.replace(proposed(program, -1.0), archive_event=event, parents=parents)
+
+    admitted, duplicate = ArchiveEvent.ADMITTED, ArchiveEvent.DUPLICATE_SCORE
+    groups = [
+        [answer("tuned", admitted, "other", "seed"), answer("new", admitted, "seed")],
+        [answer("tuned", duplicate, "seed"), answer("tuned", admitted, "other"), answer("new", admitted)],
+    ]
+    assert retuned_admissions(groups, codes) == pytest.approx(1 / 4)
+    assert retuned_admissions([[answer("new", duplicate, "seed")]], codes) is None

@@ -14,7 +14,7 @@ from search_to_signal.analysis.metrics.search import barren_start
 from search_to_signal.analysis.metrics.shared_record_audit import tally
 from search_to_signal.analysis.plan.exploratory import add_exploratory_questions
 from search_to_signal.analysis.plan.formatting import format_outcome
-from search_to_signal.analysis.plan.metric_values import FLAT
+from search_to_signal.analysis.plan.metric_values import FLAT, FLAT_VALID
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.normalizer import find_normalizer
@@ -117,15 +117,19 @@ def test_groups_that_factorized_would_leave_without_advantage(root: Path, tmp_pa
     rewards = [
         MAPPINGS["factorized"](group).reward for group in (run.batch.at(slice(n, n + 1)) for n in range(40))
     ]
-    flat = sum(bool((reward == reward[0, 0]).all()) for reward in rewards)
-    assert asked(root, tmp_path, FLAT, "frozen").values[1] == flat / len(rewards)
+    flat = [bool((reward == reward[0, 0]).all()) for reward in rewards]
+    assert asked(root, tmp_path, FLAT, "frozen").values[1] == sum(flat) / len(rewards)
+    valid = [same and bool(whole) for same, whole in zip(flat, run.batch.valid.all(axis=1), strict=True)]
+    assert asked(root, tmp_path, FLAT_VALID, "frozen").values[1] == sum(valid) / len(rewards)
     plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
     assert not [question for study in plan.studies for question in study.questions if FLAT in question.key]
     asked(root, tmp_path, "zero_advantage_groups")
     plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
-    (added,) = (question for study in plan.studies for question in study.questions if FLAT in question.key)
-    assert added.pairs == (("main/cohort/frozen",), ("main/cohort/native",))
-    assert not added.published
+    added = [question for study in plan.studies for question in study.questions if "+flat" in question.key]
+    assert [question.metric for question in added] == [FLAT, FLAT_VALID]
+    for question in added:
+        assert question.pairs == (("main/cohort/frozen",), ("main/cohort/native",))
+        assert not question.published
 
 
 def test_groups_before_the_first_valid_answer() -> None:

@@ -28,7 +28,7 @@ from search_to_signal.analysis.plan.formatting import (
     metric_heading,
 )
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
-from search_to_signal.analysis.results import load_runs
+from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
@@ -143,7 +143,7 @@ def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: P
         found = asked(
             root,
             tmp_path,
-            match="shorter_processor_time",
+            match="least_processor_time",
             pairs=f'[["{first}", "{second}"]]',
             metric="final_best",
         )
@@ -156,14 +156,14 @@ def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, 
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/cohort/frozen-s2", 0.5)
     pairs = '[["main/cohort/native", "main/cohort/frozen"]]'
-    found = asked(copy, tmp_path, match="shorter_wall_time", pairs=pairs, metric="final_best")
+    found = asked(copy, tmp_path, match="least_wall_time", pairs=pairs, metric="final_best")
     assert list(found.values) == [1, 3]
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert found.pairs[1].remark.endswith("took the times, which do not compare")
 
 
-def test_final_bests_are_asked_again_of_equal_time(root: Path, tmp_path: Path) -> None:
-    """Of both clocks where a primary question compares them after as many completions, and of no other."""
+def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path) -> None:
+    """Of programs and both clocks where a primary question compares them after as many completions."""
 
     def added() -> list[str]:
         plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
@@ -172,10 +172,35 @@ def test_final_bests_are_asked_again_of_equal_time(root: Path, tmp_path: Path) -
         ]
 
     asked(root, tmp_path, metric="final_best")
-    assert added() == ["shorter_processor_time", "shorter_wall_time"]
+    assert added() == ["fewest_programs", "least_processor_time", "least_wall_time"]
     for other in ({}, {"metric": "final_best", "role": "secondary"}, {**BY_TIME, "metric": "final_best"}):
         asked(root, tmp_path, **other)
         assert added() == []
+
+
+def test_equal_programs_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_path: Path) -> None:
+    """As many distinct valid programs on both sides, counted again from the records, of every seed."""
+    found = asked(
+        root,
+        tmp_path,
+        match="fewest_programs",
+        pairs='[["main/cohort/native", "main/cohort/frozen"]]',
+        metric="final_best",
+    )
+    assert len(found.pairs) == 3
+    for pair in found.pairs:
+        runs = [load_runs(root / side.place)[0] for side in pair.sides]
+        least = min(distinct(run, 40) for run in runs)
+        for run, side in zip(runs, pair.sides, strict=True):
+            assert distinct(run, side.groups) <= least
+            assert side.groups == 40 or distinct(run, side.groups + 1) > least
+
+
+def distinct(run: RecordedRun, groups: int) -> int:
+    """How many valid programs a run proposed in its first groups."""
+    return len(
+        {one.program_sha256 for group in run.groups[:groups] for one in group if one.score is not None}
+    )
 
 
 BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/anchor/frozen"]]'}
