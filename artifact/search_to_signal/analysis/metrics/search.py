@@ -101,13 +101,15 @@ def retuned_admissions(
 ) -> float | None:
     """Admitted heuristics that are a base heuristic of their prompt with other numbers, per admitted one.
 
-    ``codes`` are the programs of the run's heuristics by id.
+    ``codes`` are the programs of the run's heuristics by id; None where one of them is not recorded.
     """
     admitted = [record for group in groups for record in group if _is_admitted(record)]
+    pairs = [(record.program_sha256 or "", record.parents) for record in admitted]
+    if not {name for program, parents in pairs for name in (program, *parents)} <= codes.keys():
+        return None
     retuned = sum(
-        any(differ_in_numbers(codes[record.program_sha256], codes[parent]) for parent in record.parents)
-        for record in admitted
-        if record.program_sha256 is not None
+        any(differ_in_numbers(codes[program], codes[parent]) for parent in parents)
+        for program, parents in pairs
     )
     return ratio(retuned, len(admitted))
 

@@ -288,7 +288,8 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
     if metric in _OF_FLAT:
         return _OF_FLAT[metric](run.batch, find_normalizer(run.facts.normalizer), "factorized")
     if metric == RETUNED:
-        heuristics = read_records(run.directory / HEURISTICS, HeuristicRecord)
+        path = run.directory / HEURISTICS
+        heuristics = read_records(path, HeuristicRecord) if path.is_file() else ()
         return retuned_admissions(run.groups, {heuristic.id: heuristic.code for heuristic in heuristics})
     if metric in _OF_CREDIT:
         advantages = run.advantages

@@ -66,3 +66,4 @@ def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
     ]
     assert retuned_admissions(groups, codes) == pytest.approx(1 / 4)
     assert retuned_admissions([[answer("new", duplicate, "seed")]], codes) is None
+    assert retuned_admissions([[answer("new", admitted, "lost")]], codes) is None
