@@ -149,7 +149,8 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
     sample = None
     if arguments.sample is not None:
         seed = sample_seed(arguments)
-        print(f"executing {arguments.sample} groups of every run: --seed {seed} draws the same ones")
+        drawn = counted(arguments.sample, "group")
+        print(f"executing {drawn} of every run: --seed {seed} draws the same ones")
         sample = Sample(seed, arguments.sample)
     if arguments.state is None:
         print("without --state an interrupted recompute begins anew")

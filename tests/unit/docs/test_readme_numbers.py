@@ -114,7 +114,7 @@ def pretrained_sentences() -> dict[str, str]:
         "numbers alone": "without a model, reaches {} in {} tries, frozen's programs, {} in {}, tail".format(
             *numbers_alone()
         ),
-        "unseen": f"tail_weighted's tours are {', '.join(unseen)}, {last.replace(' [', ' % [', 1)} longer than frozen's",
+        "unseen": f"tail_weighted's tours are {', '.join(unseen)}, {last.replace(' [', ' % [', 1)} longer",
         "held out": f"{shorter[0]}, {shorter[1]}, {shorter[2]} of {runs} final bests beat their seed",
         "ties": f"factorized: {trained}, nearly all valid; frozen's, mapped so\\*: {frozen:.1f} %, nearly",
         "others' ties": f"(paper: 60.7 %, 0.5B: {fewer:.1f} %, small model: {ours:.1f} %)",

@@ -215,9 +215,9 @@ def _cut_both(first: Path, second: Path, groups: Sequence[int], clock: Clock | N
         if comparable.seconds is None:
             return [0, 0], comparable.remark
         spent, remark = [loop_seconds(first, clock), comparable.seconds], comparable.remark
-    totals = [list(accumulate(run[:count])) for run, count in zip(spent, groups, strict=True)]
+    totals = [list(accumulate(run[:count], initial=0)) for run, count in zip(spent, groups, strict=True)]
     least = min(run[-1] for run in totals)
-    return [bisect_right(run, least) for run in totals], remark
+    return [bisect_right(run, least) - 1 for run in totals], remark
 
 
 class _Proposed(msgspec.Struct, frozen=True):

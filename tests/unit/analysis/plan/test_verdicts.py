@@ -196,6 +196,12 @@ def test_equal_programs_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_p
             assert side.groups == 40 or distinct(run, side.groups + 1) > least
 
 
+def test_a_horizon_of_no_group_compares_nothing(root: Path, tmp_path: Path) -> None:
+    """Fewer completions than a group has: no pair counts, and nothing breaks."""
+    found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
+    assert not found.values
+
+
 def distinct(run: RecordedRun, groups: int) -> int:
     """How many valid programs a run proposed in its first groups."""
     return len(
