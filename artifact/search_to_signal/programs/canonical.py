@@ -4,6 +4,7 @@ import ast
 import hashlib
 import re
 import warnings
+from functools import lru_cache
 from itertools import chain, dropwhile
 
 # CPython's parser overflows the C stack on chains of some 100,000 operators. Unparsing recurses in
@@ -69,10 +70,13 @@ def differ_in_numbers(first: str, second: str) -> bool:
     return _words(first) == _words(second) and _without_numbers(first) == _without_numbers(second)
 
 
+# A heuristic is compared with all its parents, and with all its children.
+@lru_cache(1 << 12)
 def _words(code: str) -> list[str]:
     return _WORD.findall(_NUMBER.sub("", _STRINGS_AND_COMMENTS.sub("", code)))
 
 
+@lru_cache(1 << 12)
 def _without_numbers(code: str) -> str:
     return _NUMBER.sub("0", canonical(code))
 

@@ -22,8 +22,12 @@ Match = Literal[
     "completions", "processor_time", "wall_time", "least_processor_time", "least_wall_time", "fewest_programs"
 ]
 
-_LEAST = ("least_processor_time", "least_wall_time", "fewest_programs")
-_CLOCKS: dict[str, Clock] = {"processor_time": "processor", "wall_time": "wall"}
+_CLOCKS: dict[str, Clock] = {
+    "processor_time": "processor",
+    "wall_time": "wall",
+    "least_processor_time": "processor",
+    "least_wall_time": "wall",
+}
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -109,12 +113,12 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def clock(self) -> Clock | None:
         """By which clock both sides take as long; None where they have as many completions."""
-        return _CLOCKS.get(self.match.removeprefix("least_"))
+        return _CLOCKS.get(self.match)
 
     @property
     def cuts_both(self) -> bool:
         """Whether the run that spent less sets the prefixes of both, whichever side it is on."""
-        return self.match in _LEAST
+        return self.match.startswith(("least_", "fewest_"))
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -17,6 +17,7 @@ COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 PARENTS = f"distinct+{COPIES}"
 SHARES = (PARENTS, "distinct+valid_rate_without_copies", "distinct+admitted_with_other_numbers")
 PROGRAMS = "endpoint+fewest_programs"
+TAIL = "tail_weighted minus frozen"
 # Mappings with all seeds of the smaller pretrained model.
 SMALLER = ("native", "factorized", "search_exposure")
 
@@ -68,32 +69,27 @@ def published(key: str) -> float:
 def pretrained_sentences() -> dict[str, str]:
     """What stands around the table of the pretrained models' main study, from the shipped tables."""
     cells = {**shipped("pretrained/report/outcomes"), **shipped("pretrained/report/besides")}
-    finals = shipped("pretrained/report/final_bests")
-    runs, tail = runs_of("pretrained-1.5b"), "tail_weighted minus frozen"
-    trained = "{:.1f} % [{:.1f}, {:.1f}]".format(
-        *(float(cells["main.ties_zero/factorized", name]) for name in INTERVAL)
-    )
-    frozen = float(cells["main.ties_zero+flat_groups_of_factorized/frozen", "Estimate"])
-    of_both = "pretrained-1.5b/cohort/factorized minus pretrained-0.5b/cohort/factorized"
-    fewer = float(cells[f"size.zero/{of_both}", "Second"])
-    ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
-    shorter = [
-        sum(
-            int(value)
-            for (row, column), value in finals.items()
-            if column == f"Shorter {size}" and row.startswith("pretrained-1.5b: ") and " minus " not in row
-        )
-        for size in (50, 100, 200)
-    ]
-    *unseen, last = (
-        "{:+.2f} [{:+.2f}, {:+.2f}]".format(
-            *(float(finals[f"pretrained-1.5b: {tail}", f"{of} {size}"]) for of in ("Gap (%)", "Low", "High"))
-        )
-        for size in (50, 100, 200)
-    )
+    return {
+        "runs": f"[{runs_of('pretrained-1.5b')} of 40 runs]",
+        "paper": f"(7B in the paper: {published('gain_final_tail'):+.4f})",
+        "as many programs": "after equally many\\* it is {:+.4f} [{:+.4f}, {:+.4f}]".format(
+            *(float(cells[f"main.{PROGRAMS}/{TAIL}", name]) for name in INTERVAL)
+        ),
+        "numbers alone": "without a model, reaches {} in {} tries, frozen's programs, {} in {}, tail".format(
+            *numbers_alone()
+        ),
+        "smaller": of_the_smaller(cells),
+        **of_shares(cells),
+        **of_unseen(),
+        **of_ties(cells),
+    }
+
+
+def of_shares(cells: dict[tuple[str, str], str]) -> dict[str, str]:
+    """Copies, and parents with other numbers, by mapping."""
     shares = [
         (
-            float(cells[f"main.{question}/{tail}", "Second"]),
+            float(cells[f"main.{question}/{TAIL}", "Second"]),
             ", ".join(
                 f"{float(cells[f'main.{question}/{name} minus frozen', 'Estimate']):+.1f}"
                 for name in MAPPINGS
@@ -102,23 +98,52 @@ def pretrained_sentences() -> dict[str, str]:
         for question in SHARES
     ]
     return {
-        "runs": f"[{runs} of 40 runs]",
         "order": f"({', '.join(MAPPINGS)})",
         "copies": "copies of a parent, of valid (frozen {:.1f} %): {}".format(*shares[0]),
         "no copies": "valid and no copy ({:.1f} %): {}".format(*shares[1]),
         "numbers": "parents with other numbers, of admitted ({:.1f} %): {}".format(*shares[2]),
-        "as many programs": "after equally many\\* it is {:+.4f} [{:+.4f}, {:+.4f}]".format(
-            *(float(cells[f"main.{PROGRAMS}/{tail}", name]) for name in INTERVAL)
-        ),
-        "paper": f"(7B in the paper: {published('gain_final_tail'):+.4f})",
-        "numbers alone": "without a model, reaches {} in {} tries, frozen's programs, {} in {}, tail".format(
-            *numbers_alone()
-        ),
+    }
+
+
+def of_unseen() -> dict[str, str]:
+    """Final bests on instances that no search saw."""
+    finals, sizes = shipped("pretrained/report/final_bests"), (50, 100, 200)
+    shorter = ", ".join(
+        str(
+            sum(
+                int(value)
+                for (row, column), value in finals.items()
+                if column == f"Shorter {size}"
+                and row.startswith("pretrained-1.5b: ")
+                and " minus " not in row
+            )
+        )
+        for size in sizes
+    )
+    *unseen, last = (
+        "{:+.2f} [{:+.2f}, {:+.2f}]".format(
+            *(float(finals[f"pretrained-1.5b: {TAIL}", f"{of} {size}"]) for of in ("Gap (%)", "Low", "High"))
+        )
+        for size in sizes
+    )
+    return {
         "unseen": f"tail_weighted's tours are {', '.join(unseen)}, {last.replace(' [', ' % [', 1)} longer",
-        "held out": f"{shorter[0]}, {shorter[1]}, {shorter[2]} of {runs} final bests beat their seed",
+        "held out": f"{shorter} of {runs_of('pretrained-1.5b')} final bests beat their seed",
+    }
+
+
+def of_ties(cells: dict[tuple[str, str], str]) -> dict[str, str]:
+    """Groups without advantage under factorized, by model."""
+    trained = "{:.1f} % [{:.1f}, {:.1f}]".format(
+        *(float(cells["main.ties_zero/factorized", name]) for name in INTERVAL)
+    )
+    frozen = float(cells["main.ties_zero+flat_groups_of_factorized/frozen", "Estimate"])
+    of_both = "pretrained-1.5b/cohort/factorized minus pretrained-0.5b/cohort/factorized"
+    fewer = float(cells[f"size.zero/{of_both}", "Second"])
+    ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
+    return {
         "ties": f"factorized: {trained}, nearly all valid; frozen's, mapped so\\*: {frozen:.1f} %, nearly",
         "others' ties": f"(paper: 60.7 %, 0.5B: {fewer:.1f} %, small model: {ours:.1f} %)",
-        "smaller": of_the_smaller(cells),
     }
 
 

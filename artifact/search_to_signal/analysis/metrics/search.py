@@ -180,7 +180,7 @@ def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
         strict_frontier_yield=strict_frontier_yield(batch),
         final_best=final_best(best),
         trajectory_auc=trajectory_auc(best),
-        admissions=sum(r.archive_event is ArchiveEvent.ADMITTED for r in records),
+        admissions=sum(map(_is_admitted, records)),
         admission_precision=admission_precision(records),
         response_uniqueness=uniqueness([r.response_sha256 for r in records]),
         prompt_uniqueness=uniqueness([group[0].prompt_sha256 for group in groups]),
@@ -201,5 +201,5 @@ def _beats_frontier(record: CompletionRecord) -> bool:
 
 
 def _best_admitted(group: Sequence[CompletionRecord]) -> float:
-    scores = (r.score for r in group if r.archive_event is ArchiveEvent.ADMITTED and r.score is not None)
+    scores = (r.score for r in group if _is_admitted(r) and r.score is not None)
     return max(scores, default=np.nan)

@@ -221,14 +221,19 @@ def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | 
 
     The mapping need not be that of the run: so groups that no update saw are told from those of training.
     """
-    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
+    flat = _flat_groups(batch, normalizer, name)
     return ratio(int(flat.sum()), len(flat))
 
 
 def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
     """The share of groups whose completions are all valid, and which are flat in that way."""
-    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
+    flat = _flat_groups(batch, normalizer, name) & batch.valid.all(axis=1)
     return ratio(int(flat.sum()), len(flat))
+
+
+def _flat_groups(batch: GroupBatch, normalizer: Normalizer, name: str) -> Bools:
+    flat: Bools = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
+    return flat
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:

@@ -92,7 +92,7 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
 def _asks_for_best(question: Question) -> bool:
     """Whether a primary question compares mean final bests of as many completions."""
     best = question.role == "primary" and question.metric == FINAL_BEST.field
-    return best and question.estimator == "mean_difference" and question.clock is None
+    return best and question.estimator == "mean_difference" and question.match == "completions"
 
 
 def _with_frozen(question: Question) -> list[str]:

@@ -19,7 +19,6 @@ from search_to_signal.analysis.metrics.search import (
     RunMetrics,
     barren_start,
     distinct_performance,
-    final_best,
     new_programs,
     parent_copies,
     program_uniqueness,
@@ -35,7 +34,6 @@ from search_to_signal.analysis.metrics.shared_record_audit import (
 )
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
-from search_to_signal.analysis.tables.measures import FINAL_BEST
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
@@ -167,9 +165,14 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
         f"{run.place} has fewer groups" for run, a, b in zip(runs, wanted, groups, strict=True) if b < a
     ]
     counts = True
-    if question.match != "completions" and len(runs) > 1:
+    clock, places, matched = question.clock, [run.place for run in runs], None
+    if len(runs) > 1 and question.cuts_both:
+        matched = _cut_both(root, places, groups, clock)
+    elif len(runs) > 1 and clock is not None:
+        matched = _cut_second(root, places, groups, clock)
+    if matched is not None:
         remarks = remarks[:1] if groups[0] < wanted[0] else []
-        groups, remark = _matched(root, question, [run.place for run in runs[:2]], groups)
+        groups, remark = matched
         counts = min(groups) > 0
         remarks += [remark] if remark else []
     sides = (
@@ -178,33 +181,31 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
     return SeedPair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _matched(
-    root: Path, question: Question, places: Sequence[str], groups: Sequence[int]
+def _cut_second(
+    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock
 ) -> tuple[list[int], str]:
-    """Return the groups of both runs that compare, 0 where none do, and a remark, empty for none."""
-    first, second = (root / place for place in places)
-    if question.cuts_both:
-        return _cut_both(first, second, groups, question.clock)
-    if question.clock is None:
-        return list(groups), ""
-    matched, remark = _cut_second(first, second, groups[0], question.clock)
-    return [groups[0], matched], remark or ("" if matched else f"{places[1]} ends before the time does")
+    """Return the groups of both runs, the second's within the first one's seconds, 0 for none (D61).
 
-
-def _cut_second(first: Path, second: Path, groups: int, clock: Clock) -> tuple[int, str]:
-    """Return the second run's groups within the first one's seconds, 0 where there are too few (D61)."""
+    The second value is a remark, empty where there is none.
+    """
+    first, second = (root / place for place in places[:2])
     comparable = seconds_beside(first, second, clock)
     if comparable.seconds is None:
-        return 0, comparable.remark
-    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[:groups]))
-    return (0, "") if count == len(comparable.seconds) else (count, comparable.remark)
+        return [groups[0], 0], comparable.remark
+    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[: groups[0]]))
+    if count == len(comparable.seconds):
+        return [groups[0], 0], f"{places[1]} ends before the time does"
+    return [groups[0], count], comparable.remark
 
 
-def _cut_both(first: Path, second: Path, groups: Sequence[int], clock: Clock | None) -> tuple[list[int], str]:
-    """Return the groups of both runs up to where the one ends that spent less.
+def _cut_both(
+    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock | None
+) -> tuple[list[int], str]:
+    """Return the groups of both runs up to where the one ends that spent less, and a remark as above.
 
     They spend seconds of the clock or, without one, distinct valid programs.
     """
+    first, second = (root / place for place in places[:2])
     remark = ""
     if clock is None:
         spent: list[Sequence[float]] = [
@@ -294,8 +295,5 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
     if metric in _OF_CREDIT:
         advantages = run.advantages
         return None if advantages is None else _OF_CREDIT[metric](count_credit(run.batch, advantages))
-    if metric == FINAL_BEST.field:
-        # Without the other metrics, which take most of the time where many prefixes are read.
-        return final_best(run.best)
     value: float | None = getattr(run.metrics, metric)
     return value
