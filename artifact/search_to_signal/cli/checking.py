@@ -163,8 +163,8 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
         print(f"recorded with other {', '.join(facts)}: last bits of scores may differ for that alone")
     counts = result.counts
     print(
-        f"recomputed: {counts['groups']} groups, {counts['completions']} texts parsed, programs of "
-        f"{counts['executed']} groups, {counts['programs']} executions; "
+        f"recomputed: {counted(counts['groups'], 'group')}, {counted(counts['completions'], 'text')} parsed, "
+        f"programs of {counted(counts['executed'], 'group')}, {counted(counts['programs'], 'execution')}; "
         f"{sum(map(len, result.not_compared.values()))} not compared"
     )
     return result.findings

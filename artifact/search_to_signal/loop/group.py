@@ -1,13 +1,13 @@
 """One group on its way from completions to records: what search and learner both read."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
-from search_to_signal.evaluation.outcomes import Evaluation
+from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.learner.base import StepResult
 from search_to_signal.profiles.run_config import RunConfig
@@ -115,12 +115,6 @@ def evaluate_group(
     ]
 
 
-def programs(completions: Sequence[Completion], idea_end: IdeaEnd) -> list[str]:
-    """The texts of the programs that completions propose; ``idea_end`` is their run's (D37)."""
-    parsed = [parse(completion.text, idea_end) for completion in completions]
-    return [item.code for item in parsed if isinstance(item, Proposal)]
-
-
 def admitted_programs(
     evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent]
 ) -> dict[int, str]:
@@ -140,9 +134,33 @@ def replay_admitted(
     confirmed = list(evaluated)
     for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
         if (evaluation := evaluated[index].evaluation) is not None:
-            evaluation = replace(evaluation, isolation=again.isolation)
+            evaluation = replace(evaluation, isolation=again.isolation, detail=again.detail)
             confirmed[index] = replace(evaluated[index], evaluation=evaluation)
     return confirmed
+
+
+def nondeterministic(replayed: Iterable[EvaluatedCompletion]) -> dict[str, str]:
+    """The texts of the programs that a replay found to decide otherwise, each with the detail of that."""
+    return {
+        item.proposal.code: item.evaluation.detail
+        for item in replayed
+        if item.proposal is not None
+        and item.evaluation is not None
+        and item.evaluation.isolation is Isolation.NONDETERMINISTIC
+    }
+
+
+def replayed_record(
+    record: CompletionRecord, replayed: EvaluatedCompletion, found: Mapping[str, str]
+) -> CompletionRecord:
+    """The record with what replays say: its own, and for a repeat those of earlier groups (``found``)."""
+    evaluation, proposal = replayed.evaluation, replayed.proposal
+    if evaluation is None or proposal is None or not evaluation.repeat or proposal.code not in found:
+        return msgspec.structs.replace(record, evaluation=evaluation_kind(replayed))
+    detail = found[proposal.code]
+    again = replace(evaluation, isolation=Isolation.NONDETERMINISTIC, detail=detail)
+    kind = evaluation_kind(replace(replayed, evaluation=again))
+    return msgspec.structs.replace(record, evaluation=kind, detail=_ADDRESS.sub("0x", detail))
 
 
 def evaluation_kind(evaluated: EvaluatedCompletion) -> str:

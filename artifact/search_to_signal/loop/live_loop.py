@@ -1,7 +1,8 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,12 @@ from search_to_signal.loop.checkpoints import save_checkpoint
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.group import (
     EvaluatedCompletion,
-    admitted_programs,
     completion_records,
     evaluate_group,
-    evaluation_kind,
     generation_record,
-    programs,
+    nondeterministic,
     replay_admitted,
+    replayed_record,
     step_record,
 )
 from search_to_signal.loop.learning import Training
@@ -74,7 +74,7 @@ class Position(NamedTuple):
 class Live:
     """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are.
 
-    ``replays_behind``: what a group admitted is replayed during the next one, not before.
+    ``replays_behind``: what a group admitted is replayed while the next ones go on, not before.
     """
 
     config: RunConfig
@@ -89,7 +89,7 @@ class Live:
 
 
 class LiveGroup(NamedTuple):
-    """A group that search and learner have taken; ``replayed`` waits for the replay of texts ``admitted``."""
+    """A group that search and learner have taken; ``replayed`` is what it evaluated, after the replay."""
 
     state: Any
     step: StepRecord
@@ -97,22 +97,25 @@ class LiveGroup(NamedTuple):
     generation: Generation
     records: list[CompletionRecord]
     pairs: PreferenceRecord | None
-    admitted: frozenset[str]
-    replayed: Callable[[], list[EvaluatedCompletion]]
+    replayed: "Future[list[EvaluatedCompletion]]"
 
 
 def can_replay_behind(config: RunConfig) -> bool:
-    """Whether a replay may go on during the next group; no byte of a record depends on it.
+    """Whether a replay may go on during the next groups; no byte of a record depends on it.
 
     On a card, because a processor would be shared. A replay changes what a record says of the evaluation, no
-    outcome and no score (D20): search and mapping need not wait, nor a rule that reads no record. By elapsed
-    time a program has the machine to itself.
+    outcome and no score (D20), unless behaviour decides what is random: search and mapping need not wait, nor
+    a rule that reads no record. By elapsed time a program has the machine to itself.
     """
     waits = config.trained and reads_records(get_rule(config.learning_rule))
-    return config.on_card and not waits and config.evaluation.clock == "processor"
+    limits = config.evaluation
+    return config.on_card and not waits and limits.clock == "processor" and limits.randomness == "text"
 
 
 _STOPPING = "stopping after this group"
+# Groups that wait for their replays. A program is replayed on one slot, and a slow one for as long as several
+# groups take.
+_MOST_UNWRITTEN = 4
 _SEED_REMEDIES = {
     Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
     Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
@@ -156,22 +159,13 @@ def starting_position(live: Live) -> Position:
     return Position(state, 0)
 
 
-def live_step(
-    live: Live, state: Any, step: int, clock: StepClock, replays: Executor, before: LiveGroup | None = None
-) -> LiveGroup:
-    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model.
-
-    Writes the group ``before``, where it waited for its replay.
-    """
+def live_step(live: Live, state: Any, step: int, clock: StepClock, replays: Executor) -> LiveGroup:
+    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model."""
     config, host = live.config, live.host
     with host_errors(config.host):
         request = host.propose(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
-    # What a replay finds of a text holds for its repeats.
-    if before is not None and before.admitted & set(programs(generation.completions, config.reading)):
-        write_group(live, before, clock)
-        before = None
     with clock.phase("evaluation"):
         evaluated = evaluate_group(
             generation.completions, live.pool, config.reading, wants_instance_scores(host)
@@ -182,11 +176,12 @@ def live_step(
         exposures = exposures_of(host, request, results)
     replay = partial(replay_admitted, evaluated, transition.events, live.pool)
     if live.replays_behind:
-        replayed = replays.submit(replay).result
+        replayed = replays.submit(replay)
     else:
         with clock.phase("evaluation"):
             evaluated = replay()
-        replayed = partial(list, evaluated)
+        replayed = Future()
+        replayed.set_result(evaluated)
     records = completion_records(
         request, step, config.problem, generation, evaluated, transition.events, exposures
     )
@@ -196,11 +191,8 @@ def live_step(
         with clock.phase("update"):
             result = live.training.update(generation, records)
     record = step_record(request, transition, generation, records, config, result)
-    if before is not None:
-        write_group(live, before, clock)
     pairs = result.pairs if result is not None else None
-    admitted = frozenset(admitted_programs(evaluated, transition.events).values())
-    return LiveGroup(transition.state, record, transition, generation, records, pairs, admitted, replayed)
+    return LiveGroup(transition.state, record, transition, generation, records, pairs, replayed)
 
 
 def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest | None = None) -> Any:
@@ -210,16 +202,18 @@ def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest 
     """
     state, clock, groups = start.state, StepClock(), live.config.groups
     stop = stop or StopRequest()
-    replays, unwritten = ThreadPoolExecutor(1, thread_name_prefix="replay"), None
+    replays = ThreadPoolExecutor(1, thread_name_prefix="replay")
+    unwritten, found = deque[LiveGroup](), dict[str, str]()
     try:
         for done in range(start.done + 1, groups + 1):
             stop.tell = partial(progress.update, live.config.name, done - 1, groups, _STOPPING)
-            group = live_step(live, state, done - 1, clock, replays, unwritten)
+            group = live_step(live, state, done - 1, clock, replays)
+            unwritten.append(group)
             # The last group too: what a complete run says has to be on disk before it says it is complete.
             is_checkpoint = stop.asked or done % live.checkpoint_every == 0 or done == groups
-            unwritten = None if is_checkpoint or not live.replays_behind else group
-            if unwritten is None:
-                write_group(live, group, clock)
+            most = 0 if is_checkpoint else _MOST_UNWRITTEN
+            while unwritten and (len(unwritten) > most or unwritten[0].replayed.done()):
+                found |= write_group(live, unwritten.popleft(), found, clock)
             live.files.timings.write(clock.timing(done - 1))
             if is_checkpoint:
                 _checkpoint(live, done)
@@ -241,18 +235,23 @@ def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest 
     return state
 
 
-def write_group(live: Live, group: LiveGroup, clock: StepClock) -> None:
-    """Write the records of a group, as soon as what it admitted has been replayed."""
+def write_group(live: Live, group: LiveGroup, found: Mapping[str, str], clock: StepClock) -> dict[str, str]:
+    """Write the records of a group, as soon as what it admitted has been replayed.
+
+    ``found`` are the programs that decided otherwise in the replays of groups before, each with the detail of
+    that, which holds for their repeats. Returns those of this group.
+    """
     with clock.phase("evaluation"):
-        replayed = group.replayed()
+        replayed = group.replayed.result()
     for record, item in zip(group.records, replayed, strict=True):
-        live.files.completions.write(msgspec.structs.replace(record, evaluation=evaluation_kind(item)))
+        live.files.completions.write(replayed_record(record, item, found))
     live.files.generations.write(generation_record(group.step.step, group.generation))
     for member in group.transition.admitted:
         live.files.heuristics.write(heuristic_record(member))
     live.files.steps.write(group.step)
     if group.pairs is not None and live.files.preferences is not None:
         live.files.preferences.write(group.pairs)
+    return nondeterministic(replayed)
 
 
 def _note(step: StepRecord) -> str:
