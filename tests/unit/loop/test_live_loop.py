@@ -154,8 +154,13 @@ class Watched:
         return [self.changing(code, each) for code, each in zip(codes, replayed, strict=True)]
 
     def changing(self, code: str, evaluation: Evaluation) -> Evaluation:
-        isolation = Isolation.NONDETERMINISTIC if code in self.replayed else evaluation.isolation
-        return dataclasses.replace(evaluation, isolation=isolation)
+        if code not in self.replayed:
+            return evaluation
+        found = {
+            "isolation": Isolation.NONDETERMINISTIC,
+            "detail": "replay: an object at 0x1f decided otherwise",
+        }
+        return dataclasses.replace(evaluation, **found)
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         self.sampled += 1
@@ -174,7 +179,11 @@ def test_replays_behind_change_no_byte(tmp_path: Path) -> None:
         assert len(list(read_records(directory / "timings.jsonl", StepTiming))) == 5
         runs[behind] = {name: (directory / f"{name}.jsonl").read_bytes() for name in RECORDS}
     assert runs[True] == runs[False]
-    assert b'"nondeterministic, repeat"' in runs[True]["completions"]
+    repeats = [
+        line for line in runs[True]["completions"].splitlines() if b'"nondeterministic, repeat"' in line
+    ]
+    assert repeats
+    assert all(b'"detail":"replay: an object at 0x decided otherwise"' in line for line in repeats)
 
 
 def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Manifest]) -> list[str]:
