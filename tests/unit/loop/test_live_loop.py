@@ -18,11 +18,12 @@ from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
+from search_to_signal.generators.settings import ModelLoading
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.learner.base import StepResult
-from search_to_signal.loop.live_loop import Live, run_live, starting_position
+from search_to_signal.loop.live_loop import Live, can_replay_behind, run_live, starting_position
 from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.loop.run import run
 from search_to_signal.normalizer import group_advantages
@@ -184,6 +185,24 @@ def test_replays_behind_change_no_byte(tmp_path: Path) -> None:
     ]
     assert repeats
     assert all(b'"detail":"replay: an object at 0x decided otherwise"' in line for line in repeats)
+
+
+@pytest.mark.parametrize(
+    ("device", "limits", "behind"),
+    [
+        ("cuda", {}, True),
+        ("cuda", {"clock": "wall"}, False),
+        ("cuda", {"randomness": "behaviour", "replay": "full"}, False),
+        ("cpu", {}, False),
+    ],
+)
+def test_replays_go_on_behind_where_nothing_waits_for_them(
+    device: str, limits: dict[str, Any], behind: bool
+) -> None:
+    """On a card, by processor time, and where a replay decides no outcome."""
+    evaluation = EvaluationSettings(**limits)
+    config = configuration("native", evaluation=evaluation, loading=ModelLoading(device=device))
+    assert can_replay_behind(config) is behind
 
 
 def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Manifest]) -> list[str]:
