@@ -139,7 +139,7 @@ def replay_admitted(
     return confirmed
 
 
-def nondeterministic(replayed: Iterable[EvaluatedCompletion]) -> dict[str, str]:
+def nondeterministic_programs(replayed: Iterable[EvaluatedCompletion]) -> dict[str, str]:
     """The texts of the programs that a replay found to decide otherwise, each with the detail of that."""
     return {
         item.proposal.code: item.evaluation.detail

@@ -25,7 +25,7 @@ from search_to_signal.loop.group import (
     completion_records,
     evaluate_group,
     generation_record,
-    nondeterministic,
+    nondeterministic_programs,
     replay_admitted,
     replayed_record,
     step_record,
@@ -251,7 +251,7 @@ def write_group(live: Live, group: LiveGroup, found: Mapping[str, str], clock: S
     live.files.steps.write(group.step)
     if group.pairs is not None and live.files.preferences is not None:
         live.files.preferences.write(group.pairs)
-    return nondeterministic(replayed)
+    return nondeterministic_programs(replayed)
 
 
 def _note(step: StepRecord) -> str:
