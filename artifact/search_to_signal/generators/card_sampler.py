@@ -26,8 +26,9 @@ from search_to_signal.generators.token_step import (
     read_tokens,
 )
 
-# The host looks for ends every so many steps, and prompts are read in lengths of so many tokens.
-_STEPS, _PROMPT = 16, 256
+# The host looks for ends every so many steps: a look waits for the card, and steps behind the last end are in
+# vain. Prompts are read in lengths of so many tokens.
+_STEPS, _PROMPT = 4, 256
 
 
 def can_sample(model: Any) -> bool:

@@ -77,6 +77,7 @@ def pretrained_sentences() -> dict[str, str]:
             *numbers_alone()
         ),
         "smaller": of_the_smaller(cells),
+        "start": of_the_start(cells),
         **of_shares(cells),
         **of_unseen(),
         **of_ties(cells),
@@ -165,6 +166,14 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
     return f"The 0.5B ({runs_of('pretrained-0.5b')} runs): {valid}; {shown}, tail_weighted's {gain}"
 
 
+def of_the_start(cells: dict[tuple[str, str], str]) -> str:
+    """How long the smaller model's runs are without a valid answer, which native's does not differ in."""
+    assert cells["start.longer/native minus frozen", "Verdict"] == "undecided"
+    frozen, native = (float(cells[f"start.share/{name}", "Estimate"]) for name in ("frozen", "native"))
+    seeds = cells["start.share/native", "Seeds"]
+    return f"after {frozen:.1f} % of 50 groups frozen, {native:.1f} native ({seeds} seeds)"
+
+
 def runs_of(profile: str) -> int:
     """How many runs of a pretrained model's cohort are packed."""
     return len([path for path in (EVIDENCE / "pretrained" / profile / "cohort").iterdir() if path.is_dir()])
@@ -242,4 +251,4 @@ def test_what_fell_and_rose_did_so() -> None:
     assert [n for n, said in enumerate(verdicts["copies"]) if said == "above zero"] == three
     assert set(verdicts["once"]) == {"above zero"}
     assert set(verdicts["endpoint"]) == {"undecided"}
-    assert "Distinct programs fell and copies of a parent rose under three of four." in README
+    assert "Distinct programs fell, copies of a parent rose under three of four." in README
