@@ -23,10 +23,17 @@ from search_to_signal.analysis.figures.course import (
     draw_courses,
     draw_side_by_side,
 )
-from search_to_signal.analysis.figures.drawing import display_name, letter, score_unit, seed_count
+from search_to_signal.analysis.figures.drawing import (
+    display_name,
+    letter,
+    line_style,
+    score_unit,
+    seed_count,
+)
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
+from search_to_signal.normalizer import NORMALIZERS
 
 pytestmark = pytest.mark.slow
 
@@ -431,6 +438,15 @@ def test_every_measure_has_a_panel(figures: Path, name: str) -> None:
         headed = [title for title in titles(figure) if title]
         assert [title[:4] for title in headed] == [f"({letter(n)}) " for n in range(len(others) + 1 + count)]
         assert headed[-1].endswith("Tenth") is (count == 1)
+
+
+def test_every_normalizer_of_a_mapping_has_its_own_line_in_the_mappings_colour() -> None:
+    """Also of a mapping that somebody adds; the mapping alone differs from all of them."""
+    for mapping in ("native", "factorized", "own.module.Mapping"):
+        names = [mapping, *(f"{mapping}+{normalizer}" for normalizer in NORMALIZERS)]
+        styles = [line_style(name) for name in names]
+        assert len({(style["marker"], style["linestyle"]) for style in styles}) == len(names)
+        assert len({style["color"] for style in styles}) == 1
 
 
 def test_panels_go_on_behind_z() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_lowercase
 from typing import Any
+from zlib import crc32
 
 import matplotlib as mpl
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.analysis.tables.cells import PERCENT, POINTS
 from search_to_signal.progress import span
-from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.conditions import FROZEN, Condition
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#777777"
@@ -27,19 +28,31 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
     "tail_weighted": (GREEN, "D", "-."),
     "search_exposure": (PURPLE, "v", ":"),
 }
-_OTHER = (ORANGE, "P", "-")
+# Of other mappings, whose line is whole, and of mappings under a normalizer.
+_HUES, _MARKERS, _DASHES = (ORANGE, SKY), ("P", "X", "*", "h", "d", "<", ">", "p"), ("--", "-.", ":")
 NO_NOTES: Mapping[str, str] = {}
 
 
 def color(condition: str) -> str:
-    """Return the colour of a condition; all third-party conditions share one."""
-    return _STYLES.get(condition, _OTHER)[0]
+    """Return the colour of a condition: that of its mapping, under whatever normalizer."""
+    return _style(condition)[0]
 
 
 def line_style(condition: str) -> dict[str, Any]:
     """Return colour, marker and dashes of a condition's line."""
-    hue, shape, dashes = _STYLES.get(condition, _OTHER)
+    hue, shape, dashes = _style(condition)
     return {"color": hue, "marker": shape, "linestyle": dashes}
+
+
+def _style(condition: str) -> tuple[str, str, str]:
+    """Colour, marker and line style; of a name that is not listed they follow from it alone."""
+    if condition in _STYLES:
+        return _STYLES[condition]
+    parsed = Condition.parse(condition)
+    mapping, normalizer = parsed.mapping, parsed.normalizer
+    hue = _STYLES[mapping][0] if mapping in _STYLES else _HUES[crc32(mapping.encode()) % len(_HUES)]
+    number, marker = divmod(crc32((normalizer or mapping).encode()), len(_MARKERS))
+    return hue, _MARKERS[marker], "-" if normalizer is None else _DASHES[number % len(_DASHES)]
 
 
 def points(condition: str) -> dict[str, Any]:
