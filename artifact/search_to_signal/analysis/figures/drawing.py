@@ -48,11 +48,10 @@ def _style(condition: str) -> tuple[str, str, str]:
     """Colour, marker and line style; of a name that is not listed they follow from it alone."""
     if condition in _STYLES:
         return _STYLES[condition]
-    parsed = Condition.parse(condition)
-    mapping, normalizer = parsed.mapping, parsed.normalizer
-    hue = _STYLES[mapping][0] if mapping in _STYLES else _HUES[crc32(mapping.encode()) % len(_HUES)]
-    number, marker = divmod(crc32((normalizer or mapping).encode()), len(_MARKERS))
-    return hue, _MARKERS[marker], "-" if normalizer is None else _DASHES[number % len(_DASHES)]
+    of = Condition.parse(condition)
+    hue = color(of.mapping) if of.normalizer else _HUES[crc32(condition.encode()) % len(_HUES)]
+    number, marker = divmod(crc32((of.normalizer or condition).encode()), len(_MARKERS))
+    return hue, _MARKERS[marker], _DASHES[number % len(_DASHES)] if of.normalizer else "-"
 
 
 def points(condition: str) -> dict[str, Any]:
