@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.settings import EngineSettings, ModelLoading
+from search_to_signal.generators.settings import NF4, EngineSettings, ModelLoading
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.run import run
@@ -28,7 +28,6 @@ from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.seeding import derive_seed
 
 _CARD = ModelLoading(device="cuda", dtype="bfloat16")
-_NF4 = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
 
 
 def run_backend(name: str, given: argparse.Namespace) -> None:
@@ -58,7 +57,7 @@ def configuration(name: str, profile: Profile, given: argparse.Namespace) -> Run
     generation, learner, evaluation = profile.generation, profile.learner, profile.evaluation
     loading: ModelLoading | msgspec.UnsetType = _CARD if given.device == "cuda" else msgspec.UNSET
     if name == "local-nf4":
-        loading = _NF4
+        loading = NF4
     if name in ("unsloth", "vllm"):
         shared = name == "unsloth"
         engine = EngineSettings(

@@ -6,12 +6,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from tests.profiles import profile_head
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
+from search_to_signal.generators import base_model
+from search_to_signal.generators.local import load_model
+from search_to_signal.generators.model_files import MODELS
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.loop.learning import model_of_files
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.layer_settings import ApiReference, RestartSettings
@@ -169,11 +174,13 @@ def test_how_a_model_is_loaded_reaches_its_runs() -> None:
         assert run.loading == profile.model.loading
 
 
-def with_engine(backend: str, loading: ModelLoading) -> RunConfig:
+def with_engine(backend: str, loading: ModelLoading, load_in_4bit: bool = False) -> RunConfig:
     """A run whose completions an engine samples, with a table [model]."""
     model = ModelSettings(name="qwen2-2.1m", **msgspec.structs.asdict(loading))
     generation = GenerationSettings(backend=backend)  # type: ignore[arg-type]
-    return Profile(**{**PLAIN, "model": model, "generation": generation}).run("native", 42)
+    learner = LearnerSettings(load_in_4bit=load_in_4bit)
+    given = {**PLAIN, "model": model, "generation": generation, "learner": learner}
+    return Profile(**given).run("native", 42)
 
 
 def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
@@ -185,6 +192,20 @@ def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"asks for an NVIDIA card"):
         model_of_files(config)
+
+
+@pytest.mark.parametrize("backend", ["vllm", "unsloth"])
+def test_beside_an_engine_a_base_in_4_bits_has_the_head_of_every_other_base(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32: what a card captures of the learner's passes multiplies by nothing else."""
+    loaded = load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
+    monkeypatch.setattr(base_model, "load_4bit", lambda directory: loaded)
+    monkeypatch.setattr(base_model, "prepare_device", lambda device: None)
+    config = with_engine(backend, ModelLoading(), load_in_4bit=True)
+    model = model_of_files(config)
+    assert model.get_output_embeddings().weight.dtype == torch.float32
+    assert model.get_input_embeddings().weight.dtype == torch.bfloat16
 
 
 def test_an_engine_that_shares_its_weights_takes_no_model_table() -> None:

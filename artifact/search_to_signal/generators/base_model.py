@@ -27,8 +27,7 @@ def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = L
     prepare_device(loading.device)
     with memory_errors(f"the model in {directory}", less_memory):
         if loading.quantization == "nf4":
-            # Of a local model both settings say so (``RunConfig.base``).
-            model = load_4bit(directory, 'model.quantization = "nf4" (or learner.load_in_4bit)')
+            model = load_4bit(directory)
         else:
             model = load_model(directory, _DTYPES[loading.dtype]).to(loading.device)
         _raise_head(model)

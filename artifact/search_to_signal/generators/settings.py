@@ -33,6 +33,9 @@ class ModelLoading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ConfigError('model.quantization = "nf4" needs model.device = "cuda" and dtype = "bfloat16"')
 
 
+NF4 = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
+
+
 class ModelSettings(ModelLoading, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The table ``[model]``: ``name`` is that of an embedded model, or the path of a model directory.
 

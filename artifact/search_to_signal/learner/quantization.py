@@ -20,14 +20,14 @@ def bitsandbytes(setting: str) -> Any:
         raise ConfigError(f"{setting} needs bitsandbytes ({error}): install the extra 'gpu'") from error
 
 
-def load_4bit(directory: Path, setting: str) -> Any:
+def load_4bit(directory: Path) -> Any:
     """The causal language model of a directory in 4 bits, in evaluation mode, on the first GPU.
 
     NF4 with double quantization, computing in bfloat16, else float16: what Unsloth 2025.3.18 makes of
-    ``load_in_4bit`` (models/llama.py) and the paper's precision. Raises ConfigError, naming the
-    ``setting`` that asks for it, without a GPU or the library.
+    ``load_in_4bit`` (models/llama.py) and the paper's precision. Raises ConfigError without a GPU or the
+    library, naming both settings that may have asked for it.
     """
-    bitsandbytes(setting)
+    bitsandbytes('model.quantization = "nf4" (or learner.load_in_4bit)')
     compute = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,

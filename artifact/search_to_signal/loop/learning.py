@@ -14,11 +14,10 @@ from search_to_signal.generators.base_model import open_base_model
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.opening import open_trainable
-from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.generators.settings import NF4, GenerationSettings
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.normalizer import Normalizer, get_normalizer
 from search_to_signal.profiles.run_config import ADAPTER, RunConfig
 from search_to_signal.programs.parts import part_tokens
@@ -105,10 +104,8 @@ def base_model(config: RunConfig, generator: Trainable) -> Any:
 
 def model_of_files(config: RunConfig) -> Any:
     """The base model of a run as its files have it; beside an engine in 4 bits, or as ``[model]`` says."""
-    path = model_directory(config.model)
-    if config.generation.backend != "local" and config.learner.load_in_4bit:
-        return load_4bit(path, "learner.load_in_4bit")
-    return open_base_model(path, config.base.loading)
+    loading = NF4 if config.learner.load_in_4bit else config.base.loading
+    return open_base_model(model_directory(config.model), loading)
 
 
 def begin_training(config: RunConfig, generator: Trainable) -> Training:

@@ -11,6 +11,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.settings import (
     ENGINES,
+    NF4,
     GenerationSettings,
     ModelLoading,
     ModelSettings,
@@ -101,7 +102,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """The model, and how it is loaded; ``learner.load_in_4bit`` says so too, for a local one."""
         loading = ModelLoading() if self.loading is msgspec.UNSET else self.loading
         if self.learner.load_in_4bit and self.generation.backend == "local":
-            loading = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
+            loading = NF4
         return ModelSettings(name=self.model, **msgspec.structs.asdict(loading))
 
     @property

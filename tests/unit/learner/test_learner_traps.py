@@ -16,7 +16,7 @@ import search_to_signal.learner as learner_package
 from search_to_signal.errors import ConfigError, LearnerError, ModelFileError
 from search_to_signal.generators import base_model
 from search_to_signal.generators.sampling import SampledGroup, sample_group
-from search_to_signal.generators.settings import ModelLoading
+from search_to_signal.generators.settings import NF4
 from search_to_signal.learner.adapter import (
     adapter_sha256,
     adapter_tensors,
@@ -288,8 +288,8 @@ def test_low_precision_needs_a_gpu(new_model: Model, tmp_path: Path) -> None:
     """8-bit AdamW and a 4-bit base are refused by the name of the setting where there is no GPU."""
     with pytest.raises(ConfigError, match=r"learner\.optimizer = 'adamw_8bit' needs a GPU"):
         learner(new_model(), optimizer="adamw_8bit")
-    with pytest.raises(ConfigError, match=r"learner\.load_in_4bit needs a GPU"):
-        load_4bit(tmp_path, "learner.load_in_4bit")
+    with pytest.raises(ConfigError, match=r"learner\.load_in_4bit\) needs a GPU"):
+        load_4bit(tmp_path)
 
 
 def test_a_base_in_4_bits_without_its_library_is_refused_by_what_the_file_says(
@@ -299,9 +299,8 @@ def test_a_base_in_4_bits_without_its_library_is_refused_by_what_the_file_says(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(base_model, "prepare_device", lambda device: None)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    loading = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
     with pytest.raises(ConfigError, match=r'^model\.quantization = "nf4" .*needs bitsandbytes'):
-        base_model.open_base_model(tmp_path, loading)
+        base_model.open_base_model(tmp_path, NF4)
 
 
 def test_the_table_of_traps_names_tests_that_exist() -> None:
