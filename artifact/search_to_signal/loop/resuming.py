@@ -14,7 +14,7 @@ from search_to_signal.loop.new_manifest import manifest_now
 from search_to_signal.loop.record_files import NAMES, PAIRED_NAMES, EvaluationNote
 from search_to_signal.loop.recorded import recorded_start, replayed_rounds
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.records.manifest import Environment, Manifest, read_manifest
+from search_to_signal.records.manifest import Accelerator, Environment, Manifest, read_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.writer import START, Mark
 from search_to_signal.search.host import Host
@@ -90,9 +90,9 @@ def refuse_changed(directory: Path, recorded: Manifest, now: Manifest) -> None:
 
 def _deciding(environment: Environment) -> dict[str, Any]:
     facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
-    card = facts.pop("accelerator")
-    name = "" if card is msgspec.UNSET else card["name"] if isinstance(card, dict) else card.name
-    facts["card"] = _SAME_CHIP.get(name, name)
+    del facts["accelerator"]
+    if isinstance(card := environment.accelerator, Accelerator):
+        facts |= {"card": _SAME_CHIP.get(card.name, card.name), "share of the card": card.share or None}
     return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
 
 

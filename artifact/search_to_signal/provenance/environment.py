@@ -62,7 +62,13 @@ def accelerator() -> Accelerator | None:
     if len(parts) != fields.count(",") + 1 or not parts[2].isdigit():
         return None
     cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _output_of("nvidia-smi", "-q"))
-    return Accelerator(name=parts[0], driver=parts[1], cuda=cuda[1] if cuda else "", memory_mib=int(parts[2]))
+    return Accelerator(
+        name=parts[0],
+        driver=parts[1],
+        cuda=cuda[1] if cuda else "",
+        memory_mib=int(parts[2]),
+        share=os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") or msgspec.UNSET,
+    )
 
 
 class VisibleCard(NamedTuple):

@@ -134,7 +134,7 @@ def _recorder(manifest: Manifest) -> tuple[str, str, str]:
     """What a run's speed depends on: processor, card and source."""
     environment = manifest.environment
     card = environment.accelerator
-    name = card.name if isinstance(card, Accelerator) else ""
+    name = card.kind if isinstance(card, Accelerator) else ""
     return environment.cpu, name, manifest.source.sha256
 
 

@@ -46,12 +46,22 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The card that a run computed on; ``cuda`` is what the driver offers at most."""
+    """The card that a run computed on; ``cuda`` is what the driver offers at most.
+
+    ``share`` is the percentage of its multiprocessors that CUDA_MPS_ACTIVE_THREAD_PERCENTAGE left the run,
+    which decides bits: cuBLAS chooses its kernels by it. Absent where all were left.
+    """
 
     name: str
     driver: str
     cuda: str
     memory_mib: int
+    share: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def kind(self) -> str:
+        """Its name, and its share where that was not all of it."""
+        return f"{self.name} ({self.share} % of it)" if self.share else self.name
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -68,7 +68,7 @@ def _plan_wide_deviations(
         yield f"{len(unclean)} runs were recorded from a checkout with changes: {_shorten(unclean)}"
     machines = {place: manifest.environment.cpu for place, manifest in runs.items()}
     held = ((place, manifest.environment.accelerator) for place, manifest in runs.items())
-    cards = {place: card.name for place, card in held if isinstance(card, Accelerator)}
+    cards = {place: card.kind for place, card in held if isinstance(card, Accelerator)}
     for what, kinds in (("processors", machines), ("kinds of cards", cards)):
         if len(set(kinds.values())) > 1:
             counts = ", ".join(f"{number} runs on {kind}" for kind, number in Counter(kinds.values()).items())
