@@ -78,6 +78,7 @@ def pretrained_sentences() -> dict[str, str]:
         ),
         "smaller": of_the_smaller(cells),
         "start": of_the_start(cells),
+        "normalizers": of_the_normalizers(cells),
         **of_shares(cells),
         **of_unseen(),
         **of_ties(cells),
@@ -172,6 +173,14 @@ def of_the_start(cells: dict[tuple[str, str], str]) -> str:
     seeds = cells["start.share/native", "Seeds"]
     verdict = cells["start.longer/native minus frozen", "Verdict"]
     return f"after {frozen:.1f} % of 50 groups frozen, {native:.1f} native ({seeds} seeds, {verdict})"
+
+
+def of_the_normalizers(cells: dict[tuple[str, str], str]) -> str:
+    """What other normalizers than group change of the smaller model's validity, and the verdict of all."""
+    rows = {row for row, _ in cells if row.startswith("normalizer.validity/")}
+    moves = [float(cells[row, "Estimate"]) for row in rows]
+    (verdict,) = {cells[row, "Verdict"] for row in rows}
+    return f"(dr_grpo, rank) move validity {min(moves):+.1f} to {max(moves):+.1f} points, {verdict}"
 
 
 def runs_of(profile: str) -> int:
