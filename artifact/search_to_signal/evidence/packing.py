@@ -25,6 +25,7 @@ from search_to_signal.records.manifest import (
     INTERRUPTED,
     MANIFEST,
     REPORT,
+    ROSTER,
     finished_manifest,
     planned_runs,
     read_manifest,
@@ -57,7 +58,7 @@ def pack(
     adapters: Sequence[str],
     models: Sequence[Path],
     progress: Progress,
-    orders: Iterable[Sequence[str]] = (),
+    orders: Sequence[Sequence[str]] = (),
 ) -> PackingResult:
     """Pack a results directory into ``out``; runs that are packed already stay as they are.
 
@@ -65,8 +66,9 @@ def pack(
     the bytes, and a rerun makes them again; those of other runs may be missing. ``models`` are directories
     with further tokenizers. ``orders`` are a plan's runs, a condition each: a finished one is packed once all
     before it are finished, so that what ends sooner is no choice of seeds. Raises RunDirectoryError for a
-    directory without a finished run, for a run that differs from its checksums and for one under the name of
-    another, ConfigError where ``out`` lies in ``results``.
+    directory without a finished run, for planned runs without the list that is recorded beside them, for a
+    run that differs from its checksums and for one under the name of another, ConfigError where ``out`` lies
+    in ``results``.
     """
     refuse_special_files(results)
     if out.resolve().is_relative_to(results.resolve()):
@@ -75,6 +77,7 @@ def pack(
     finished = {run: name for run, name in runs.items() if _is_finished(run)}
     if not finished:
         raise RunDirectoryError(f"{results} holds no finished run: give a results directory")
+    _refuse_unlisted(results, out, {name for order in orders for name in order} & set(finished.values()))
     packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(RECORDS)}
     waiting = set(_out_of_turn(orders, {*finished.values(), *packed}))
     turned = {run: name for run, name in finished.items() if name not in waiting}
@@ -99,6 +102,15 @@ def _out_of_turn(orders: Iterable[Sequence[str]], finished: set[str]) -> Iterato
     """Yield the finished runs behind the first of their order that is not."""
     for order in orders:
         yield from (name for name in dropwhile(finished.__contains__, order) if name in finished)
+
+
+def _refuse_unlisted(results: Path, out: Path, planned: set[str]) -> None:
+    for folder in sorted({name.rpartition("/")[0] for name in planned}):
+        if not any((place / folder / ROSTER).is_file() for place in (results, out)):
+            raise RunDirectoryError(
+                f"{results / folder} lacks {ROSTER}, the list of its planned runs: bring it from where they "
+                "were recorded, or have s2s record write it"
+            )
 
 
 def _is_finished(run: Path) -> bool:

@@ -293,11 +293,14 @@ def test_a_run_that_ends_before_its_turn_is_packed_once_earlier_seeds_are(
         condition, _, seed = name.partition("-s")
         run = results / "cohort" / name
         write_synthetic_run(run, condition, int(seed), plan_sha256=text_sha256(FIRST))
-    write_roster(results / "cohort", names)
     evidence.mkdir()
     (evidence / "plan.toml").write_text(FIRST)
     late = (results / "cohort" / "native-s2").rename(tmp_path / "late")
     command = ["pack", str(results), "--into", str(evidence)]
+    # Pieces came without the list that is recorded beside runs: only the rebuilt evidence would miss it.
+    assert main(command) != 0
+    assert "cohort lacks runs.json, the list of its planned runs" in capsys.readouterr().err
+    write_roster(results / "cohort", names)
     assert main(command) == 0
     output = capsys.readouterr()
     assert "not packed until earlier seeds are finished: cohort/native-s3" in output.out + output.err
