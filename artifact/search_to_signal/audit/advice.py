@@ -64,6 +64,14 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
 
 def _waste(findings: Findings) -> Iterator[Advice]:
     signal, options = findings.signal, options_of(findings.framework)
+    if not signal.compared and not signal.taught:
+        yield _advice(
+            signal.waste,
+            f"{_percent(signal.waste)} of generation buys no gradient: every group has one completion, which "
+            "has nothing to be compared with.",
+            "If several were sampled for a prompt, another column names the group; else set "
+            f"{options.size} to 2 or more.",
+        )
     if not signal.dead:
         return
     right, wrong = signal.all_right, signal.all_wrong
@@ -209,7 +217,8 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         cost = _DECIDED * min(shares[first], 1.0)
     for name, count in sorted(against.items(), key=lambda item: -item[1])[:2]:
         text.append(
-            f"In {count} of {parts[name].varied} groups what {name} rates higher gets less advantage."
+            f"In {count} of {parts[name].varied} groups what {_rated(findings.weights.get(name), name)} "
+            "gets less advantage."
         )
         cost = max(cost, count / alive * abs(shares[name]))
     if flat:
@@ -219,6 +228,11 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         weights = options_of(findings.framework).weights
         change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance."
         yield _advice(min(cost, 1.0), " ".join(text), change, _without(findings, first))
+
+
+def _rated(weight: float | None, name: str) -> str:
+    """The completions for which a weighted reward adds more."""
+    return f"{name} takes less from" if weight is not None and weight < 0 else f"{name} rates higher"
 
 
 def _differs(names: list[str]) -> str:

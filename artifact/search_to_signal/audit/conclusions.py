@@ -1,10 +1,11 @@
 """What an audit found, in sentences: each with its count, its share and a place to look at."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
-from search_to_signal.audit.groups import ASSUMED_REWARD
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN
 from search_to_signal.audit.knobs import SCALE
 from search_to_signal.audit.normalizer_agreement import LogPlace
 
@@ -78,10 +79,17 @@ def _nearest(findings: Findings) -> str:
     text = f"The nearest, {findings.nearest}, gives {near.near} of {near.rows}"
     if near.first is None:
         return f"{text} and refuses the others."
+    logged, computed = _told_apart(near.first.logged, near.first.computed)
     return (
-        f"{text}; the first that differs is {near.first.logged:.6g} in the log and "
-        f"{near.first.computed:.6g} computed ({at(near.first.place)})."
+        f"{text}; the first that differs is {logged} in the log and {computed} computed "
+        f"({at(near.first.place)})."
     )
+
+
+def _told_apart(first: float, second: float) -> tuple[str, str]:
+    """Two numbers that differ, with as many digits as show it, six or more."""
+    shown = ((f"{first:.{digits}g}", f"{second:.{digits}g}") for digits in range(6, 18))
+    return next((pair for pair in shown if pair[0] != pair[1]), (repr(first), repr(second)))
 
 
 def _groups(findings: Findings) -> Iterator[str]:
@@ -106,6 +114,11 @@ def _groups(findings: Findings) -> Iterator[str]:
             else "no advantage"
         )
         yield f"{_count(findings, 'singleton')} are singletons: {tail}{_see(findings, 'singleton')}."
+    if parted := _in_several_files(findings):
+        yield (
+            f"{parted} step{'s are' if parted > 1 else ' is'} in several files: a group with rows in two "
+            "of them counts as two; put the rows of a step into one file if so."
+        )
     if findings.counts["scattered"]:
         yield (
             f"{_count(findings, 'scattered')} stand in several places of the log and were gathered: two "
@@ -121,6 +134,13 @@ def _groups(findings: Findings) -> Iterator[str]:
             "In every group whose advantages differ they sum to 0: a logged mean advantage or first loss "
             "of 0 is no sign of a dead group."
         )
+
+
+def _in_several_files(findings: Findings) -> int:
+    """Steps whose number stands in two files and more."""
+    places = {(step.step, step.source) for step in findings.steps if step.step != UNKNOWN}
+    files = Counter(step for step, _ in places)
+    return sum(count > 1 for count in files.values())
 
 
 def _uneven(findings: Findings) -> str:

@@ -19,6 +19,8 @@ from search_to_signal.audit.signal import AlternativeExtremes, SignalSums, Ties
 OURS = "this one"
 # The key of the assumption that advantages count only where the first groups have some.
 LATE_ADVANTAGES = "late_advantages"
+# 1 - cosine up to which two directions are told apart by their sizes rather than by the digits of a log.
+_ALIKE = 1e-3
 STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
 
 
@@ -101,14 +103,16 @@ class Findings:
 
     @property
     def nearest(self) -> str | None:
-        """The entry that gives most of the logged advantages, of several the one at the least distance."""
+        """The first of ``by_nearness``; None where nothing was logged."""
         ordered = self.by_nearness()
         return ordered[0] if self.logged and ordered else None
 
     def by_nearness(self) -> tuple[str, ...]:
-        """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
+        """Entries that take some of the groups, nearest first.
 
-        Of entries that give the same, those of the log's framework come first, and this package's own last.
+        Those that refuse least come first, then those that give most of the advantages if they give half of
+        them or more, then by direction (1 - cosine), and of directions that are alike by size. Of entries
+        that give the same, those of the log's framework come first, and this package's own last.
         """
         known = {name: agreement for name, agreement in self.agreements.items() if agreement.groups}
         others = (name for name in known if not known[name].explains)
@@ -119,7 +123,8 @@ class Findings:
                 others,
                 key=lambda name: (
                     known[name].missing,
-                    known[name].apart,
+                    -known[name].near if 2 * known[name].near >= known[name].rows else 0,
+                    _direction(known[name].apart),
                     abs(math.log(known[name].size or math.inf)),
                     standing(name, self.framework),
                 ),
@@ -140,6 +145,11 @@ class Findings:
         """A count over groups, or over completions where it counts those."""
         whole = self.completions if name in candidate_flags.MEANING else self.groups
         return self.counts.get(name, 0) / whole
+
+
+def _direction(apart: float) -> float:
+    """1 - cosine, where that of the same direction is 0 and those of directions alike are one number."""
+    return apart if not 0 < apart < _ALIKE else _ALIKE
 
 
 def standing(name: str, framework: str) -> tuple[bool, bool, bool]:

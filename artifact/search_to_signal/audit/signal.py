@@ -50,7 +50,8 @@ class Ties:
 @dataclass(frozen=True)
 class ComponentSums:
     """Of a component: groups in which it ``varied``, and ``against`` those of them in which the completions
-    that it rates higher get the lower advantages; ``carried`` is its part of the sum of squares."""
+    for which it adds more, its weight included, get the lower advantages; ``carried`` is its part of the
+    sum of squares."""
 
     varied: int = 0
     against: int = 0
@@ -275,14 +276,17 @@ def greatest(values: Floats) -> float:
 
 
 def _halved(groups: RewardGroups) -> Floats:
-    """(N,): chance that half of a group, drawn without replacement, has one reward; 0 below two rows.
+    """(N,): chance that half of a group's rewards, drawn without replacement, are one; 0 below two of them.
 
-    Sums C(n, h) / C(G, h) over the rewards of the group, n times each.
+    Sums C(n, h) / C(G, h) over the finite rewards of the group, n times each of G.
     """
-    sizes = groups.sizes
-    half = sizes // 2
     order = sorted_within(groups, groups.reward)
+    order = order[groups.scored[order]]
     reward, where = groups.reward[order], groups.group[order]
+    sizes = np.bincount(where, minlength=len(groups.sizes))
+    if not len(reward):
+        return np.zeros(len(sizes))
+    half = sizes // 2
     begins = np.append(True, (reward[1:] != reward[:-1]) | (where[1:] != where[:-1]))
     starts = np.flatnonzero(begins)
     same, of = np.diff(starts, append=len(reward)), where[starts]
@@ -325,7 +329,7 @@ def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, Co
         extent = np.maximum.reduceat(np.abs(part), starts)
         scale = np.maximum.reduceat(np.abs(np.nan_to_num(groups.components[name])), starts)
         varied = extent > _ROUNDING * np.abs(groups.weights.get(name, 1.0)) * scale
-        against = varied & (along * np.sign(groups.weights.get(name, 1.0)) < -ZERO * extent)
+        against = varied & (along < -ZERO * extent)
         sums[name] = ComponentSums(int(varied.sum()), int(against.sum()), float(slope @ along))
     return float(slope @ with_reward), sums
 

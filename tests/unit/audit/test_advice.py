@@ -189,17 +189,73 @@ def test_a_number_that_is_wrong_is_no_rounding(tmp_path: Path) -> None:
 
 
 def test_comparison_is_sorted_by_nearness(tmp_path: Path) -> None:
-    """1 - cosine never falls among what takes every group, and our own names come after a framework's."""
-    audited(rollouts([*WASTEFUL, [0.0, 0.1, 0.2, 1.0]]), tmp_path)
+    """Of entries that give few advantages 1 - cosine never falls but where directions are alike, and our own
+    names come after a framework's.
+    """
+    audited(rollouts([[0.0, 1.0, 0.0, 1.0], [0.0, 0.1, 0.2, 1.0], [0.3, 0.1, 0.2, 0.9]]), tmp_path)
     with (tmp_path / "out" / "normalizers.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     names = [row["normalizer"] for row in rows]
     assert rows[0]["explains"] == "yes"
     assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
     others = [row for row in rows if row["explains"] == "no" and row["groups"] == rows[0]["groups"]]
-    apart = [float(row["1 - cosine"]) for row in others if row["1 - cosine"] != "-"]
+    apart = [max(float(row["1 - cosine"]), 1e-3) for row in others if row["1 - cosine"] != "-"]
     assert len(apart) > 5
     assert apart == sorted(apart)
+
+
+@pytest.mark.parametrize("damage", ["one other", "clipped", "rewards rounded"])
+def test_the_nearest_is_the_one_that_was_used(damage: str, tmp_path: Path) -> None:
+    """One wrong row, advantages that were clipped, and rewards of three digits do not hide the normalizer."""
+    draws = np.random.default_rng(4)
+    groups = [list(draws.random(4)) for _ in range(40)]
+    rows = rollouts(groups)
+    for row in rows:
+        if damage == "clipped":
+            row["advantage"] = float(np.clip(row["advantage"], -1.2, 1.2))
+        if damage == "rewards rounded":
+            row["reward"] = round(row["reward"], 3)
+    if damage == "one other":
+        rows[13]["advantage"] += 0.3
+    findings = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
+    assert not findings.explaining
+    assert findings.nearest is not None
+    same = audit.audit(audit.read(logs.jsonl(tmp_path / "clean.jsonl", rollouts(groups)))).explaining
+    # Epsilons that tell entries apart lie below three digits.
+    size = findings.agreements[findings.nearest].size
+    assert size == pytest.approx(findings.agreements["trl-grpo"].size, rel=1e-3)
+    assert damage == "rewards rounded" or findings.nearest in same
+
+
+def test_groups_of_one_are_a_finding(tmp_path: Path) -> None:
+    """A column that names every row is no group: nothing teaches, which is said first."""
+    rows = [{**row, "group": str(at), "advantage": 0.0} for at, row in enumerate(rollouts(WASTEFUL))]
+    (found,) = audited(rows, tmp_path)["findings"]
+    assert found["says"].startswith("100 % of generation buys no gradient: every group has one completion")
+
+
+def test_a_penalty_that_works_is_no_finding(tmp_path: Path) -> None:
+    """What a negative weight takes less from gets more advantage; where it gets less, that is said."""
+
+    def found(sign: float) -> str:
+        rows = []
+        for number in range(10):
+            right, long = np.array([0.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.5, 1.0, 0.5])
+            reward = right - 2.0 * long
+            for member, advantage in enumerate(sign * (reward - reward.mean())):
+                rows.append(
+                    {
+                        "group": str(number),
+                        "reward": float(reward[member]),
+                        "advantage": float(advantage),
+                        "components": {"right": float(right[member]), "long": float(long[member])},
+                        "weights": {"right": 1.0, "long": -2.0},
+                    }
+                )
+        return json.dumps(audited(rows, tmp_path)["findings"])
+
+    assert "gets less advantage" not in found(1.0)
+    assert "In 10 of 10 groups what long takes less from gets less advantage" in found(-1.0)
 
 
 def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> None:

@@ -111,3 +111,9 @@ def test_a_trainer_logs_flat_names() -> None:
         "largest_advantage": 2.0,
         "share/length": 1.0,
     }
+
+
+def test_half_a_tied_group_ties_whatever_lacks_a_reward() -> None:
+    """A row without a reward is drawn by nobody: half of seven equal rewards are equal."""
+    one = signal_of([np.nan, *[0.0] * 7], ["a"] * 8, [0.0] * 8)
+    assert (one.flat, one.half_flat_share) == (1, pytest.approx(1.0))

@@ -1,6 +1,6 @@
 """Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -9,8 +9,10 @@ from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
 from search_to_signal.audit.importers.recognition import FORMATS as FORMATS
 from search_to_signal.audit.importers.recognition import find as find
+from search_to_signal.audit.importers.recognition import other_logs
 from search_to_signal.errors import ConfigError, RecordError
 
+_OTHERS = "other files of the directory hold rollouts too and are left out: give each by itself"
 _REPEATED = "a file with the rows of the one before it is the same batch written again, and is left out"
 
 
@@ -19,7 +21,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
 
     The format is recognized unless it is named. What was assumed is with each batch (``groups.summed``).
     Raises RecordError for a path that holds no log, ConfigError for a format that does not exist or that has
-    no use for named components, or for a named reward.
+    no use for named components, for a named reward, or for a group size.
     """
     options = options or ReadOptions()
     chosen, files = find(path, format, bool(options.columns))
@@ -29,9 +31,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     if options.reward is not None and not chosen.several:
         able = ", ".join(form.name for form in FORMATS if form.several)
         raise ConfigError(f"{chosen.name} says what the reward is: one of several is named for {able} alone")
-    for _, run in groupby(files, key=lambda file: _contents(chosen, file)):
+    if options.group_size is not None and not chosen.splits:
+        able = ", ".join(form.name for form in FORMATS if form.splits)
+        raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
+    others = other_logs(path, files) if path.is_dir() and format is None else 0
+    for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file))):
         same = list(run)
-        yield from _with_copies(chosen.read(same[0], options), len(same) - 1)
+        notes = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
+        if others and not number:
+            notes.append(Assumption("other_files", _OTHERS, {"files": others}))
+        yield from _noted(chosen.read(same[0], options), notes)
 
 
 def _contents(format: Format, file: Path) -> bytes:
@@ -42,10 +51,7 @@ def _contents(format: Format, file: Path) -> bytes:
         return bytes(file)
 
 
-def _with_copies(batches: Iterator[RewardGroups], copies: int) -> Iterator[RewardGroups]:
-    """The batches of a file; the first says how many files after it hold the same."""
+def _noted(batches: Iterator[RewardGroups], notes: Sequence[Assumption]) -> Iterator[RewardGroups]:
+    """The batches of a file, the first with what is said of it."""
     for number, batch in enumerate(batches):
-        if copies and not number:
-            left_out = Assumption("repeated_files", _REPEATED, {"files": copies})
-            batch = replace(batch, assumptions=(*batch.assumptions, left_out))
-        yield batch
+        yield batch if number else replace(batch, assumptions=(*batch.assumptions, *notes))

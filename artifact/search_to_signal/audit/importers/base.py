@@ -24,6 +24,7 @@ from search_to_signal.audit.importers.rows import (
 from search_to_signal.errors import ConfigError, RecordError
 
 BATCH = 65_536
+PACKED = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class Format:
     """One log format: how it is recognized and read, and what its reader was tried on.
 
     ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
-    directory: the first pattern with any wins, so that one rollout is not counted in two of them.
+    directory, packed ones too: the first pattern with any wins, so that one rollout is not counted in two of
+    them.
     ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
     rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
-    that may write a batch twice. ``maps``: a caller may say what its columns are called.
+    that may write a batch twice. ``maps``: a caller may say what its columns are called. ``splits``: a
+    group is a run of rows, which a caller may split by the group size.
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
     files that stand among them. ``run`` finds the run in a path: files of several are refused.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
@@ -80,6 +83,7 @@ class Format:
     several: bool = False
     contents: Callable[[Path], bytes] | None = None
     maps: bool = False
+    splits: bool = False
     newest: bool = False
     beside: tuple[str, ...] = ()
     run: str | None = None
@@ -99,8 +103,10 @@ class Format:
         Raises RecordError where they are of several runs.
         """
         for pattern in self.patterns:
-            paths = [path for path in directory.glob(pattern) if path.is_file()]
-            paths = [path for path in paths if path.name not in self.beside]
+            found = (path for end in ("", *PACKED) for path in directory.glob(pattern + end))
+            known = {path for path in found if path.is_file() and path.name not in self.beside}
+            # Of a file and its packed copy one is read.
+            paths = [path for path in known if path.suffix not in PACKED or path.with_suffix("") not in known]
             if paths:
                 paths.sort(key=lambda path: _natural(path.relative_to(directory)))
                 self._refuse_several(directory, paths)

@@ -81,6 +81,7 @@ FORMAT = Format(
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
     read=read,
+    splits=True,
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
     "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
     met="real writer: log_batched_dict_as_jsonl with its BatchedDataDict, called with given rows",

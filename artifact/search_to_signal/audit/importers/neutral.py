@@ -208,7 +208,7 @@ JSONL_FORMAT = Format(
     name="neutral-jsonl",
     container=JSONL,
     needs=("group", "reward"),
-    patterns=("*.jsonl", "*.jsonl.gz", "*.jsonl.zst"),
+    patterns=("*.jsonl",),
     read=read,
     writer="anybody, by rollouts.schema.json",
     met="real writer: GroupRecorder in TRL 0.15.1 and 1.16.0",
@@ -226,7 +226,7 @@ CSV_FORMAT = replace(
     JSONL_FORMAT,
     name="neutral-csv",
     container=CSV,
-    patterns=("*.csv", "*.tsv", "*.csv.gz", "*.csv.zst"),
+    patterns=("*.csv", "*.tsv"),
     met="real writer: pandas 2.2.3, DataFrame.to_csv",
 )
 PARQUET_FORMAT = replace(

@@ -1,5 +1,6 @@
 """Which format a log has: recognized by the files of a directory, and by the columns of a file."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -92,6 +93,13 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     if not _score(best, held[best][0]):
         raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
     return best, held[best]
+
+
+def other_logs(directory: Path, files: Sequence[Path]) -> int:
+    """How many other files of a directory hold rollouts by their columns."""
+    read = set(files)
+    others = {(form, file) for form in FORMATS for file in form.files(directory) if file not in read}
+    return len({file for form, file in others if _score(form, file)})
 
 
 def _own_run(directory: Path) -> Path | None:

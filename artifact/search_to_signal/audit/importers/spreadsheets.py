@@ -10,6 +10,7 @@ from search_to_signal.audit.importers.streams import DAMAGED, opened
 from search_to_signal.errors import RecordError
 
 SUFFIXES = (".csv", ".tsv")
+_LONGEST = 2**31 - 1
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
 
 
@@ -46,6 +47,8 @@ def _header(path: Path) -> list[str]:
 def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
     """Number of the last line and cells of every row that is not blank."""
     number = 0
+    # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
+    csv.field_size_limit(_LONGEST)
     try:
         lines = (line.decode() for line in stream)
         first = next(lines, "")

@@ -42,6 +42,7 @@ FORMAT = Format(
     patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
     read=read,
     several=True,
+    splits=True,
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
     met="real writer: _save_debug_rollout_data, called with given samples",
 )

@@ -150,6 +150,7 @@ FORMAT = Format(
     needs=("step", "prompt", "completion"),
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=read,
+    splits=True,
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
     met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
     sums=True,

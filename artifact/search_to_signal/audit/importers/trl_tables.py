@@ -72,6 +72,7 @@ FORMAT = Format(
     # The link latest-run is no run of its own.
     run=r"(?:offline-)?run-\d+_\d+-\w+",
     read=read,
+    splits=True,
     writer="huggingface/trl 0.15.1 trl/trainer/grpo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
     met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
