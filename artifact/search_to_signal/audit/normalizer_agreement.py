@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from search_to_signal.audit.atlas import NormalizerEntry
 from search_to_signal.audit.group_flags import ZERO, GroupFlags
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
@@ -14,7 +15,7 @@ _ROUNDING = 4 * 2.0**-24
 # 1 - cosine of two vectors that are the same but for float32.
 _SAME = 1e-12
 # Digits to which logs round, and different numbers that have to be rounded for it to be no accident.
-_DIGITS, _ROUNDED = (2, 3, 4), 6
+_DIGITS, _ROUNDED = (2, 3, 4, 5), 6
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class EntryAgreement:
 class ReferenceAdvantages:
     """Advantages (R,) that entries are compared with, and what all comparisons need of them.
 
-    ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``order`` sorts the rows by group and reference;
+    ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``tied`` (R,) is the size of the rewards of flat
+    groups, 0 of others; None where no group is flat. ``order`` sorts the rows by group and reference;
     in it ``neighbours`` (R - 1,) are of one group, the ``ties`` of equal references begin, and between the
     pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond
     rounding.
@@ -108,6 +110,7 @@ class ReferenceAdvantages:
     groups: RewardGroups
     values: Floats
     slack: Floats
+    tied: Floats | None
     asked: NDArray[np.bool_]
     order: Integers
     neighbours: NDArray[np.bool_]
@@ -117,11 +120,12 @@ class ReferenceAdvantages:
 
 
 def logged_digits(values: Floats) -> int | None:
-    """Decimal digits to which a log rounds its advantages (R,): 2 to 4; None where it does not."""
+    """Decimal digits to which a log rounds its advantages (R,): 2 to 5; None where it does not."""
     known = np.unique(np.abs(values[np.isfinite(values) & (values != 0)]))
     if len(known) < _ROUNDED:
         return None
-    whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < 1e-6).all())
+    slack = _ROUNDING * np.maximum(known, 1.0)
+    whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < slack).all())
     return next(whole, None)
 
 
@@ -142,17 +146,30 @@ def reference_of(
         rises = np.diff(level) > ZERO * scale
     higher = rises & (where[1:] == where[:-1])
     slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
-    return ReferenceAdvantages(groups, values, slack, asked, order, neighbours, ties, higher, where[1:])
+    flat = facts.flags["flat"]
+    tied = np.repeat(np.where(flat, _reward_size(groups), 0.0), groups.sizes) if flat.any() else None
+    return ReferenceAdvantages(groups, values, slack, tied, asked, order, neighbours, ties, higher, where[1:])
 
 
-def agreement(reference: ReferenceAdvantages, computed: Floats) -> EntryAgreement:
-    """Compare the advantages (R,) of an entry with a reference."""
-    groups, values, asked = reference.groups, reference.values, reference.asked
+def flat_gain(entry: NormalizerEntry) -> float:
+    """What an entry multiplies the rounding of a mean of equal rewards by: the order of a sum decides it."""
+    of_group = bool(entry.formula) or (entry.scale is not None and entry.scale.over == "group")
+    if not of_group or not entry.epsilon or entry.flat != "rounding" or entry.dtype != "float32":
+        return 0.0
+    return 1.0 / (entry.epsilon if entry.epsilon_at == "deviation" else math.sqrt(entry.epsilon))
+
+
+def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.0) -> EntryAgreement:
+    """Compare the advantages (R,) of an entry, whose ``flat_gain`` is ``gain``, with a reference."""
+    groups, values, asked, slack = reference.groups, reference.values, reference.asked, reference.slack
+    if gain and reference.tied is not None:
+        # The deviation of equal rewards is of the size of their rounding: no quotient is above 1.
+        slack = slack + np.minimum(_ROUNDING * gain * reference.tied, 1.0)
     given = np.isfinite(computed)
     both = asked & given
     own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
     gap = np.abs(own - other)
-    near = both & (gap <= reference.slack)
+    near = both & (gap <= slack)
     starts = groups.offsets[:-1]
     taken = np.logical_and.reduceat(both, starts)
     flipped = taken & np.logical_or.reduceat(_signs_differ(own, other), starts)
@@ -198,13 +215,26 @@ def _turned(reference: ReferenceAdvantages, computed: Floats) -> NDArray[np.bool
 
 
 def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
-    """What float32 may cost, (R,): rounding of the advantage, and that of the reward, amplified."""
-    low = np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0)
-    size = np.maximum.reduceat(low, groups.offsets[:-1])
-    slack: Floats = np.repeat(
-        _ROUNDING * (np.nan_to_num(facts.largest) + np.nan_to_num(facts.gain) * size), groups.sizes
-    )
+    """What float32 may cost, (R,): rounding of the advantage, and that of the reward, amplified.
+
+    A flat group shows no gain: it has at least that of the group which is amplified least, and the mean of
+    the batch, which some take off, is rounded by the largest reward.
+    """
+    size = _reward_size(groups)
+    least = float(np.min(facts.gain, where=np.isfinite(facts.gain), initial=np.inf))
+    amplified = np.nan_to_num(facts.gain) * size
+    if least < np.inf:
+        amplified = np.where(facts.flags["flat"], least * size.max(), amplified)
+    slack: Floats = np.repeat(_ROUNDING * (np.nan_to_num(facts.largest) + amplified), groups.sizes)
     return slack
+
+
+def _reward_size(groups: RewardGroups) -> Floats:
+    """(N,): the largest finite reward of each group, without its sign."""
+    size: Floats = np.maximum.reduceat(
+        np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0), groups.offsets[:-1]
+    )
+    return size
 
 
 def _first(

@@ -31,6 +31,7 @@ from search_to_signal.audit.normalizer_agreement import (
     LogPlace,
     ReferenceAdvantages,
     agreement,
+    flat_gain,
     logged_digits,
     place_of,
     reference_of,
@@ -146,7 +147,7 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
         for name in names:
             if name not in computed:
                 computed[name] = apply(get_entry(name), batches)
-            if agreement(logged, computed[name]).explains:
+            if agreement(logged, computed[name], flat_gain(get_entry(name))).explains:
                 return name, digits
     return None, None
 
@@ -216,14 +217,16 @@ def _compare(
     tally.advised += len(batch.step)
     tally.compared += len(batch.step) * everything
     # Many entries give the same to the last bit.
-    done: list[tuple[Floats, EntryAgreement]] = []
+    done: list[tuple[Floats, float, EntryAgreement]] = []
     for name, entry in entries().items():
         before = tally.agreements.get(name, EntryAgreement())
         if everything or name in known or before.explains:
             given = known[name] if name in known else apply(entry, batches)
-            compared = next((made for earlier, made in done if same_bits(earlier, given)), None)
+            gain = flat_gain(entry)
+            same = (made for earlier, by, made in done if by == gain and same_bits(earlier, given))
+            compared = next(same, None)
             if compared is None:
-                done.append((given, compared := agreement(reference, given)))
+                done.append((given, gain, compared := agreement(reference, given, gain)))
             tally.agreements[name] = before + compared
             if name in offered():
                 so_far = tally.alternatives.get(name, AlternativeExtremes())

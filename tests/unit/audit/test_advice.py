@@ -227,6 +227,26 @@ def test_the_nearest_is_the_one_that_was_used(damage: str, tmp_path: Path) -> No
     assert damage == "rewards rounded" or findings.nearest in same
 
 
+@pytest.mark.parametrize(("credit", "explained"), [(0.0, True), (0.01, True), (0.5, False)])
+def test_equal_rewards_may_be_summed_in_another_order(credit: float, explained: bool, tmp_path: Path) -> None:
+    """A card adds in another order than a processor; the rest of eight times 0.7 is divided by epsilon."""
+    rows = []
+    for rewards in (np.full(8, 0.7), np.arange(8) / 7):
+        given = np.float32(rewards)
+        scaled = (given - given.mean()) / (given.std(ddof=1) + np.float32(1e-6))
+        flat = rewards[0] == rewards[-1]
+        rows += [
+            {
+                "group": str(flat),
+                "reward": float(rewards[member]),
+                "advantage": credit if flat else float(scaled[member]),
+            }
+            for member in range(8)
+        ]
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
+    assert ("verl-grpo" in found.explaining) is explained
+
+
 def test_groups_of_one_are_a_finding(tmp_path: Path) -> None:
     """A column that names every row is no group: nothing teaches, which is said first."""
     rows = [{**row, "group": str(at), "advantage": 0.0} for at, row in enumerate(rollouts(WASTEFUL))]
