@@ -99,7 +99,8 @@ def main() -> int:
         said = found.problems[0] if found.problems else "no problem"
         print_figure(
             f"forged_draws, {given.run.name} of {label(given.run)}, {name}",
-            f"python -m tests.proofs.forged_draws {given.run.name} --groups {given.groups}",
+            f"python -m tests.proofs.forged_draws {given.run.name} --other {given.other.name} "
+            f"--groups {given.groups}",
             f"{found.tally.unequal} of {found.tally.tokens} tokens of {found.groups} groups differ: {said}",
         )
     return 0 if right else 1

@@ -39,6 +39,7 @@ def pair(column: str) -> float:
 
 def sentences() -> dict[str, str]:
     """What the README has to say, by what it is about, from the shipped tables."""
+    assert set(of_frozen("outcomes", "main.endpoint", "Verdict")) == {"undecided"}
     excluded = max(float(high) for high in of_frozen("outcomes", "main.endpoint", "Verdict high"))
     changes = shipped("main/report/reward_changes")
     cubed = [float(changes[name, "Cubed (%)"]) for name in MAPPINGS]
@@ -51,7 +52,7 @@ def sentences() -> dict[str, str]:
         "equal": f"(to 0.001) in {pair('Equivalent (%)'):.1f} %",
         "construction": f"{int(pair('By construction')):,} of {int(pair('Equivalent')):,} by construction",
         "mapping": f"The mean valid score was {mean:.4f} [{low:+.4f}, {high:+.4f}] higher",
-        "excluded": f"gains above {excluded:.4f} are excluded",
+        "excluded": f"gain is undecided, above {excluded:.4f} excluded",
         "cubed": f"cubing changes {min(cubed):.0f} to {max(cubed):.0f} %",
         "ceiling": f"went on gained {float(shipped('report/continued')['main/anchor/frozen', 'Gain']):.4f}",
     }
@@ -73,7 +74,7 @@ def pretrained_sentences() -> dict[str, str]:
         "as many programs": "after equally many\\* it is {:+.4f} [{:+.4f}, {:+.4f}]".format(
             *(float(cells[f"main.{PROGRAMS}/{TAIL}", name]) for name in INTERVAL)
         ),
-        "numbers alone": "without a model, reaches {} in {} tries, frozen's programs, {} in {}, tail".format(
+        "numbers alone": "without a model, reaches {} in {} tries, as many as frozen's programs, {} in {}, tail".format(
             *numbers_alone()
         ),
         "smaller": of_the_smaller(cells),
@@ -164,7 +165,7 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
     )
     frozen = float(cells[rows[0], "Second"])
     valid = f"valid {frozen:.1f} % frozen, {min(trained):.1f} to {max(trained):.1f} trained"
-    return f"The 0.5B ({runs_of('pretrained-0.5b')} runs): {valid}; {shown}, tail_weighted's {gain}"
+    return f"The 0.5B ({runs_of('pretrained-0.5b')} runs, doubled learning rate): {valid}; {shown}, tail_weighted's {gain}"
 
 
 def of_the_start(cells: dict[tuple[str, str], str]) -> str:
