@@ -74,8 +74,10 @@ def pretrained_sentences() -> dict[str, str]:
         "as many programs": "after equally many\\* it is {:+.4f} [{:+.4f}, {:+.4f}]".format(
             *(float(cells[f"main.{PROGRAMS}/{TAIL}", name]) for name in INTERVAL)
         ),
-        "numbers alone": "without a model, reaches {} in {} tries, as many as frozen's programs, {} in {}, tail".format(
-            *numbers_alone()
+        "numbers alone": (
+            "without a model, reaches {} in {} tries, as many as frozen's programs, {} in {}, tail".format(
+                *numbers_alone()
+            )
         ),
         "smaller": of_the_smaller(cells),
         "start": of_the_start(cells),
@@ -165,7 +167,8 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
     )
     frozen = float(cells[rows[0], "Second"])
     valid = f"valid {frozen:.1f} % frozen, {min(trained):.1f} to {max(trained):.1f} trained"
-    return f"The 0.5B ({runs_of('pretrained-0.5b')} runs, doubled learning rate): {valid}; {shown}, tail_weighted's {gain}"
+    which = f"The 0.5B ({runs_of('pretrained-0.5b')} runs, doubled learning rate)"
+    return f"{which}: {valid}; {shown}, tail_weighted's {gain}"
 
 
 def of_the_start(cells: dict[tuple[str, str], str]) -> str:
