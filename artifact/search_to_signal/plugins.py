@@ -2,13 +2,17 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from search_to_signal.errors import ConfigError, MappingError, S2SError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _OURS = Path(__file__).resolve().parent
 
@@ -41,25 +45,45 @@ def _registered(
     # Importing it takes longer than most commands do.
     from importlib.metadata import entry_points
 
-    registered = {point.name: point for point in entry_points(group=group)}
+    points = entry_points(group=group)
+    registered = {point.name: point for point in points}
     if name_or_path in registered:
-        return registered[name_or_path].load()
+        _refuse_several(name_or_path, [point for point in points if point.name == name_or_path])
+        return _entered(registered[name_or_path])
     if ":" in name_or_path:
         return by_path(name_or_path)
     known = ", ".join(sorted({*builtins, *registered}))
     raise ConfigError(f"unknown name {name_or_path!r}: use one of {known}, or an import path pkg.mod:obj")
 
 
+def _refuse_several(name: str, points: "Sequence[EntryPoint]") -> None:
+    """Raise ConfigError where packages register other objects under one name."""
+    if len({point.value for point in points}) > 1:
+        packages = sorted({point.dist.name if point.dist else point.value for point in points})
+        raise ConfigError(f"{name!r} is registered by {' and '.join(packages)}: take one of them away")
+
+
+def _entered(point: "EntryPoint") -> object:
+    with _loading(point.module, f"{point.name!r}, registered as {point.value}", "the package is whole"):
+        return point.load()
+
+
 def _imported(path: str) -> object:
     module, _, attribute = path.partition(":")
+    with _loading(module, repr(path), "the module is on PYTHONPATH"), _working_directory_searched():
+        plugin: object = getattr(import_module(module), attribute)
+    _ALLOWED.add(path)
+    return plugin
+
+
+@contextmanager
+def _loading(module: str, what: str, whole: str) -> Iterator[None]:
+    """Context in which a module is imported: whatever that raises becomes one line, a ConfigError."""
     try:
-        with _working_directory_searched():
-            plugin: object = getattr(import_module(module), attribute)
-        _ALLOWED.add(path)
-        return plugin
+        yield
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"cannot load {path!r} ({error}): check that the module is on PYTHONPATH and defines that name"
+            f"cannot load {what} ({error}): check that {whole} and defines that name"
         ) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{module} cannot be loaded ({type(error).__name__}: {error}): mend it") from error

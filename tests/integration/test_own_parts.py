@@ -14,6 +14,7 @@ from tests.cohorts import StoppingAfter
 from tests.profiles import profile_head
 
 from search_to_signal.analysis.results import Results
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.loop.run import run
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.profiles.layer_settings import HeldoutSettings
@@ -127,6 +128,22 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> Non
     run(configuration(place), place / "stopped", PlainProgress(), resume=True)
     for name in (*(f"{record}.jsonl" for record in RECORDS), "adapter/adapter_model.safetensors"):
         assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name
+
+
+def test_a_stopped_run_does_not_go_on_under_changed_code(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A normalizer that was edited in between is named, and the records stay as they were."""
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(place), place / "edited", StoppingAfter(2))
+    before = (place / "edited" / "completions.jsonl").read_bytes()
+    median_scaled = get_normalizer("my_normalizer:median_scaled")
+    monkeypatch.setattr(
+        sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
+    )
+    with pytest.raises(RunDirectoryError, match="step 0 other rewards or advantages.*code changed"):
+        run(configuration(place), place / "edited", PlainProgress(), resume=True)
+    assert (place / "edited" / "completions.jsonl").read_bytes() == before
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

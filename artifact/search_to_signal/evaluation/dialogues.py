@@ -77,8 +77,9 @@ def _matrices(
     """Matrices in the shape that the problem asks for and the element type that the heuristic gave them."""
     kind = wire_format.ROWS if isinstance(problem, ReadsRows) and problem.reads_rows else wire_format.MATRIX
     for instance in instances:
-        shape = problem.answer_shape(instance)
-        arguments = problem.arguments(instance, parameters)
+        with scoring(problem):
+            shape = problem.answer_shape(instance)
+            arguments = problem.arguments(instance, parameters)
         channel.ask(kind, wire_format.pack_arguments([np.array(shape), *arguments]))
         matrix = channel.array(shape, wire_format.DTYPES)
         yield matrix, partial(problem.score, instance, matrix)
@@ -95,7 +96,7 @@ _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
 
 
 def scoring(problem: Any) -> AbstractContextManager[None]:
-    """Context in which a problem computes a score: errors of a third-party problem become one line."""
+    """Context in which a problem computes something: errors of a third-party problem become one line."""
     name = getattr(problem, "name", "")
     return third_party_errors(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
 

@@ -1,6 +1,7 @@
 """Whether a run goes on, begins again or is refused; from where, and its search as records left it."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,15 +9,19 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidate_run import Run
+from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.loop.checkpoints import newest_checkpoint
 from search_to_signal.loop.directory import begin, is_begun, lock_directory, move_aside
 from search_to_signal.loop.new_manifest import manifest_now
 from search_to_signal.loop.record_files import NAMES, PAIRED_NAMES, EvaluationNote
 from search_to_signal.loop.recorded import recorded_start, replayed_rounds
+from search_to_signal.normalizer import NORMALIZERS, Normalizer
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import Accelerator, Environment, Manifest, read_manifest
-from search_to_signal.records.reader import read_records
+from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.records.writer import START, Mark
+from search_to_signal.rewards import BUILT_IN, RewardMapping
 from search_to_signal.search.host import Host
 
 # Facts of a machine that decide no bit of a record.
@@ -116,6 +121,32 @@ def resume_point(directory: Path) -> ResumePoint:
             "to begin again"
         )
     return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
+
+
+def refuse_changed_credit(directory: Path, mapping: RewardMapping, normalizer: Normalizer, done: int) -> None:
+    """Raise RunDirectoryError where the recorded credit is not what mapping and normalizer give now.
+
+    The source of ours is part of the manifest; a third party's code is not, and may have changed since.
+    """
+    built_in = (*BUILT_IN, *NORMALIZERS.values())
+    if all(any(part is ours for ours in built_in) for part in (mapping, normalizer)):
+        return
+    for group in islice(read_groups(directory), done):
+        now = assign_credit(group, mapping, normalizer)
+        if not all(map(_same_credit, group, now)):
+            raise RunDirectoryError(
+                f"{directory}: mapping {mapping.name} and its normalizer give step {group[0].step} other "
+                "rewards or advantages than are recorded: their code changed since, or gives other numbers "
+                "each time; go back to that code, or give another --out"
+            )
+
+
+def _same_credit(recorded: CompletionRecord, now: CompletionRecord) -> bool:
+    return (recorded.components, recorded.reward, recorded.advantage) == (
+        now.components,
+        now.reward,
+        now.advantage,
+    )
 
 
 def known_evaluations(directory: Path) -> dict[str, Run]:

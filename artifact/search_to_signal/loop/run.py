@@ -29,6 +29,7 @@ from search_to_signal.loop.resuming import (
     begin_again_where_changed,
     known_evaluations,
     open_run,
+    refuse_changed_credit,
     replayed_state,
 )
 from search_to_signal.loop.retraining import remake_learner
@@ -123,6 +124,8 @@ def _position(live: Live, point: ResumePoint | None, progress: Progress) -> Posi
         training.restore(point.learner)
     elif training is not None and point.learner_sha256 is not None:
         remake_learner(training, live.config, directory, point.learner_sha256, progress)
+    if training is not None:
+        refuse_changed_credit(directory, training.mapping, training.normalizer, point.done)
     live.pool.remember(known_evaluations(directory))
     return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
 

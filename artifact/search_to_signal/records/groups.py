@@ -31,6 +31,8 @@ class GroupBatch:
     exposure         (N, G) float64  one-step parent exposure in [0, 1]; NaN where absent
     response         (N, G) int64    equal numbers within a row mean identical response texts
     matches_base_code (N, G) bool    canonical code equals that of a prompt base (D02 alternative)
+
+    The arrays are read-only views of those given.
     """
 
     outcome: NDArray[np.int8]
@@ -43,6 +45,11 @@ class GroupBatch:
     matches_base_code: Bools
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            # Every mapping is given the same arrays: what one writes the next would read.
+            array = getattr(self, field.name).view()
+            array.flags.writeable = False
+            object.__setattr__(self, field.name, array)
         _check(self)
 
     @property

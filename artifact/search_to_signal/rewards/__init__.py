@@ -55,6 +55,7 @@ OTHERS: dict[str, RewardMapping] = {mapping.name: mapping for mapping in (Score(
 """The rewards of other hosts; no construction of the paper, and in none of its tables."""
 
 _NAMED = {**MAPPINGS, **ALTERNATIVES, **OTHERS}
+BUILT_IN: tuple[RewardMapping, ...] = tuple(_NAMED.values())
 GROUP = "search_to_signal.mappings"
 _LONGEST_NAME = 40
 

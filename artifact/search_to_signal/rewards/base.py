@@ -31,7 +31,7 @@ EQUAL_SCORES = 1e-7
 
 @dataclass(frozen=True)
 class Rewards:
-    """Named reward components and the scalar that reaches the learner, (N, G) each, finite."""
+    """Named reward components, one or more, and the scalar that reaches the learner: finite arrays (N, G)."""
 
     components: Mapping[str, Floats]
     reward: Floats
@@ -52,7 +52,8 @@ class RewardMapping(Protocol):
         """Reward N groups of G completions.
 
         Args:
-            groups: Arrays (N, G) of outcomes, scores (higher is better), bases and more; never changed.
+            groups: Arrays (N, G) of outcomes, scores (higher is better), bases and more, which cannot be
+                written to.
 
         Returns:
             The reward (N, G) and its named components, (N, G) each, all finite; higher is better.
@@ -79,10 +80,22 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
         raise MappingError(
             f"mapping {mapping.name}: components are {type_name}: give a dict of arrays by name"
         )
+    if not rewards.components:
+        raise MappingError(
+            f"mapping {mapping.name} has no components: give the parts of the reward by name, or the reward "
+            "as its only part"
+        )
     for name, values in {**rewards.components, "reward": rewards.reward}.items():
-        if np.shape(values) != shape:
-            raise MappingError(f"mapping {mapping.name}: {name} has shape {np.shape(values)}, groups {shape}")
-        if np.asarray(values).dtype.kind not in "fiub" or not np.isfinite(values).all():
+        if not isinstance(values, np.ndarray):
+            raise MappingError(
+                f"mapping {mapping.name}: {name} is {type(values).__name__}: give a numpy array {shape}"
+            )
+        if values.shape != shape:
+            raise MappingError(
+                f"mapping {mapping.name}: {name} has shape {values.shape}, groups {shape}: give a number for "
+                "every completion"
+            )
+        if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
             raise MappingError(f"mapping {mapping.name}: {name} is not finite everywhere: give numbers alone")
     return rewards
 

@@ -1,12 +1,17 @@
-"""Checks of a profile's mappings and normalizers on synthetic groups, and of its models, before any run."""
+"""Checks before any run: mappings and normalizers on synthetic groups, instances, models."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
-from search_to_signal.errors import ModelFileError
+from search_to_signal.errors import MappingError, ModelFileError
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.weight_headers import tensor_names
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.normalizer import advantages_by_group, get_normalizer
+from search_to_signal.plugins import third_party_errors
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import Instance, Problem
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
 from search_to_signal.rewards import get_mapping, rewards_of
@@ -22,6 +27,34 @@ def check_conditions(profile: Profile) -> None:
         for number in range(len(groups.outcome)):
             rewards = rewards_of(mapping, groups.at(slice(number, number + 1)))
             advantages_by_group(normalizer, rewards.reward, rewards.components)
+
+
+def check_instances(problem: Problem, split: str) -> None:
+    """Raise DataHashError where instances of ours differ from the recorded ones.
+
+    Raises MappingError where another's problem cannot make its instances, has none, or makes others when it
+    is asked again.
+    """
+    if any(problem is ours for ours in PROBLEMS.values()):
+        problem.instances(split)
+        return
+    what = f"problem {problem.name}, split {split}"
+    with third_party_errors(what):
+        first, again = problem.instances(split), problem.instances(split)
+    if not first:
+        raise MappingError(f"{what} has no instances: give one or more")
+    if not all(_is_instance(instance) for instance in (*first, *again)):
+        raise MappingError(f"{what}: an instance is no mapping of arrays by name: make it by frozen_instance")
+    if list(map(_bytes, first)) != list(map(_bytes, again)):
+        raise MappingError(f"{what} has other instances when it is asked again: give fixed ones")
+
+
+def _is_instance(instance: object) -> bool:
+    return isinstance(instance, Mapping) and all(isinstance(a, np.ndarray) for a in instance.values())
+
+
+def _bytes(instance: Instance) -> list[tuple[str, str, bytes]]:
+    return sorted((name, str(array.dtype), array.tobytes()) for name, array in instance.items())
 
 
 def check_layers(model: str, trained: bool) -> None:

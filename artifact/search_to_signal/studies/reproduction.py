@@ -34,7 +34,7 @@ from search_to_signal.studies import layers
 from search_to_signal.studies.example_tours import record_tours
 from search_to_signal.studies.implementation import implementation
 from search_to_signal.studies.layers.normalizer_replay import audit_results
-from search_to_signal.studies.preflight import check_conditions, check_layers
+from search_to_signal.studies.preflight import check_conditions, check_instances, check_layers
 
 EMBEDDED_RATE = 8e-4
 """The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
@@ -109,7 +109,7 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
     for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
-        get_problem(problem).instances(split)
+        check_instances(get_problem(problem), split)
 
 
 def on_this_machine(profile: Profile, ray: str | None) -> Profile:

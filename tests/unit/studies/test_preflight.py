@@ -1,6 +1,7 @@
 """Own mappings and normalizers are tried before the first run starts."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,16 @@ from search_to_signal.errors import MappingError, ModelFileError
 from search_to_signal.normalizer import NORMALIZERS, advantages_by_group
 from search_to_signal.numerics import Floats
 from search_to_signal.package_data import MODELS
+from search_to_signal.problems.data import frozen_instance
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, OTHERS, Rewards, rewards_of
-from search_to_signal.studies.preflight import check_conditions, check_layers, trial_groups
+from search_to_signal.studies.preflight import (
+    check_conditions,
+    check_instances,
+    check_layers,
+    trial_groups,
+)
 from search_to_signal.studies.reproduction import require_parts
 
 
@@ -71,6 +78,85 @@ def test_a_normalizer_that_fails_is_refused_too() -> None:
     """It is tried on the rewards of the condition that it is for."""
     with pytest.raises(MappingError, match=r"normalizer .*halved returned shape \(1, 2\)"):
         check_conditions(profile(conditions=("frozen", f"native+{__name__}:halved")))
+
+
+class Own:
+    """A mapping of somebody's own, by what it makes of a group."""
+
+    name = "own"
+
+    def __init__(self, made: Callable[[GroupBatch], Any]) -> None:
+        self.made = made
+
+    def __call__(self, groups: GroupBatch) -> Any:
+        """Whatever was given."""
+        return self.made(groups)
+
+
+def writes(groups: GroupBatch) -> Rewards:
+    """Changes the scores that the next mapping would read."""
+    score = groups.score
+    score -= 1.0
+    return Rewards({"all": groups.valid}, groups.valid)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            lambda groups: Rewards({"all": groups.valid}, groups.valid.tolist()),
+            "reward is list: give a numpy",
+        ),
+        (lambda groups: Rewards({"all": groups.valid.tolist()}, groups.valid), "all is list: give a numpy"),
+        (lambda groups: Rewards({}, groups.valid), "has no components"),
+        (lambda groups: Rewards({"all": groups.valid[:, 1:]}, groups.valid), "a number for every completion"),
+        (writes, "read-only"),
+    ],
+)
+def test_what_a_mapping_has_to_give_is_said(made: Callable[[GroupBatch], Any], told: str) -> None:
+    """One line names the mapping and what is wrong, and the groups are as they were."""
+    groups = trial_groups(4)
+    before = groups.score.copy()
+    with pytest.raises(MappingError, match=f"mapping own.*{told}"):
+        rewards_of(Own(made), groups)
+    np.testing.assert_array_equal(groups.score, before)
+
+
+class OwnProblem:
+    """A problem of somebody's own, by the instances that it gives one after the other."""
+
+    name = "own"
+
+    def __init__(self, *given: Any) -> None:
+        self.given = iter(given)
+
+    def instances(self, split: str) -> Any:
+        """The next ones; what is an error is raised."""
+        instances = next(self.given)
+        if isinstance(instances, Exception):
+            raise instances
+        return instances
+
+
+ONE, OTHER = (frozen_instance(places=np.array([number])) for number in (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ((ValueError("no such city"),), "raised ValueError: no such city"),
+        (((), ()), "has no instances"),
+        ((({"places": 1.0},), ({"places": 1.0},)), "no mapping of arrays"),
+        (((ONE,), (OTHER,)), "other instances when it is asked again"),
+    ],
+)
+def test_what_a_problem_has_to_give_is_said(given: Any, told: str) -> None:
+    """One line names problem and split, before anything starts."""
+    problem: Any = OwnProblem(*given)
+    with pytest.raises(MappingError, match=f"problem own, split train.*{told}"):
+        check_instances(problem, "train")
+    fine: Any = OwnProblem((ONE, OTHER), (ONE, OTHER))
+    check_instances(fine, "train")
 
 
 @pytest.fixture
