@@ -8,7 +8,15 @@ from search_to_signal.errors import MappingError, ModelFileError
 from search_to_signal.generators.model_files import model_directory
 from search_to_signal.generators.weight_headers import tensor_names
 from search_to_signal.learner.settings import PROJECTIONS
-from search_to_signal.normalizer import advantages_by_group, get_normalizer
+from search_to_signal.normalizer import (
+    NORMALIZERS,
+    ComponentNormalizer,
+    Normalizer,
+    advantages,
+    advantages_by_group,
+    get_normalizer,
+)
+from search_to_signal.numerics import Floats
 from search_to_signal.plugins import third_party_errors
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import Instance, Problem
@@ -27,6 +35,30 @@ def check_conditions(profile: Profile) -> None:
         for number in range(len(groups.outcome)):
             rewards = rewards_of(mapping, groups.at(slice(number, number + 1)))
             advantages_by_group(normalizer, rewards.reward, rewards.components)
+
+
+def unordered_normalizers(profile: Profile) -> list[str]:
+    """Own normalizers that give a higher reward of a group less, or equal ones different advantages.
+
+    Those of components are not asked: their order is of no single reward.
+    """
+    names = {config.normalizer for config in profile.runs() if config.trained} - set(NORMALIZERS)
+    # Pairs of equal rewards, not in the order of their places.
+    rewards = np.roll(np.arange(profile.generation.group_size) // 2, 1).astype(np.float64)[None]
+    own = {name: get_normalizer(name) for name in sorted(names)}
+    return [
+        name
+        for name, normalizer in own.items()
+        if not isinstance(normalizer, ComponentNormalizer) and not _keeps_order(normalizer, rewards)
+    ]
+
+
+def _keeps_order(normalizer: Normalizer, rewards: Floats) -> bool:
+    credit = advantages(normalizer, rewards, {"reward": rewards})
+    order = np.argsort(rewards[0], kind="stable")
+    steps, ties = np.diff(credit[0][order]), np.diff(rewards[0][order]) == 0
+    slack = 1e-9 * float(np.abs(credit).max(initial=0.0))
+    return bool((steps >= -slack).all() and (np.abs(steps[ties]) <= slack).all())
 
 
 def check_instances(problem: Problem, split: str) -> None:

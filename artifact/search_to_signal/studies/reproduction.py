@@ -34,7 +34,12 @@ from search_to_signal.studies import layers
 from search_to_signal.studies.example_tours import record_tours
 from search_to_signal.studies.implementation import implementation
 from search_to_signal.studies.layers.normalizer_replay import audit_results
-from search_to_signal.studies.preflight import check_conditions, check_instances, check_layers
+from search_to_signal.studies.preflight import (
+    check_conditions,
+    check_instances,
+    check_layers,
+    unordered_normalizers,
+)
 
 EMBEDDED_RATE = 8e-4
 """The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
@@ -152,6 +157,11 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     """Yield a warning for every setting that is valid and defeats its purpose."""
     yield from _slow_models(profile)
     yield from _short_runs(profile)
+    for name in unordered_normalizers(profile):
+        yield (
+            f"warning: normalizer {name} gives a higher reward a lower advantage, or equal rewards different "
+            "ones: what a run learns then is not its reward (docs/adding.md)"
+        )
     if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
         yield (
             f"warning: the anchor's budgets are of wall seconds, which {profile.jobs} runs side by side "

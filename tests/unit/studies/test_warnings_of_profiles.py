@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from tests.profiles import profile_head
 
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.numerics import Floats
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.studies.reproduction import warnings_of
@@ -51,3 +53,26 @@ def test_wall_seconds_of_runs_beside_each_other_are_warned_of(jobs: int, warned:
     """The paper's profile on two cards: its anchor's budgets would be of a loaded machine."""
     profile = msgspec.structs.replace(load_profile("paper"), jobs=jobs)
     assert ["wall seconds" in line for line in warnings_of(profile)] == [True] * warned
+
+
+def position(rewards: Floats) -> Floats:
+    """Advantages by place, whatever the rewards."""
+    return np.broadcast_to(np.arange(rewards.shape[1], dtype=float), rewards.shape).copy()
+
+
+def negated(rewards: Floats) -> Floats:
+    """The lower the better."""
+    return rewards.mean(axis=1, keepdims=True) - rewards
+
+
+def centred(rewards: Floats) -> Floats:
+    """The distance from the mean."""
+    return -negated(rewards)
+
+
+@pytest.mark.parametrize(("name", "warned"), [("position", True), ("negated", True), ("centred", False)])
+def test_a_normalizer_that_turns_rewards_round_is_warned_of(name: str, warned: bool, tmp_path: Path) -> None:
+    """Equal rewards with other advantages, and a higher reward with a lower one; it runs all the same."""
+    (tmp_path / "mine.toml").write_text(profile_head("frozen", f"native+{__name__}:{name}", groups=2))
+    lines = list(warnings_of(load_profile(str(tmp_path / "mine.toml"))))
+    assert [f"{__name__}:{name} gives" in line for line in lines if "normalizer" in line] == [True] * warned
