@@ -17,6 +17,7 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.loop.run import run
 from search_to_signal.normalizer import get_normalizer
+from search_to_signal.problems import PROBLEMS
 from search_to_signal.profiles.layer_settings import HeldoutSettings
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.profiles.run_config import RunConfig
@@ -144,6 +145,20 @@ def test_a_stopped_run_does_not_go_on_under_changed_code(
     with pytest.raises(RunDirectoryError, match="step 0 other rewards or advantages.*code changed"):
         run(configuration(place), place / "edited", PlainProgress(), resume=True)
     assert (place / "edited" / "completions.jsonl").read_bytes() == before
+
+
+def test_a_stopped_run_does_not_go_on_with_other_instances(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records are of other instances: that is said, and they stay as they were."""
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(place), place / "moved", StoppingAfter(2))
+    before = (place / "moved" / "completions.jsonl").read_bytes()
+    first, *others = PROBLEMS["tsp"].instances("embedded")
+    monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
+    with pytest.raises(RunDirectoryError, match="other instances than problem tsp gives now"):
+        run(configuration(place), place / "moved", PlainProgress(), resume=True)
+    assert (place / "moved" / "completions.jsonl").read_bytes() == before
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

@@ -1,6 +1,6 @@
 """Whether a run goes on, begins again or is refused; from where, and its search as records left it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,9 @@ from search_to_signal.loop.checkpoints import newest_checkpoint
 from search_to_signal.loop.directory import begin, is_begun, lock_directory, move_aside
 from search_to_signal.loop.new_manifest import manifest_now
 from search_to_signal.loop.record_files import NAMES, PAIRED_NAMES, EvaluationNote
-from search_to_signal.loop.recorded import recorded_start, replayed_rounds
+from search_to_signal.loop.recorded import recorded_seed, recorded_start, replayed_rounds
 from search_to_signal.normalizer import NORMALIZERS, Normalizer
+from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import Accelerator, Environment, Manifest, read_manifest
 from search_to_signal.records.reader import read_groups, read_records
@@ -121,6 +122,21 @@ def resume_point(directory: Path) -> ResumePoint:
             "to begin again"
         )
     return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
+
+
+def refuse_changed_problem(directory: Path, problem: Problem, key: Callable[[str], str]) -> dict[str, Run]:
+    """Return what the evaluation pool knew, by key; ``key`` gives that of a program on today's instances.
+
+    Raises RunDirectoryError where the recorded seed heuristic was evaluated on others, or is no longer the
+    problem's. A score that is computed otherwise is not seen: ``s2s verify --recompute`` finds it.
+    """
+    known, seed = known_evaluations(directory), recorded_seed(directory)
+    if seed.code != problem.seed.code or key(seed.code) not in known:
+        raise RunDirectoryError(
+            f"{directory} was begun with another seed heuristic or other instances than problem "
+            f"{problem.name} gives now: go back to those, or give another --out"
+        )
+    return known
 
 
 def refuse_changed_credit(directory: Path, mapping: RewardMapping, normalizer: Normalizer, done: int) -> None:

@@ -27,9 +27,9 @@ from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.loop.resuming import (
     ResumePoint,
     begin_again_where_changed,
-    known_evaluations,
     open_run,
     refuse_changed_credit,
+    refuse_changed_problem,
     replayed_state,
 )
 from search_to_signal.loop.retraining import remake_learner
@@ -126,7 +126,7 @@ def _position(live: Live, point: ResumePoint | None, progress: Progress) -> Posi
         remake_learner(training, live.config, directory, point.learner_sha256, progress)
     if training is not None:
         refuse_changed_credit(directory, training.mapping, training.normalizer, point.done)
-    live.pool.remember(known_evaluations(directory))
+    live.pool.remember(refuse_changed_problem(directory, live.problem, live.pool.key))
     return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
 
 
