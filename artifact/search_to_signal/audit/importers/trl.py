@@ -9,7 +9,8 @@ Columns: step, prompt, completion, one per reward function, then those that rewa
 themselves, then advantage. Rewards and logged extras look alike in the file, weights stand in the
 trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
 last generation batch before its step: steps may be missing, a batch that trains two updates stands in two
-files, of which the first is read, and an evaluation at the same step overwrites training.
+files, of which the first is read, and an evaluation at the same step overwrites training. v0.28.0 and
+v1.0.0 count a completion that no reward function scored as 0; here it has no reward, as in v1.6.0.
 """
 
 import hashlib
