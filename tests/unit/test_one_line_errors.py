@@ -246,7 +246,11 @@ def test_a_read_only_recording_goes_on_in_a_copy(
 RETURNED = {
     "a bare array": ("np.zeros(batch.outcome.shape)", "return rewards.Rewards"),
     "an error": ("1 / 0", "ZeroDivisionError"),
-    "not a number": ("Rewards({}, np.full(batch.outcome.shape, np.nan))", "not finite"),
+    "not a number": (
+        "Rewards({'a': np.zeros(batch.outcome.shape)}, np.full(batch.outcome.shape, np.nan))",
+        "not finite",
+    ),
+    "no components": ("Rewards({}, np.zeros(batch.outcome.shape))", "no components"),
     "words": ("Rewards({'a': np.full(batch.outcome.shape, 'x')}, np.zeros(batch.outcome.shape))", "numbers"),
     "unnamed components": ("Rewards(np.zeros(3), np.zeros(batch.outcome.shape))", "by name"),
 }
