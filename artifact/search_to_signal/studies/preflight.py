@@ -72,7 +72,7 @@ def check_instances(problem: Problem, split: str) -> None:
         return
     what = f"problem {problem.name}, split {split}"
     with third_party_errors(what):
-        first, again = problem.instances(split), problem.instances(split)
+        first, again = tuple(problem.instances(split)), tuple(problem.instances(split))
     if not first:
         raise MappingError(f"{what} has no instances: give one or more")
     if not all(_is_instance(instance) for instance in (*first, *again)):

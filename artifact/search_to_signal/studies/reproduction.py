@@ -102,7 +102,7 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that cannot
     start; ModelFileError for an incomplete model, DataHashError for instances that differ from the recorded
     ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or normalizer that
-    fails on synthetic groups.
+    fails on synthetic groups, and for a problem of somebody's own without fixed instances.
     """
     require_place(results, resume)
     check_conditions(profile)
