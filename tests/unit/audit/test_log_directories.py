@@ -9,6 +9,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal import audit
+from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError
 
 
@@ -33,13 +34,16 @@ def test_packed_files_of_a_directory_are_read_with_the_others(tmp_path: Path) ->
     assert read == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_other_logs_of_a_directory_are_counted(tmp_path: Path) -> None:
+def test_other_logs_of_a_directory_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One form is read, and how many files of others are not is said."""
     logs.jsonl(tmp_path / "a.jsonl", rows_of_step(0))
     (tmp_path / "b.csv").write_text("group,reward\na,1\na,0\n", encoding="utf-8")
     (tmp_path / "notes.csv").write_text("day,what\n1,begun\n", encoding="utf-8")
-    (batch,) = audit.read(tmp_path)
-    assert [(note.key, note.counts) for note in batch.assumptions] == [("other_files", {"files": 1})]
+    for named in (None, "neutral-jsonl"):
+        (batch,) = audit.read(tmp_path, named)
+        assert [(note.key, note.counts) for note in batch.assumptions] == [("other_files", {"files": 1})]
+    assert main(["audit", str(tmp_path)]) == 0
+    assert "other files of the directory hold rollouts too" in capsys.readouterr().out
 
 
 def test_a_group_size_is_refused_where_the_log_names_groups(tmp_path: Path) -> None:

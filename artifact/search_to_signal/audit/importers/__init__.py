@@ -34,7 +34,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     if options.group_size is not None and not chosen.splits:
         able = ", ".join(form.name for form in FORMATS if form.splits)
         raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
-    others = other_logs(path, files) if path.is_dir() and format is None else 0
+    others = other_logs(path, files) if path.is_dir() else 0
     for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file))):
         same = list(run)
         notes = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []

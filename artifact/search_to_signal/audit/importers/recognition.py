@@ -1,6 +1,7 @@
 """Which format a log has: recognized by the files of a directory, and by the columns of a file."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -97,9 +98,12 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
 
 def other_logs(directory: Path, files: Sequence[Path]) -> int:
     """How many other files of a directory hold rollouts by their columns."""
-    read = set(files)
-    others = {(form, file) for form in FORMATS for file in form.files(directory) if file not in read}
-    return len({file for form, file in others if _score(form, file)})
+    found: set[Path] = set()
+    for form in FORMATS:
+        # A format whose files are of several runs is none of these.
+        with suppress(RecordError):
+            found.update(file for file in set(form.files(directory)).difference(files) if _score(form, file))
+    return len(found)
 
 
 def _own_run(directory: Path) -> Path | None:
