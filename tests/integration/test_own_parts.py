@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,34 +131,41 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> Non
         assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name
 
 
+def refused_after_a_stop(place: Path, name: str, change: Callable[[], None], told: str) -> None:
+    """A run that is stopped does not go on once something changed, and its records stay as they were."""
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(place), place / name, StoppingAfter(2))
+    before = (place / name / "completions.jsonl").read_bytes()
+    change()
+    with pytest.raises(RunDirectoryError, match=told):
+        run(configuration(place), place / name, PlainProgress(), resume=True)
+    assert (place / name / "completions.jsonl").read_bytes() == before
+
+
 def test_a_stopped_run_does_not_go_on_under_changed_code(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A normalizer that was edited in between is named, and the records stay as they were."""
-    with pytest.raises(KeyboardInterrupt):
-        run(configuration(place), place / "edited", StoppingAfter(2))
-    before = (place / "edited" / "completions.jsonl").read_bytes()
-    median_scaled = get_normalizer("my_normalizer:median_scaled")
-    monkeypatch.setattr(
-        sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
-    )
-    with pytest.raises(RunDirectoryError, match="step 0 other rewards or advantages.*code changed"):
-        run(configuration(place), place / "edited", PlainProgress(), resume=True)
-    assert (place / "edited" / "completions.jsonl").read_bytes() == before
+    """A normalizer that was edited in between is named."""
+
+    def edit() -> None:
+        median_scaled = get_normalizer("my_normalizer:median_scaled")
+        monkeypatch.setattr(
+            sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
+        )
+
+    refused_after_a_stop(place, "edited", edit, "step 0 other rewards or advantages.*code changed")
 
 
 def test_a_stopped_run_does_not_go_on_with_other_instances(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The records are of other instances: that is said, and they stay as they were."""
-    with pytest.raises(KeyboardInterrupt):
-        run(configuration(place), place / "moved", StoppingAfter(2))
-    before = (place / "moved" / "completions.jsonl").read_bytes()
-    first, *others = PROBLEMS["tsp"].instances("embedded")
-    monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
-    with pytest.raises(RunDirectoryError, match="other instances than problem tsp gives now"):
-        run(configuration(place), place / "moved", PlainProgress(), resume=True)
-    assert (place / "moved" / "completions.jsonl").read_bytes() == before
+    """The records are of other instances: that is said."""
+
+    def move() -> None:
+        first, *others = PROBLEMS["tsp"].instances("embedded")
+        monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
+
+    refused_after_a_stop(place, "moved", move, "other instances than problem tsp gives now")
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

@@ -25,6 +25,7 @@ from search_to_signal.problems.base import (
     mean_score,
     score_path_of,
 )
+from search_to_signal.problems.data import instance_bytes
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program may now end in another way: part of every evaluation key.
@@ -187,9 +188,8 @@ def _compile(task: ProgramTask) -> None:
 def _context(task: ProgramTask, settings: EvaluationSettings) -> bytes:
     limits = f"{settings.timeout_s} {settings.clock} {settings.memory_mb} {settings.mode} {settings.replay}"
     digest = hashlib.sha256(f"{EVALUATOR_VERSION} {task.problem.name} {limits}".encode())
-    for instance in task.instances:
-        for name, array in instance.items():
-            digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    for content in instance_bytes(task.instances):
+        digest.update(content)
     return digest.digest()
 
 

@@ -1,6 +1,6 @@
 """Whether a run goes on, begins again or is refused; from where, and its search as records left it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,19 +124,21 @@ def resume_point(directory: Path) -> ResumePoint:
     return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
 
 
-def refuse_changed_problem(directory: Path, problem: Problem, key: Callable[[str], str]) -> dict[str, Run]:
-    """Return what the evaluation pool knew, by key; ``key`` gives that of a program on today's instances.
+def refuse_changed_problem(
+    directory: Path, problem: Problem, known: Collection[str], key: Callable[[str], str]
+) -> None:
+    """Raise RunDirectoryError where the recorded seed heuristic was evaluated on other instances.
 
-    Raises RunDirectoryError where the recorded seed heuristic was evaluated on others, or is no longer the
-    problem's. A score that is computed otherwise is not seen: ``s2s verify --recompute`` finds it.
+    ``known`` are the keys of what was evaluated, ``key`` gives that of a program on today's instances. So it
+    does where the problem has another seed heuristic. A score that is computed otherwise is not seen:
+    ``s2s verify --recompute`` finds it.
     """
-    known, seed = known_evaluations(directory), recorded_seed(directory)
+    seed = recorded_seed(directory)
     if seed.code != problem.seed.code or key(seed.code) not in known:
         raise RunDirectoryError(
             f"{directory} was begun with another seed heuristic or other instances than problem "
             f"{problem.name} gives now: go back to those, or give another --out"
         )
-    return known
 
 
 def refuse_changed_credit(directory: Path, mapping: RewardMapping, normalizer: Normalizer, done: int) -> None:

@@ -27,6 +27,7 @@ from search_to_signal.loop.record_files import read_timing, run_files
 from search_to_signal.loop.resuming import (
     ResumePoint,
     begin_again_where_changed,
+    known_evaluations,
     open_run,
     refuse_changed_credit,
     refuse_changed_problem,
@@ -126,7 +127,9 @@ def _position(live: Live, point: ResumePoint | None, progress: Progress) -> Posi
         remake_learner(training, live.config, directory, point.learner_sha256, progress)
     if training is not None:
         refuse_changed_credit(directory, training.mapping, training.normalizer, point.done)
-    live.pool.remember(refuse_changed_problem(directory, live.problem, live.pool.key))
+    known = known_evaluations(directory)
+    refuse_changed_problem(directory, live.problem, known, live.pool.key)
+    live.pool.remember(known)
     return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
 
 

@@ -1,6 +1,7 @@
 """Frozen instances, and checks that regenerated arrays are the recorded ones, to the last bit."""
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
 import numpy as np
@@ -30,6 +31,13 @@ def frozen_instance(**arrays: Array) -> Instance:
     for copy in copies.values():
         copy.setflags(write=False)
     return MappingProxyType(copies)
+
+
+def instance_bytes(instances: Iterable[Instance]) -> Iterator[bytes]:
+    """Yield name, element type, shape and content of every array: what tells instances apart."""
+    for instance in instances:
+        for name, array in instance.items():
+            yield f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes()
 
 
 def unit_square(seed: int, count: int, nodes: int) -> Array:

@@ -19,7 +19,8 @@ from search_to_signal.normalizer import (
 from search_to_signal.numerics import Floats
 from search_to_signal.plugins import third_party_errors
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.base import Instance, Problem
+from search_to_signal.problems.base import Problem
+from search_to_signal.problems.data import instance_bytes
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
 from search_to_signal.rewards import get_mapping, rewards_of
@@ -77,16 +78,12 @@ def check_instances(problem: Problem, split: str) -> None:
         raise MappingError(f"{what} has no instances: give one or more")
     if not all(_is_instance(instance) for instance in (*first, *again)):
         raise MappingError(f"{what}: an instance is no mapping of arrays by name: make it by frozen_instance")
-    if list(map(_bytes, first)) != list(map(_bytes, again)):
+    if list(instance_bytes(first)) != list(instance_bytes(again)):
         raise MappingError(f"{what} has other instances when it is asked again: give fixed ones")
 
 
 def _is_instance(instance: object) -> bool:
     return isinstance(instance, Mapping) and all(isinstance(a, np.ndarray) for a in instance.values())
-
-
-def _bytes(instance: Instance) -> list[tuple[str, str, bytes]]:
-    return sorted((name, str(array.dtype), array.tobytes()) for name, array in instance.items())
 
 
 def check_layers(model: str, trained: bool) -> None:
