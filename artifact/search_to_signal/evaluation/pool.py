@@ -4,8 +4,8 @@ import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 
 import numpy as np
@@ -29,14 +29,14 @@ from search_to_signal.problems.data import instance_bytes
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program may now end in another way: part of every evaluation key.
-EVALUATOR_VERSION = "4"
+EVALUATOR_VERSION = "5"
 
 
 class EvaluationPool:
     """A context manager; within it ``evaluate`` and ``replay`` may be called any number of times.
 
     A text that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
-    One thread may evaluate while another replays other programs.
+    One thread may evaluate while others replay other programs.
     """
 
     def __init__(
@@ -47,17 +47,18 @@ class EvaluationPool:
         self._task = ProgramTask(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
+        self._begun: dict[str, Future[Run]] = {}
         self._learning = threading.Lock()
         self._reported: dict[str, Run] = {}
         self._slots = [Slot(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._wall = settings.clock == "wall"
-        # By elapsed time a program has the machine to itself. Else another program, or the replay of one,
-        # has the other half.
-        self._shards = settings.slots if self._wall else max(1, settings.slots // 2)
+        # By elapsed time a program has the machine to itself.
+        self._alone = threading.Lock() if self._wall else nullcontext()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
         self._shard_threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="shard")
-        self._taking = threading.Lock()
+        # A group waits for its evaluation, nothing for a replay: half of the slots are enough for those.
+        self._replay_threads = ThreadPoolExecutor(max(1, settings.slots // 2), thread_name_prefix="replay")
 
     def __enter__(self) -> "EvaluationPool":
         """Start the fork servers; raises SandboxError when a required barrier does not hold."""
@@ -73,15 +74,23 @@ class EvaluationPool:
 
     def __exit__(self, *_: object) -> None:
         """End every process that the pool started."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        executors = (self._threads, self._replay_threads, self._shard_threads)
+        for executor in executors[:2]:
+            executor.shutdown(wait=False, cancel_futures=True)
         for slot in self._slots:
             slot.close()
-        self._threads.shutdown()
-        self._shard_threads.shutdown()
+        for executor in executors:
+            executor.shutdown()
+
+    def begin(self, code: str) -> None:
+        """Begin to evaluate a program that ``evaluate`` will be asked for; by processor time alone."""
+        key = self.key(code)
+        if not (self._wall or key in self._known or key in self._begun):
+            self._begun[key] = self._threads.submit(self._measure, code)
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs; results come in input order. Raises SandboxError for a fault of the sandbox."""
-        return self._run_new(codes, self._measure)
+        return self._run_new(codes, self._measure_begun)
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs and repeat the valid ones on all instances in a differently seeded fork server.
@@ -120,13 +129,12 @@ class EvaluationPool:
         keys = [self.key(code) for code in codes]
         fresh = {key: code for key, code in zip(keys, codes, strict=True) if again or key not in self._known}
         runs = dict(self._known)
-        each = map if self._wall else self._threads.map
+        threads = self._replay_threads if again else self._threads
+        each = map if self._wall else threads.map
         new = dict(zip(fresh, each(work, fresh.values()), strict=True))
         runs |= new
-        # A kill from outside says nothing about the program: it may be tried again.
-        lasting = {key: run for key, run in new.items() if run.isolation is not Isolation.KILLED}
         with self._learning:
-            self._known = {**self._known, **lasting}
+            self._known = {**self._known, **{key: run for key, run in new.items() if self._lasts(key, run)}}
         path = self._score_path if runs else "direct"
         return [
             _evaluation(
@@ -146,34 +154,42 @@ class EvaluationPool:
         paths = {score_path_of(problem, instance, nothing) for instance in self._task.instances}
         return "fallback" if "fallback" in paths else max(paths)
 
+    def _lasts(self, key: str, run: Run) -> bool:
+        # A kill from outside says nothing about the program: it may be tried again. And of two replays of one
+        # program at once, the one that finds nothing does not take back what the other found.
+        known = self._known.get(key)
+        found = known is not None and known.isolation is Isolation.NONDETERMINISTIC
+        return run.isolation is not Isolation.KILLED and not found
+
+    def _measure_begun(self, code: str) -> Run:
+        begun = self._begun.pop(self.key(code), None)
+        return self._measure(code) if begun is None else begun.result()
+
     def _measure(self, code: str) -> Run:
-        with self._taken(self._shards) as slots:
-            run = run_sharded(slots, self._shard_threads, self._task, code)
+        with self._alone:
+            run = run_sharded(self._slot, self._shard_threads, self._task, code, self._settings)
             if run.isolation is not Isolation.OK or self._settings.replay == "off":
                 return run
             count = len(self._task.instances)
             spots = self._settings.spot_instances if self._settings.replay == "spot" else count
-            indices = spot_indices(code, count, spots)
-            return confirm_by_replay(slots[0], self._task, code, run, indices)
+            with self._slot() as slot:
+                return confirm_by_replay(slot, self._task, code, run, spot_indices(code, count, spots))
 
     def _confirm(self, code: str) -> Run:
         run = self._known.get(self.key(code)) or self._measure(code)
         if run.isolation is not Isolation.OK:
             return run
         indices = range(len(self._task.instances))[::-1]
-        with self._taken(1) as (slot,):
+        with self._alone, self._slot() as slot:
             return confirm_by_replay(slot, self._task, code, run, indices)
 
     @contextmanager
-    def _taken(self, count: int) -> Iterator[list[Slot]]:
-        # One at a time: two that each have some would wait for each other.
-        with self._taking:
-            slots = [self._free.get() for _ in range(count)]
+    def _slot(self) -> Iterator[Slot]:
+        slot = self._free.get()
         try:
-            yield slots
+            yield slot
         finally:
-            for slot in slots:
-                self._free.put(slot)
+            self._free.put(slot)
 
 
 def _compile(task: ProgramTask) -> None:

@@ -16,9 +16,9 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ``timeout_s`` bounds one candidate over all instances together (D33). By ``clock = "processor"`` it is
     processor time, and elapsed time is limited to ``wall_factor`` times that, so that a busy machine does not
     fail honest programs; what elapsed time ended is run once more, since a pause of the machine ends programs
-    too. The instances are spread over half of the slots, whose number has no say in how a candidate ends that
-    carries nothing from one to the next. By ``clock = "wall"`` it is elapsed time with the instances spread
-    over all slots, one candidate at a time: then the machine has a say in outcomes.
+    too. The instances are spread over the slots, whose number has no say in how a candidate ends that
+    carries nothing from one to the next. By ``clock = "wall"`` it is elapsed time, one candidate at a time:
+    then the machine has a say in outcomes.
     ``memory_mb`` is what a process may allocate beyond the interpreter. As many processes run at once as
     there are ``slots``, and ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for
     machines that cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats

@@ -4,8 +4,9 @@ One program on several slots at a time is how elapsed time is measured as the ho
 processor time it ends sooner.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import msgspec
@@ -120,25 +121,35 @@ def _ended_by_elapsed_time(run: Run) -> bool:
     return run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME
 
 
-def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:
-    """Run a program on the instances of a task, dealt out to the slots, which run at the same time.
+def run_sharded(
+    take: Callable[[], AbstractContextManager[Slot]],
+    threads: ThreadPoolExecutor,
+    task: ProgramTask,
+    code: str,
+    settings: EvaluationSettings,
+) -> Run:
+    """Run a program on the instances of a task, dealt out to as many shards as there are slots.
 
-    By elapsed time their clocks start together, so that one limit holds for all instances. By processor time
-    each shard has its share of the limit, and where one ends otherwise than well, a run of all instances one
-    after another says how the program ends, so that the slots have no say in it. Raises SandboxError for a
-    fault of the sandbox, once every slot has ended.
+    Every shard takes a slot of its own. By elapsed time their clocks start together where all are free, so
+    that one limit holds for all instances. By processor time each shard has its share of the limit, and where
+    one ends otherwise than well, a run of all instances one after another says how the program ends, so that
+    the slots have no say in it. Raises SandboxError for a fault of the sandbox, once every shard has ended.
     """
-    used = slots[: len(task.instances)]
-    if len(used) == 1:
-        return used[0].run(task, code)
-    shards = [replace(task, instances=task.instances[start :: len(used)]) for start in range(len(used))]
-    running = [
-        threads.submit(slot.run, shard, code, len(used)) for slot, shard in zip(used, shards, strict=True)
-    ]
+    count = min(settings.slots, len(task.instances))
+
+    def run_shard(shard: ProgramTask) -> Run:
+        with take() as slot:
+            return slot.run(shard, code, count)
+
+    if count == 1:
+        return run_shard(task)
+    shards = [replace(task, instances=task.instances[start::count]) for start in range(count)]
+    running = [threads.submit(run_shard, shard) for shard in shards]
     wait(running)
     run = merge_shards([future.result() for future in running])
-    if run.isolation is not Isolation.OK and used[0].settings.clock == "processor":
-        return used[0].run(task, code)
+    if run.isolation is not Isolation.OK and settings.clock == "processor":
+        with take() as slot:
+            return slot.run(task, code)
     return run
 
 

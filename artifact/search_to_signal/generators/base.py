@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from search_to_signal.generators.settings import GenerationSettings as GenerationSettings
 from search_to_signal.records.schema import RequestRecord
@@ -96,6 +96,18 @@ class Generator(Protocol):
         Raises:
             ConfigError: The prompt is over its limit, and the settings refuse such prompts (D26).
             GenerationError: Completions cannot be had.
+        """
+
+
+@runtime_checkable
+class StreamsCompletions(Protocol):
+    """A generator that hands out a completion of a group as soon as it has ended, before the others."""
+
+    def stream_to(self, receive: Callable[[str], None]) -> None:
+        """Name what takes completions from now on; one that reaches its limit may not be handed out.
+
+        Args:
+            receive: Called with the text of a completion; ``generate`` returns the same text later.
         """
 
 

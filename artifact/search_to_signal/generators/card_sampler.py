@@ -3,7 +3,7 @@
 A step of a small model is hundreds of kernels of microseconds each; launched one by one from Python they
 take ten times as long as they compute. Here a group's rows are sampled together to the last one's end: a
 step draws a token of every row, reads it, and leaves the logits of the next, and the processor looks only
-now and then whether all rows have ended. On another device the same steps run one by one, with plain tensors.
+now and then which rows have ended. On another device the same steps run one by one, with plain tensors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +41,9 @@ def can_sample(model: Any) -> bool:
     return rope in STATIC_ROPE and not getattr(base.config, "use_sliding_window", False) and not biased
 
 
+Receive = Callable[[Sequence[int]], object]
+
+
 class Drawing(NamedTuple):
     """How tokens are drawn: what a captured step has in it."""
 
@@ -76,17 +79,22 @@ class CardSampler:
         self._step = self._launched(self._one_step)
 
     @torch.no_grad()
-    def sample(self, prompt_ids: Sequence[int], seeds: Sequence[int]) -> SampledGroup:
-        """One completion of the prompt per seed."""
+    def sample(
+        self, prompt_ids: Sequence[int], seeds: Sequence[int], receive: Receive | None = None
+    ) -> SampledGroup:
+        """One completion of the prompt per seed; ``receive`` takes the tokens of each one as it ends."""
         copy_adapter(self._factors)
         self._begin(prompt_ids, seeds)
         done, limit = 0, self.drawing.limit
-        while done < limit:
+        going = [True] * self.rows
+        while done < limit and any(going):
             for _ in range(min(_STEPS, limit - done)):
                 self._step()
                 done += 1
-            if bool(self._ended.all()):
-                break
+            for row, ended in enumerate(self._ended.tolist()):
+                if ended and going[row] and receive is not None:
+                    receive(_to_end(self._drawn[:done, row].tolist(), self.drawing.ends))
+                going[row] = not ended
         columns = self._drawn[:done].t().tolist()
         completions = tuple(_to_end(ids, self.drawing.ends) for ids in columns)
         return SampledGroup(completions, tuple(ids[-1] not in self.drawing.ends for ids in completions))

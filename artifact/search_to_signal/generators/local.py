@@ -1,7 +1,7 @@
 """A local transformers model as a generator."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class LocalGenerator:
         self._settings = settings
         self._shared = shared
         self._sampler: CardSampler | None = None
+        self._receive: Callable[[str], None] | None = None
         if can_sample(model):
             # A learner may capture updates before the first group is sampled, where a run is resumed.
             join_projections(model)
@@ -110,6 +111,10 @@ class LocalGenerator:
         """Sample from the base weights and the adapter's, merged."""
         adapter.merge_into(self.model)
 
+    def stream_to(self, receive: Callable[[str], None]) -> None:
+        """Hand out the text of each completion when it has ended, where the card samples."""
+        self._receive = receive
+
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group; raises ConfigError for a prompt over its limit where such are refused."""
         return self.answer(messages(prompt), request_seeds(seed, self._settings.group_size), self._settings)
@@ -120,7 +125,7 @@ class LocalGenerator:
         prompt_ids = cut_prompt(whole, settings)
         group = self._sample(prompt_ids, seeds, settings)
         completions = (
-            Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
+            Completion(ids, self._text(ids), cut)
             for ids, cut in zip(group.completion_ids, group.truncated, strict=True)
         )
         cut = len(whole) - len(prompt_ids)
@@ -133,7 +138,7 @@ class LocalGenerator:
         filters, limit = Filters(settings.top_k, settings.top_p), settings.max_completion_tokens
         if can_sample(self.model):
             drawing = Drawing(settings.temperature, filters, ends, limit)
-            return self._card_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds)
+            return self._card_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds, self._ended)
         return sample_group(
             self.model,
             prompt_ids,
@@ -143,6 +148,13 @@ class LocalGenerator:
             filters=filters,
             end_ids=ends,
         )
+
+    def _ended(self, ids: Sequence[int]) -> None:
+        if self._receive is not None:
+            self._receive(self._text(ids))
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _card_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> CardSampler:
         """The sampler of groups like this one, kept for the next: capturing it takes seconds."""

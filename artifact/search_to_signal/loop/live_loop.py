@@ -13,7 +13,7 @@ import msgspec
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.generators.base import Generation, Generator, StreamsCompletions
 from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.rewards_and_advantages import assign_credit
 from search_to_signal.learner import get_rule
@@ -35,6 +35,7 @@ from search_to_signal.loop.record_files import EvaluationNote
 from search_to_signal.loop.recorded import final_population
 from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.progress import Progress, counted
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.preferences import PreferenceRecord
@@ -113,9 +114,9 @@ def can_replay_behind(config: RunConfig) -> bool:
 
 
 _STOPPING = "stopping after this group"
-# Groups that wait for their replays. A program is replayed on one slot, and a slow one for as long as several
-# groups take.
-_MOST_UNWRITTEN = 4
+# Groups that wait for their replays, which go on side by side. A program is replayed on one slot, and a slow
+# one for as long as several groups take.
+_MOST_UNWRITTEN = 8
 _SEED_REMEDIES = {
     Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
     Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
@@ -195,6 +196,13 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock, replays: Exec
     return LiveGroup(transition.state, record, transition, generation, records, pairs, replayed)
 
 
+def begin_evaluation(live: Live, text: str) -> None:
+    """Begin to evaluate a completion while others of its group are sampled; its group asks for it later."""
+    parsed = parse(text, live.config.reading)
+    if isinstance(parsed, Proposal):
+        live.pool.begin(parsed.code)
+
+
 def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest | None = None) -> Any:
     """Run every group that is not done yet; returns the host's final state.
 
@@ -202,7 +210,9 @@ def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest 
     """
     state, clock, groups = start.state, StepClock(), live.config.groups
     stop = stop or StopRequest()
-    replays = ThreadPoolExecutor(1, thread_name_prefix="replay")
+    if isinstance(live.generator, StreamsCompletions):
+        live.generator.stream_to(partial(begin_evaluation, live))
+    replays = ThreadPoolExecutor(_MOST_UNWRITTEN + 1, thread_name_prefix="replay")
     unwritten, found = deque[LiveGroup](), dict[str, str]()
     try:
         for done in range(start.done + 1, groups + 1):

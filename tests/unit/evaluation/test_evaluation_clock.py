@@ -1,7 +1,10 @@
 """The time limit by processor or by elapsed time: the same scores, and shares that add up to one run."""
 
+import queue
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import pytest
@@ -89,33 +92,48 @@ def test_shares_join_in_the_order_of_the_instances() -> None:
     assert (failed.isolation, failed.scores) == (Isolation.EXCEPTION, ())
 
 
-WALL = EvaluationSettings(clock="wall")
-
-
 class StubSlot:
     """A slot that scores an instance with itself, or has a fault of ours."""
 
-    def __init__(self, faulty: bool = False, settings: EvaluationSettings = WALL) -> None:
-        self.faulty, self.ran = faulty, 0
-        self.settings = settings
+    def __init__(self, faulty: bool = False) -> None:
+        self.faulty = faulty
+        self.asked: list[Sequence[Any]] = []
 
     def run(self, task: ProgramTask, code: str, shards: int = 1) -> Run:
+        self.asked.append(task.instances)
         if self.faulty:
             raise SandboxError("broken")
-        self.ran += 1
         return run(Isolation.OK, *task.instances)  # type: ignore[arg-type]
 
 
-def test_every_slot_gets_a_share_and_none_an_empty_one() -> None:
-    """Four slots share three instances by using three; a fault of ours is raised when all have ended."""
-    slots: list[Any] = [StubSlot() for _ in range(4)]
+def run_on(slots: Sequence[Any], task: ProgramTask, clock: Literal["processor", "wall"] = "wall") -> Run:
+    """Run a program on as many shards as there are slots, each on the first one that is free."""
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for slot in slots:
+        free.put(slot)
+
+    @contextmanager
+    def take() -> Iterator[Any]:
+        slot = free.get()
+        try:
+            yield slot
+        finally:
+            free.put(slot)
+
+    with ThreadPoolExecutor(len(slots)) as threads:
+        return run_sharded(take, threads, task, "", EvaluationSettings(clock=clock, slots=len(slots)))
+
+
+def test_instances_are_dealt_out_and_no_shard_is_empty() -> None:
+    """Four slots share three instances, one each; a fault of ours is raised when all have ended."""
+    slots = [StubSlot() for _ in range(4)]
     task = ProgramTask(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
-    with ThreadPoolExecutor(4) as threads:
-        assert run_sharded(slots, threads, task, "").scores == (0.0, 1.0, 2.0)
-        assert [slot.ran for slot in slots] == [1, 1, 1, 0]
-        with pytest.raises(SandboxError):
-            run_sharded([StubSlot(faulty=True), *slots], threads, task, "")
-        assert [slot.ran for slot in slots] == [2, 2, 1, 0]
+    assert run_on(slots, task).scores == (0.0, 1.0, 2.0)
+    assert sorted(asked for slot in slots for asked in slot.asked) == [[0.0], [1.0], [2.0]]
+    mixed = [StubSlot(faulty=True), StubSlot(), StubSlot()]
+    with pytest.raises(SandboxError):
+        run_on(mixed, task)
+    assert sum(len(slot.asked) for slot in mixed) == 3
 
 
 class StrictSlot(StubSlot):
@@ -128,12 +146,9 @@ class StrictSlot(StubSlot):
 def test_what_ends_a_program_is_said_by_a_run_of_all_instances() -> None:
     """A shard that needs more than its share ends no program; by elapsed time the limit is one for all."""
     task = ProgramTask(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
-    ends = []
-    with ThreadPoolExecutor(2) as threads:
-        for settings in (EvaluationSettings(), WALL):
-            slots: list[Any] = [StrictSlot(settings=settings) for _ in range(2)]
-            ends.append(run_sharded(slots, threads, task, "").isolation)
-    assert ends == [Isolation.OK, Isolation.TIMEOUT]
+    slots = [StrictSlot(), StrictSlot()]
+    assert run_on(slots, task, "processor").isolation is Isolation.OK
+    assert run_on(slots, task, "wall").isolation is Isolation.TIMEOUT
 
 
 def test_a_shard_has_its_share_of_the_processor_time() -> None:

@@ -5,9 +5,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import search_to_signal.evaluation.pool as pool_module
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.outcomes import OUTCOMES, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -127,6 +129,29 @@ def test_results_keep_the_input_order() -> None:
         results = pool.evaluate([slow, HEAD + "return 0", NEAREST, HEAD + "return 1 / 0"])
     kinds = [result.isolation.value for result in results]
     assert kinds == ["ok", "invalid_decision", "ok", "exception"]
+
+
+def test_what_was_begun_is_taken_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was begun runs once, and its evaluation is no repeat; a known one is not begun."""
+    ran: list[str] = []
+    whole = pool_module.run_sharded
+
+    def counted(take: Any, threads: Any, task: Any, code: str, settings: Any) -> Any:
+        ran.append(code)
+        return whole(take, threads, task, code, settings)
+
+    monkeypatch.setattr(pool_module, "run_sharded", counted)
+    failing = FAILURES["exception"][0]
+    with EvaluationPool(Tsp(), "embedded", SETTINGS) as pool:
+        pool.begin(failing)
+        pool.begin(NEAREST)
+        pool.begin(NEAREST)
+        first = pool.evaluate([NEAREST, failing, NEAREST])
+        pool.begin(NEAREST)
+        (again,) = pool.evaluate([NEAREST])
+    assert [one.isolation for one in first] == [Isolation.OK, Isolation.EXCEPTION, Isolation.OK]
+    assert [one.repeat for one in (*first, again)] == [False, False, True, True]
+    assert sorted(ran) == sorted([failing, NEAREST])
 
 
 def test_a_killed_server_is_replaced(pool: EvaluationPool) -> None:

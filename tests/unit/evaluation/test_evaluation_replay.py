@@ -1,6 +1,8 @@
 """Nondeterminism is found by a replay elsewhere, recorded, and never changes outcome or score."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -8,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+import search_to_signal.evaluation.pool as pool_module
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.candidate_run import Run
 from search_to_signal.evaluation.dialogues import ProgramTask
@@ -166,6 +169,55 @@ def test_a_replay_that_is_cut_off_speaks_against_quick_programs_alone(
     slot: Any = SimpleNamespace(settings=settings, replay=lambda *_: cut_off)
     first = Run(Isolation.OK, "", (-1.0,), ("decided",), cpu_s=10.0 * share, wall_s=10.0)
     assert confirm_by_replay(slot, ProgramTask(None, [{}]), HONEST, first, [0]).isolation is isolation
+
+
+def test_a_replay_does_not_take_back_what_another_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two replay one program at once; the one that ends later found nothing."""
+    both, told = threading.Barrier(2), threading.Event()
+
+    def confirm(slot: Any, task: Any, code: str, run: Run, indices: Any) -> Run:
+        if both.wait(30) == 0:
+            return replace(run, isolation=Isolation.NONDETERMINISTIC)
+        assert told.wait(30)
+        return run
+
+    monkeypatch.setattr(pool_module, "confirm_by_replay", confirm)
+    settings = EvaluationSettings(timeout_s=2.0, memory_mb=128, replay="off", slots=4)
+    with EvaluationPool(Tsp(), "embedded", settings) as running, ThreadPoolExecutor(2) as threads:
+        running.evaluate([HONEST])
+        replays = [threads.submit(running.replay, [HONEST]) for _ in range(2)]
+        while not any(each.done() for each in replays):
+            told.wait(0.01)
+        told.set()
+        ends = [each.result()[0].isolation for each in replays]
+        assert set(ends) == {Isolation.OK, Isolation.NONDETERMINISTIC}
+        assert running.evaluate([HONEST])[0].isolation is Isolation.NONDETERMINISTIC
+
+
+def test_replays_leave_half_of_the_slots_to_programs_that_a_group_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many replays are asked for, a new program is evaluated while they go on."""
+    going, over = threading.Semaphore(0), threading.Event()
+
+    def confirm(slot: Any, task: Any, code: str, run: Run, indices: Any) -> Run:
+        going.release()
+        assert over.wait(30)
+        return run
+
+    monkeypatch.setattr(pool_module, "confirm_by_replay", confirm)
+    settings = EvaluationSettings(timeout_s=2.0, memory_mb=128, replay="off", slots=4)
+    known = [f"{HONEST}  # {number}" for number in range(6)]
+    with EvaluationPool(Tsp(), "embedded", settings) as running, ThreadPoolExecutor(7) as threads:
+        running.evaluate(known)
+        replays = [threads.submit(running.replay, [code]) for code in known]
+        assert all(going.acquire(timeout=30) for _ in range(2))
+        try:
+            (new,) = threads.submit(running.evaluate, [HONEST]).result(30)
+            assert (new.isolation, any(each.done() for each in replays)) == (Isolation.OK, False)
+        finally:
+            over.set()
+        assert [each.result()[0].isolation for each in replays] == [Isolation.OK] * 6
 
 
 def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:

@@ -1,6 +1,6 @@
 """The decoder for cards computes, step by step on the processor, what the model computes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,28 @@ def test_samples_what_the_plain_decoder_samples(
             filters=filters,
         )
         assert sampler.sample(prompt, seeds) == expected
+
+
+def test_what_ends_is_handed_out_while_the_others_go_on(
+    opened: tuple[Any, list[int], frozenset[int]],
+) -> None:
+    """Each completion once, in the order of their ends; what the limit cuts is not."""
+    model, prompt, ends = opened
+    seeds, room = request_seeds(7, 8), len(prompt) + LIMIT
+    drawn = CardSampler(model, 8, room, Drawing(0.9, NO_FILTERS, ends, LIMIT)).sample(prompt, seeds)
+    # The token that some of these rows draw early and some late.
+    places: dict[int, list[int]] = {}
+    for ids in drawn.completion_ids:
+        for token in set(ids):
+            places.setdefault(token, []).append(ids.index(token))
+    end = max(places, key=lambda token: max(places[token]) - min(places[token]))
+    sampler = CardSampler(model, 8, room, Drawing(0.9, NO_FILTERS, ends | {end}, LIMIT))
+    received: list[Sequence[int]] = []
+    group = sampler.sample(prompt, seeds, received.append)
+    ended = [ids for ids, cut in zip(group.completion_ids, group.truncated, strict=True) if not cut]
+    assert len(received[0]) < len(received[-1])
+    assert sorted(received) == sorted(ended)  # type: ignore[type-var]
+    assert group == sampler.sample(prompt, seeds)
 
 
 def test_an_adapter_is_read_before_every_group(opened: tuple[Any, list[int], frozenset[int]]) -> None:

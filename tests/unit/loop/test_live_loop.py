@@ -187,6 +187,59 @@ def test_replays_behind_change_no_byte(tmp_path: Path) -> None:
     assert all(b'"detail":"replay: an object at 0x decided otherwise"' in line for line in repeats)
 
 
+class Streaming(Grammar):
+    """A generator that hands out a group's completions before it returns them, but for the last one."""
+
+    def stream_to(self, receive: Callable[[str], None]) -> None:
+        self.receive = receive
+
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        generation = super().generate(prompt, seed)
+        for completion in generation.completions[:-1]:
+            self.receive(completion.text)
+        return generation
+
+
+def test_programs_that_began_while_others_were_sampled_change_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are those of a generator that returns all completions at once."""
+    begun: list[str] = []
+    begin = EvaluationPool.begin
+
+    def counted(pool: EvaluationPool, code: str) -> None:
+        begun.append(code)
+        begin(pool, code)
+
+    monkeypatch.setattr(EvaluationPool, "begin", counted)
+    for name, generator in (("whole", Grammar()), ("streamed", Streaming())):
+        with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
+            play(tmp_path / name, pool, "native", generator, 5)
+        assert (len(begun) > 5) is (name == "streamed")
+    for file in RECORDS:
+        assert len({(tmp_path / name / f"{file}.jsonl").read_bytes() for name in ("whole", "streamed")}) == 1
+
+
+class Meeting:
+    """A pool whose replays wait for each other."""
+
+    def __init__(self, pool: EvaluationPool, replays: int) -> None:
+        self.pool, self.all = pool, threading.Barrier(replays, timeout=30)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pool, name)
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        self.all.wait()
+        return self.pool.replay(codes)
+
+
+def test_replays_of_several_groups_go_on_side_by_side(tmp_path: Path, pool: EvaluationPool) -> None:
+    """So that groups do not wait for one slow program after the other."""
+    play(tmp_path / "run", Meeting(pool, 4), "native", groups=4, checkpoint_every=4, replays_behind=True)
+    assert (tmp_path / "run" / "completions.jsonl").read_bytes().count(b"\n") == 16
+
+
 @pytest.mark.parametrize(
     ("device", "limits", "behind"),
     [
