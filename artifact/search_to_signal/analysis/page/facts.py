@@ -22,7 +22,7 @@ _TIMES = (
     "Update (%)",
     "Else (%)",
 )
-_PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
+_PACKAGES = ("torch", "transformers", "trl", "peft", "unsloth", "vllm", "bitsandbytes", "numpy", "numba")
 
 
 class ProblemOutcomes(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +150,10 @@ def _machine(manifest: Manifest) -> str:
     environment = manifest.environment
     memory = f"{environment.memory_mib / 1024:.0f} GiB"
     system = f"{environment.system} {environment.kernel}, {environment.libc}"
-    return f"{environment.cpu}, {environment.cpu_count} cores, {memory}, {system}"
+    parts = [environment.cpu, f"{environment.cpu_count} cores", memory, system]
+    if (card := environment.accelerator) is not msgspec.UNSET:
+        parts.append(f"{card.kind}, {card.memory_mib / 1024:.0f} GiB, driver {card.driver}")
+    return ", ".join(parts)
 
 
 def _software(manifest: Manifest) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.page.facts import MODELS, format_duration, read_facts
+from search_to_signal.analysis.page.facts import MODELS, Facts, describe, format_duration, read_facts
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.page.tracing import line_ranges, short_origins
 from search_to_signal.analysis.report import report
@@ -26,6 +27,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.records.layers import LAYERS, in_paper_order
+from search_to_signal.records.manifest import Accelerator, Manifest
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +118,20 @@ def test_embedded_models_are_called_so(
     assert "None is a result of the paper’s 7B models" in html
     (models / "tiny" / "card.json").write_bytes(card + b" ")
     assert not read_facts(run.parent).embedded
+
+
+def test_the_card_and_the_engines_are_named(manifest: Callable[..., Manifest]) -> None:
+    """A run on a card says which, with its share of it, and what sampled; one on a processor names none."""
+    plain = manifest({"condition": "native"})
+    card = Accelerator(name="NVIDIA H200", driver="580.1", cuda="13.0", memory_mib=143771, share="40")
+    packages = {"torch": "2.5.1", "unsloth": "2025.3.18", "vllm": "0.7.3", "bitsandbytes": None}
+    environment = msgspec.structs.replace(plain.environment, accelerator=card, packages=packages)
+    on_card = msgspec.structs.replace(plain, environment=environment)
+    lines = dict(describe(Facts({"cohort/native-s1": on_card}, {})))
+    assert lines["Machine"].endswith(", NVIDIA H200 (40 % of it), 140 GiB, driver 580.1")
+    assert lines["Software"].endswith("torch 2.5.1, unsloth 2025.3.18, vllm 0.7.3")
+    both = dict(describe(Facts({"cohort/native-s1": on_card, "cohort/native-s2": plain}, {})))["Machine"]
+    assert (both.count("; "), both.count("driver")) == (1, 1)
 
 
 def test_layers_say_what_ran(html: str, results: Path) -> None:
