@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -218,6 +218,30 @@ def test_replays_leave_half_of_the_slots_to_programs_that_a_group_waits_for(
         finally:
             over.set()
         assert [each.result()[0].isolation for each in replays] == [Isolation.OK] * 6
+
+
+def test_by_elapsed_time_a_program_has_the_machine_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program waits while another one is replayed, however many slots are free."""
+    going, over = threading.Event(), threading.Event()
+
+    def confirm(slot: Any, task: Any, code: str, run: Run, indices: Any) -> Run:
+        going.set()
+        assert over.wait(30)
+        return run
+
+    monkeypatch.setattr(pool_module, "confirm_by_replay", confirm)
+    settings = EvaluationSettings(timeout_s=2.0, memory_mb=128, replay="off", slots=4, clock="wall")
+    with EvaluationPool(Tsp(), "embedded", settings) as running, ThreadPoolExecutor(2) as threads:
+        running.evaluate([HONEST])
+        replay = threads.submit(running.replay, [HONEST])
+        assert going.wait(30)
+        new = threads.submit(running.evaluate, [HONEST + "  # another"])
+        try:
+            with pytest.raises(TimeoutError):
+                new.result(0.5)
+        finally:
+            over.set()
+        assert replay.result()[0].isolation is new.result()[0].isolation is Isolation.OK
 
 
 def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:
