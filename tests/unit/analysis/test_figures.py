@@ -343,6 +343,26 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
     assert "each group alone, one step with a fresh optimizer" in caption
 
 
+def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) -> None:
+    """Where no two updates can be compared, panel d names the reason instead of empty axes."""
+    shutil.copytree(results, tmp_path / "results")
+    write_updates(tmp_path / "results" / "updates")
+    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
+    path = write_plot(plot, read_evidence(tmp_path / "results"), tmp_path / "figures")
+    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
+    blank = CsvFrame(tuple({**row, "value": ""} if row["panel"] == "d" else row for row in frame.rows))
+    other = CsvFrame(tuple(row for row in frame.rows if row["panel"] != "d"))
+    for shown, reason in (
+        (frame, None),
+        (blank, "no matched update has credit"),
+        (other, "matched updates have not run"),
+    ):
+        figure = Figure(figsize=plot.size, layout="constrained")
+        plot.draw(figure, shown)
+        notes = [text.get_text() for axes in figure.subfigs[1].axes for text in axes.texts]
+        assert [note for note in notes if note] == ([reason] if reason else [])
+
+
 def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
     """Panel c has a marker of its own per task, and as many cells as the table; none is left out."""
     own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]

@@ -113,7 +113,8 @@ def _draw(figure: Figure, frame: CsvFrame) -> None:
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
         head = axes is updates[0]
         own = frame.where(panel="d", what=what)
-        _draw_cells(axes, own, models, "matched updates have not run" if head else "")
+        absent = "no matched update has credit" if own.rows else "matched updates have not run"
+        _draw_cells(axes, own, models, absent if head else "")
         axes.set_xlabel(name)
         axes.locator_params(axis="x", nbins=3)
         if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
@@ -218,7 +219,7 @@ def _annotate(axes: Axes, text: str, x: float, y: float) -> None:
 def _draw_cells(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: str) -> None:
     """One line per pair of mappings, one marker per cell; fewer steps are open."""
     pairs, cells = frame.names("part"), frame.names("condition")
-    if not pairs:
+    if not frame.known().rows:
         drawing.empty_panel(axes, otherwise)
         return
     places = dict(zip(cells, drawing.offsets(len(cells), 0.65), strict=True))
