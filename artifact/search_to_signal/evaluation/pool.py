@@ -74,12 +74,12 @@ class EvaluationPool:
 
     def __exit__(self, *_: object) -> None:
         """End every process that the pool started."""
-        executors = (self._threads, self._replay_threads, self._shard_threads)
-        for executor in executors[:2]:
+        programs = (self._threads, self._replay_threads)
+        for executor in programs:
             executor.shutdown(wait=False, cancel_futures=True)
         for slot in self._slots:
             slot.close()
-        for executor in executors:
+        for executor in (*programs, self._shard_threads):
             executor.shutdown()
 
     def begin(self, code: str) -> None:
