@@ -1,6 +1,7 @@
 """``s2s list`` names what a profile may name, and each name it gives is one that works."""
 
-from importlib.metadata import version
+import importlib.metadata
+from importlib.metadata import EntryPoint, version
 
 import pytest
 
@@ -43,6 +44,18 @@ def test_mappings_are_conditions() -> None:
     frozen, *mappings = listed("mappings")
     assert frozen == "frozen"
     assert [get_mapping(name).name for name in mappings] == mappings
+
+
+@pytest.mark.parametrize("kind", ["mappings", "normalizers", "problems", "hosts", "rules"])
+def test_a_registered_name_that_is_built_in_is_called_hidden(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A name stands for the built-in object; the package that registers it too learns that from the list."""
+    taken = listed(kind)[-1]
+    points = [EntryPoint(name, f"mine:{kind}", "group") for name in (taken, "own")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+    own = [row for row in KINDS[kind]() if row[1].startswith("mine:")]
+    assert own == [(taken, f"mine:{kind}, hidden by what is built in"), ("own", f"mine:{kind}")]
 
 
 def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:

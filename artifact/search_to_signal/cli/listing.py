@@ -16,12 +16,20 @@ def _first_line(thing: Any) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def _rows_of(builtins: Mapping[str, Any], group: str) -> list[Row]:
+def _described(builtins: Mapping[str, Any]) -> list[Row]:
+    return [(name, _first_line(thing)) for name, thing in builtins.items()]
+
+
+def _with_registered(built_in: list[Row], group: str) -> list[Row]:
     """The built-in names, then the entry points of the group that installed packages register."""
-    built_in = [(name, _first_line(thing)) for name, thing in builtins.items()]
     from importlib.metadata import entry_points
 
-    return [*built_in, *((point.name, point.value) for point in entry_points(group=group))]
+    names = {name for name, _ in built_in}
+    points = [
+        (point.name, f"{point.value}, hidden by what is built in" if point.name in names else point.value)
+        for point in entry_points(group=group)
+    ]
+    return [*built_in, *points]
 
 
 def _profiles() -> list[Row]:
@@ -36,7 +44,8 @@ def _profiles() -> list[Row]:
 def _mappings() -> list[Row]:
     from search_to_signal.rewards import GROUP, MAPPINGS
 
-    return [(FROZEN, "No mapping: the model is not trained."), *_rows_of(MAPPINGS, GROUP)]
+    frozen = (FROZEN, "No mapping: the model is not trained.")
+    return [frozen, *_with_registered(_described(MAPPINGS), GROUP)]
 
 
 def _alternatives() -> list[Row]:
@@ -51,32 +60,32 @@ def _alternatives() -> list[Row]:
 def _normalizers() -> list[Row]:
     from search_to_signal.normalizer import GROUP, NORMALIZERS
 
-    return _rows_of(NORMALIZERS, GROUP)
+    return _with_registered(_described(NORMALIZERS), GROUP)
 
 
 def _problems() -> list[Row]:
     from search_to_signal.problems import GROUP, PROBLEMS
 
     built_in = [(name, f"splits {', '.join(problem.splits)}") for name, problem in PROBLEMS.items()]
-    return [*built_in, *_rows_of({}, GROUP)]
+    return _with_registered(built_in, GROUP)
 
 
 def _hosts() -> list[Row]:
     from search_to_signal.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
 
-    return [
+    built_in = [
         (REFERENCE, "Our search, run by s2s run."),
         (EVOTUNE, "EvoTune's database of islands, run by s2s run."),
         (ENTROPIC, "TTT-Discover's reuse buffer, run by s2s run."),
         (RELEASED, "A checkout of the released CALM, run by s2s released."),
-        *_rows_of({}, GROUP),
     ]
+    return _with_registered(built_in, GROUP)
 
 
 def _rules() -> list[Row]:
     from search_to_signal.learner import GROUP, RULES
 
-    return [*((name, _first_line(type(rule))) for name, rule in RULES.items()), *_rows_of({}, GROUP)]
+    return _with_registered([(name, _first_line(type(rule))) for name, rule in RULES.items()], GROUP)
 
 
 def _layers() -> list[Row]:
