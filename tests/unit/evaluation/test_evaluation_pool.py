@@ -23,7 +23,8 @@ from search_to_signal.records.schema import Outcome
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = EvaluationSettings(timeout_s=0.5, memory_mb=128)
+# Long enough for a slow machine to fill the memory.
+SETTINGS = EvaluationSettings(timeout_s=2.0, memory_mb=128)
 NEAREST = """def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     return min(unvisited_nodes, key=lambda v: distance_matrix[current_node][v])
 """
