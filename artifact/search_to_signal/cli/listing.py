@@ -45,7 +45,7 @@ def _mappings() -> list[Row]:
     from search_to_signal.rewards import GROUP, MAPPINGS
 
     frozen = (FROZEN, "No mapping: the model is not trained.")
-    return [frozen, *_with_registered(_described(MAPPINGS), GROUP)]
+    return _with_registered([frozen, *_described(MAPPINGS)], GROUP)
 
 
 def _alternatives() -> list[Row]:

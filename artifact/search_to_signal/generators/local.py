@@ -18,6 +18,7 @@ from search_to_signal.generators.base import (
     Generation,
     GenerationSettings,
     Message,
+    completion_text,
     messages,
     request_seeds,
 )
@@ -93,6 +94,7 @@ class LocalGenerator:
         self._settings = settings
         self._shared = shared
         self._sampler: CardSampler | None = None
+        self._text = completion_text(tokenizer)
         self._receive: Callable[[str], None] | None = None
         if can_sample(model):
             # A learner may capture updates before the first group is sampled, where a run is resumed.
@@ -152,9 +154,6 @@ class LocalGenerator:
     def _ended(self, ids: Sequence[int]) -> None:
         if self._receive is not None:
             self._receive(self._text(ids))
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _card_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> CardSampler:
         """The sampler of groups like this one, kept for the next: capturing it takes seconds."""

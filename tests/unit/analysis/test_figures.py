@@ -343,13 +343,19 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
     assert "each group alone, one step with a fresh optimizer" in caption
 
 
+def plot_with_updates(results: Path, directory: Path) -> tuple[Plot, CsvFrame]:
+    """The learner-path figure and its data, of the results with matched updates."""
+    shutil.copytree(results, directory / "results")
+    write_updates(directory / "results" / "updates")
+    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
+    path = write_plot(plot, read_evidence(directory / "results"), directory / "figures")
+    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
+    return plot, frame
+
+
 def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) -> None:
     """Where no two updates can be compared, panel d names the reason instead of empty axes."""
-    shutil.copytree(results, tmp_path / "results")
-    write_updates(tmp_path / "results" / "updates")
-    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
-    path = write_plot(plot, read_evidence(tmp_path / "results"), tmp_path / "figures")
-    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
+    plot, frame = plot_with_updates(results, tmp_path)
     blank = CsvFrame(tuple({**row, "value": ""} if row["panel"] == "d" else row for row in frame.rows))
     other = CsvFrame(tuple(row for row in frame.rows if row["panel"] != "d"))
     for shown, reason in (
@@ -376,11 +382,7 @@ def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence
 
 def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: Path) -> None:
     """Panels c and d give a task one colour and a model one marker, whatever their order."""
-    shutil.copytree(results, tmp_path / "results")
-    write_updates(tmp_path / "results" / "updates")
-    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
-    path = write_plot(plot, read_evidence(tmp_path / "results"), tmp_path / "figures")
-    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
+    plot, frame = plot_with_updates(results, tmp_path)
     looks: dict[str, set[tuple[str, str]]] = {}
     # In another order of the cells, places would give other looks.
     for given in (frame, CsvFrame(tuple(reversed(frame.rows)))):
