@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 UNKNOWN = -1
-# Characters of a prompt that are kept to recognize it by.
-EXCERPT = 120
 # The key of an assumption on which columns are the reward, or how they are weighed.
 ASSUMED_REWARD = "reward_columns"
 # The key of the assumption that a run of this package gave no rewards because it trains nothing.
@@ -60,6 +58,8 @@ class RewardGroups:
     position     (R,)   int64    line of a text file (from 1), or row of a table (from 0)
     reward       (R,)   float64  higher is better; as logged, so NaN and infinities may occur
     advantage    (R,)   float64  as the trainer logged it; NaN where absent
+    has_advantage (R,)  bool     an advantage was logged, be it NaN
+    masked       (R,)   bool     the trainer left the row out of the loss: masked, removed, filtered before
     tokens       (R,)   int64    response tokens that are trained; -1 where not logged
     response     (R,)   uint64   equal numbers mean equal response texts in the whole log; 0 where not logged
     label        the class of each row, from a column of the reader's choice
@@ -70,7 +70,8 @@ class RewardGroups:
     improvement  (R,)   float64  a searched candidate's score minus its reference's; NaN where there is none
     admitted     (R,)   int8     1 and 0: the search kept the candidate or not; -1 where not logged
     name         (N,)  what the log calls each group; empty where it names none
-    prompt       (N,)  how each prompt begins, see ``excerpt``; empty where not logged
+    prompt       (N,)  one line of each prompt to recognize it by; empty where not logged
+    prompt_id    (N,)   uint64   equal numbers mean equal whole prompts in the whole log; 0 where not logged
     assumptions  what the reader took for granted
     """
 
@@ -80,10 +81,13 @@ class RewardGroups:
     position: Integers
     reward: Floats
     advantage: Floats
+    has_advantage: NDArray[np.bool_]
+    masked: NDArray[np.bool_]
     tokens: Integers
     response: NDArray[np.uint64]
     label: Names
     status: Names
+    prompt_id: NDArray[np.uint64]
     improvement: Floats
     admitted: NDArray[np.int8]
     components: Mapping[str, Floats] = field(default_factory=dict)
@@ -101,6 +105,7 @@ class RewardGroups:
             _freeze(column)
         _freeze(self.offsets)
         _freeze(self.step)
+        _freeze(self.prompt_id)
 
     @cached_property
     def sizes(self) -> Integers:
@@ -116,6 +121,12 @@ class RewardGroups:
     def scored(self) -> NDArray[np.bool_]:
         """(R,): the reward is a finite number."""
         return np.isfinite(self.reward)
+
+    @cached_property
+    def in_loss(self) -> NDArray[np.bool_]:
+        """(R,): the row enters the loss, with one trained token or more where tokens are logged."""
+        trained: NDArray[np.bool_] = ~self.masked & (self.tokens != 0)
+        return trained
 
 
 def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
@@ -135,7 +146,8 @@ def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
 
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     """Every column with one entry per row."""
-    plain = [getattr(groups, f.name) for f in fields(groups) if f.name not in ("offsets", "step")]
+    names = (f.name for f in fields(groups) if f.name not in ("offsets", "step", "prompt_id"))
+    plain = [getattr(groups, name) for name in names]
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
     named = [*groups.components.values(), *groups.metrics.values()]
     return [*arrays, *named, groups.label.code, groups.status.code]
@@ -159,19 +171,13 @@ def _check(groups: RewardGroups) -> None:
         "a group is empty": bool((np.diff(offsets) < 1).any()),
         "columns differ in length": any(column.shape != (rows,) for column in _columns(groups)),
         "names or prompts are not one per group": not {len(groups.name), len(groups.prompt)}
-        <= {0, len(groups.step)},
+        <= {0, len(groups.step)}
+        or groups.prompt_id.shape != groups.step.shape,
         "a weight names no component": not set(groups.weights) <= set(groups.components),
     }
     for fault, present in faults.items():
         if present:
             raise IllFormedGroupError(f"{groups.source}: {fault}: repair the code that made these groups")
-
-
-def excerpt(prompt: object) -> str:
-    """How a prompt begins, on one line; of a conversation, its last message. Empty for what is no text."""
-    if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[-1], Mapping):
-        prompt = prompt[-1].get("content")
-    return " ".join(prompt[: 4 * EXCERPT].split())[:EXCERPT] if isinstance(prompt, str) else ""
 
 
 def named(values: Sequence[str]) -> Names:
@@ -198,10 +204,14 @@ def of_arrays(
     counts = np.array(sizes, dtype=np.int64)
     given = {name: _column(name, values) for name, values in columns.items()}
     empty = np.full(len(rewards), np.nan)
+    logged = np.asarray(given.get("advantage", empty), dtype=np.float64)
     defaults: dict[str, NDArray[np.generic] | Names] = {
         "step": np.full(len(counts), UNKNOWN, dtype=np.int64),
         "position": np.arange(len(rewards), dtype=np.int64),
         "advantage": empty.copy(),
+        "has_advantage": ~np.isnan(logged),
+        "masked": np.zeros(len(rewards), dtype=np.bool_),
+        "prompt_id": np.zeros(len(counts), dtype=np.uint64),
         "tokens": np.full(len(rewards), UNKNOWN, dtype=np.int64),
         "response": np.zeros(len(rewards), dtype=np.uint64),
         "label": named([""] * len(rewards)),
@@ -221,10 +231,13 @@ def of_arrays(
     )
 
 
-_DTYPES: dict[str, type[np.number[Any]]] = {
+_DTYPES: dict[str, type[np.generic]] = {
     "step": np.int64,
     "position": np.int64,
     "advantage": np.float64,
+    "has_advantage": np.bool_,
+    "masked": np.bool_,
+    "prompt_id": np.uint64,
     "tokens": np.int64,
     "response": np.uint64,
     "improvement": np.float64,

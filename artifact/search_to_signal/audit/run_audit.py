@@ -1,7 +1,7 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +88,7 @@ class _Tally:
     sums_to_zero: int = 0
     signal: SignalSums = field(default_factory=SignalSums)
     alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
-    prompts: dict[str, PromptSums] = field(default_factory=dict)
+    prompts: dict[Hashable, PromptSums] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
 

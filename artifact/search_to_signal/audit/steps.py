@@ -8,7 +8,10 @@ import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Floats, Names, RewardGroups
 
-_ROWS = ("position", "reward", "advantage", "tokens", "response", "improvement", "admitted")
+_ROWS = (
+    *("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response"),
+    *("improvement", "admitted"),
+)
 
 
 def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
@@ -55,6 +58,7 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
         metrics={name: values[rows] for name, values in groups.metrics.items()},
         name=groups.name[first:end],
         prompt=groups.prompt[first:end],
+        prompt_id=groups.prompt_id[first:end],
         assumptions=groups.assumptions if first == 0 else (),
         **{name: getattr(groups, name)[rows] for name in _ROWS},
     )
@@ -74,6 +78,7 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         weights={**second_part.weights, **first_part.weights},
         name=_texts(first_part.name, second_part.name, (len(first_part.step), len(second_part.step))),
         prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
+        prompt_id=np.concatenate([first_part.prompt_id, second_part.prompt_id]),
         assumptions=(*first_part.assumptions, *second_part.assumptions),
         **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
     )

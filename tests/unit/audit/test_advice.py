@@ -17,7 +17,7 @@ from search_to_signal import audit
 from search_to_signal.audit.advice import advice
 from search_to_signal.audit.curves import KINDS, curves
 from search_to_signal.audit.framework_options import ANY, OPTIONS
-from search_to_signal.audit.groups import excerpt
+from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.cli import main
 
 
@@ -318,14 +318,39 @@ def test_trls_own_log_has_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
 
 
+def _excerpts(*given: object) -> tuple[str, ...]:
+    prompts = Prompts()
+    return prompts.excerpts([prompts.add(prompt) for prompt in given])
+
+
 def test_an_excerpt_is_one_short_line() -> None:
     """Of a conversation the last message; nothing for what is no text."""
-    assert (
-        excerpt([{"role": "system", "content": "x"}, {"role": "user", "content": "two\n lines"}])
-        == "two lines"
+    assert _excerpts([{"role": "system", "content": "x"}, {"role": "user", "content": "two\n lines"}]) == (
+        "two lines",
     )
-    assert excerpt("word " * 100) == ("word " * 24).strip() + " "
-    assert excerpt(None) == excerpt(7) == excerpt([]) == ""
+    assert _excerpts("word " * 100) == (("word " * 24).strip() + " ",)
+    assert _excerpts(None, 7, [], ["a"]) == ("", "", "", "")
+
+
+@pytest.mark.parametrize("system", ["You are right. " * 20, "x" * 500 + "\n"])
+@pytest.mark.parametrize("template", ["{}{}<|end|>", None])
+def test_prompts_behind_one_system_text_differ_where_the_question_begins(
+    system: str, template: str | None
+) -> None:
+    """A prompt is its whole text: what is shown begins where the prompts of the log differ."""
+    questions = [f"What is {number} plus {number}?" for number in range(12)]
+    given: list[object] = [
+        template.format(system, question)
+        if template
+        else [{"role": "system", "content": system}, {"role": "user", "content": question}]
+        for question in questions
+    ]
+    prompts = Prompts()
+    codes = [prompts.add(prompt) for prompt in [*given, *given]]
+    assert len(set(codes)) == 12
+    assert codes[:12] == codes[12:]
+    assert all(question in shown for question, shown in zip(questions, prompts.excerpts(codes), strict=False))
+    assert max(map(len, prompts.excerpts(codes))) <= 120
 
 
 def test_curves_show_what_became_of_groups(tmp_path: Path) -> None:

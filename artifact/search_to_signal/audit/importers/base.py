@@ -12,6 +12,7 @@ from search_to_signal.audit.importers.containers import JSON, Sniffed, container
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
+from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.audit.importers.rows import (
     Evidence,
     Group,
@@ -35,6 +36,7 @@ class ReadOptions:
     reward where a log holds several. ``components`` names the reward columns, and ``weights`` their weights.
     ``group_size`` splits runs of equal prompts. ``columns`` says what the columns of the neutral form are
     called in a file of anybody's own: ``{"reward": "score", "group": "prompt_id"}``. ``rows`` bounds a batch.
+    ``prompts`` collects the prompts that are read.
     ``together`` says that the rows of each group stand together, and those of each step: the neutral form is
     then read once. ScatteredGroupsError is raised where they do not, after some batches were given.
     """
@@ -47,6 +49,7 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     rows: int = BATCH
     together: bool = False
+    prompts: Prompts = field(default_factory=Prompts, compare=False)
 
     def __post_init__(self) -> None:
         if self.rows < 1 or (self.group_size is not None and self.group_size < 1):
@@ -148,7 +151,7 @@ def read_json(
         groups = grouped(rows)
     else:
         groups = sampled_apart(by_id(until_damaged(rows_of(path, _records(path), key)), rows))
-    yield from batches(str(path), groups, options.rows, evidence)
+    yield from batches(str(path), groups, options.rows, evidence, options.prompts)
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

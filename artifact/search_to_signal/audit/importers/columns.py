@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, Names, RewardGroups, excerpt
+from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, Names, RewardGroups
 from search_to_signal.audit.importers.gathering import Key
+from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.audit.importers.rows import NAN, digests, refuse_many_names, unscored
 from search_to_signal.errors import RecordError
 
@@ -25,6 +26,7 @@ _READ: Mapping[str, Callable[[Sequence[Any]], list[Any]]] = {
     "step": lambda rows: [row.step for row in rows],
     "reward": lambda rows: [row.reward for row in rows],
     "advantage": lambda rows: [row.advantage for row in rows],
+    "masked": lambda rows: [row.masked for row in rows],
     "tokens": lambda rows: [row.tokens for row in rows],
     "response": lambda rows: [row.response for row in rows],
     "status": lambda rows: [row.status or "" for row in rows],
@@ -52,12 +54,17 @@ class Codes:
         return np.full(count, self.known.setdefault(text, len(self.known)), dtype=np.int32)
 
 
+@dataclass
+class Texts:
+    """The texts of a log's columns: prompts, and labels and statuses by number."""
+
+    prompts: Prompts
+    labels: Codes = field(default_factory=Codes)
+    statuses: Codes = field(default_factory=Codes)
+
+
 def table_of(
-    rows: Sequence[Any],
-    classes: Sequence[str] | None,
-    positions: Sequence[int],
-    labels: Codes,
-    statuses: Codes,
+    rows: Sequence[Any], classes: Sequence[str] | None, positions: Sequence[int], texts: Texts
 ) -> Table:
     """Columns of rows with fields of Rollout that were read together; ``begins`` is False for the first.
 
@@ -65,21 +72,24 @@ def table_of(
     """
     count = len(rows)
     groups = [row.group for row in rows]
-    step = _numbers(rows, "step", np.int64, UNKNOWN)
+    step = _numbers(_values(rows, "step"), count, np.int64, UNKNOWN)
     begins = _changes(step, groups)
     status, response, prompt = (_values(rows, name) for name in ("status", "response", "prompt"))
+    advantage = _values(rows, "advantage")
     return {
         "begins": begins,
         "position": _positions(positions),
         "step": step,
-        "reward": _numbers(rows, "reward", np.float64, NAN),
-        "advantage": _numbers(rows, "advantage", np.float64, NAN),
-        "tokens": _numbers(rows, "tokens", np.int64, UNKNOWN),
+        "reward": _numbers(_values(rows, "reward"), count, np.float64, NAN),
+        "advantage": _numbers(advantage, count, np.float64, NAN),
+        "has_advantage": _present(advantage, count),
+        "masked": _numbers(_values(rows, "masked"), count, np.bool_, False),
+        "tokens": _numbers(_values(rows, "tokens"), count, np.int64, UNKNOWN),
         "response": np.zeros(count, dtype=np.uint64) if response is None else digests(response),
-        "label": labels.same("", count) if classes is None else labels.of(classes),
-        "status": statuses.same("", count) if status is None else statuses.of(status),
+        "label": texts.labels.same("", count) if classes is None else texts.labels.of(classes),
+        "status": texts.statuses.same("", count) if status is None else texts.statuses.of(status),
         "group": _at_beginnings(begins, groups),
-        "prompt": np.full(count, "", object) if prompt is None else _at_beginnings(begins, prompt, _excerpt),
+        "prompt": np.zeros(count, np.uint64) if prompt is None else _prompts(begins, prompt, texts.prompts),
         **_parts_of(rows),
     }
 
@@ -93,15 +103,21 @@ def _values(rows: Sequence[Any], name: str) -> list[Any] | None:
     return _READ[name](rows) if has(rows, name) else None
 
 
-def _numbers(rows: Sequence[Any], name: str, dtype: type[np.number[Any]], absent: float) -> NDArray[Any]:
-    values = _values(rows, name)
+def _numbers(values: list[Any] | None, count: int, dtype: type[np.generic], absent: float) -> NDArray[Any]:
     if values is None:
-        return np.full(len(rows), absent, dtype=dtype)
+        return np.full(count, absent, dtype=dtype)
     try:
         return np.fromiter(values, dtype, len(values))
     except TypeError:
         # Slower; a value that is None becomes NaN.
         return np.array(values, dtype=dtype)
+
+
+def _present(values: list[Any] | None, count: int) -> NDArray[np.bool_]:
+    """(count,): where a value is given, be it NaN."""
+    if values is None or None not in values:
+        return np.full(count, values is not None, dtype=np.bool_)
+    return np.array([value is not None for value in values], dtype=np.bool_)
 
 
 def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_]:
@@ -111,19 +127,20 @@ def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_
     return changes
 
 
-def _at_beginnings(
-    begins: NDArray[np.bool_], values: Sequence[Any], made: Callable[[Any], Any] | None = None
-) -> NDArray[Any]:
+def _at_beginnings(begins: NDArray[np.bool_], values: Sequence[Any]) -> NDArray[Any]:
     """(R,) values where a group begins, and of the first row, which may begin one; None elsewhere."""
     column = np.full(len(values), None, dtype=object)
     rows = [0, *np.flatnonzero(begins).tolist()]
-    chosen = [values[row] for row in rows]
-    column[rows] = chosen if made is None else list(map(made, chosen))
+    column[rows] = [values[row] for row in rows]
     return column
 
 
-def _excerpt(prompt: Any) -> str:
-    return "" if prompt is None else excerpt(prompt)
+def _prompts(begins: NDArray[np.bool_], values: Sequence[Any], prompts: Prompts) -> NDArray[np.uint64]:
+    """(R,) the number of each prompt, at the same rows; 0 elsewhere."""
+    column = np.zeros(len(values), dtype=np.uint64)
+    for row in (0, *np.flatnonzero(begins).tolist()):
+        column[row] = prompts.add(values[row])
+    return column
 
 
 def _positions(given: Sequence[int]) -> NDArray[np.int64]:
@@ -150,8 +167,7 @@ def assembled(
     source: str,
     tables: Iterable[Table],
     limit: int,
-    labels: Codes,
-    statuses: Codes,
+    texts: Texts,
     begun: Callable[[Sequence[Key]], None],
 ) -> Iterator[RewardGroups]:
     """Batches of at most ``limit`` rows, cut where groups begin; a larger group is a batch of its own.
@@ -163,7 +179,7 @@ def assembled(
     for table in _cut(tables, limit):
         starts = np.unique(np.append(0, np.flatnonzero(table["begins"])))
         begun(list(zip(table["step"][starts].tolist(), table["group"][starts].tolist(), strict=True)))
-        yield _batch(source, table, starts, labels, statuses)
+        yield _batch(source, table, starts, texts)
         seen = True
     if not seen:
         raise RecordError(
@@ -220,7 +236,7 @@ def _rows(table: Table, rows: slice) -> Table:
     return {name: column[rows] for name, column in table.items()}
 
 
-def _batch(source: str, table: Table, starts: Integers, labels: Codes, statuses: Codes) -> RewardGroups:
+def _batch(source: str, table: Table, starts: Integers, texts: Texts) -> RewardGroups:
     rows = len(table["step"])
     components, weights = _parts(source, table)
     return RewardGroups(
@@ -230,15 +246,18 @@ def _batch(source: str, table: Table, starts: Integers, labels: Codes, statuses:
         position=table["position"],
         reward=table["reward"],
         advantage=table["advantage"],
+        has_advantage=table["has_advantage"],
+        masked=table["masked"],
         tokens=table["tokens"],
         response=table["response"],
-        label=Names(table["label"], tuple(labels.known)),
-        status=Names(table["status"], tuple(statuses.known)),
+        label=Names(table["label"], tuple(texts.labels.known)),
+        status=Names(table["status"], tuple(texts.statuses.known)),
         improvement=np.full(rows, np.nan),
         admitted=np.full(rows, -1, dtype=np.int8),
         components=components,
         name=tuple(map(str, table["group"][starts].tolist())),
-        prompt=tuple(table["prompt"][starts].tolist()),
+        prompt=texts.prompts.excerpts(table["prompt"][starts].tolist()),
+        prompt_id=table["prompt"][starts],
         weights=weights,
         assumptions=unscored(table["reward"]),
     )

@@ -20,7 +20,7 @@ from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
-from search_to_signal.audit.importers.rows import NAN, RolloutRow, count, digest, number, score
+from search_to_signal.audit.importers.rows import RolloutRow, count, digest, number, score
 
 _STEP = re.compile(r"step_?(\d+)")
 
@@ -53,7 +53,7 @@ def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptio
         tokens=sum(mask),
         response=digest(repr(tokens[first:end])) if tokens else digest(repr(given.get("content"))),
         label=value_at(given, options.label),
-        metrics={"sample_loss_mask": number(given.get("sample_loss_mask"))},
+        masked=number(given.get("sample_loss_mask")) == 0.0,
     )
 
 
@@ -65,13 +65,13 @@ def _first_text(content: Any) -> Any:
     return content[0] if isinstance(content, list) and content else content
 
 
-def _credit(given: Any, mask: list[bool]) -> float:
+def _credit(given: Any, mask: list[bool]) -> float | None:
     """The advantage of a sequence: that of its trained tokens, where they have one; else their mean."""
     if not isinstance(given, list):
         return score(given)
     trained = [score(value) for value, counts in zip(given, mask, strict=True) if counts]
     if not trained:
-        return NAN
+        return None
     return trained[0] if len(set(trained)) == 1 else sum(trained) / len(trained)
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
-from search_to_signal.audit.importers.columns import Codes, Table, assembled, has, table_of
+from search_to_signal.audit.importers.columns import Table, Texts, assembled, has, table_of
 from search_to_signal.audit.importers.containers import CSV, JSON, JSONL, PARQUET, container_of, sniff
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, runs_of, until_damaged
 from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
+from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.audit.importers.rollouts import Columns, refused
 from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, number
 from search_to_signal.audit.importers.spreadsheets import read_csv
@@ -42,19 +43,19 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     known = _known(path, columns)
     if options.together:
         begun = Beginnings(str(path))
-        yield from _batches(path, columns, known, options.rows, begun.add)
+        yield from _batches(path, columns, known, options, begun.add)
         begun.check()
         return
     runs = runs_of(until_damaged(_keys(path, columns)))
     if runs.whole:
-        yield from _batches(path, columns, known, options.rows, lambda keys: None)
+        yield from _batches(path, columns, known, options, lambda keys: None)
         return
     rows = (
-        _row(row, at, columns)
+        _row(row, at, columns, options.prompts)
         for positions, chunk in _chunks(path, columns, ())
         for at, row in zip(positions, chunk, strict=True)
     )
-    yield from batches(str(path), joined(runs, rows), options.rows)
+    yield from batches(str(path), joined(runs, rows), options.rows, prompts=options.prompts)
 
 
 def _known(path: Path, columns: Columns) -> tuple[str, ...]:
@@ -148,19 +149,22 @@ def _chunks_of(path: Path, records: Records, columns: Columns) -> Iterator[Chunk
 
 
 def _batches(
-    path: Path, columns: Columns, known: Sequence[str], limit: int, begun: Callable[[Sequence[Key]], None]
+    path: Path,
+    columns: Columns,
+    known: Sequence[str],
+    options: ReadOptions,
+    begun: Callable[[Sequence[Key]], None],
 ) -> Iterator[RewardGroups]:
     """Batches of a file in which rows of one group stand together, as in ``assembled``."""
-    labels, statuses = Codes(), Codes()
-    chunks = _chunks(path, columns, known)
-    tables = _tables(chunks, columns, labels, statuses)
-    yield from assembled(str(path), tables, limit, labels, statuses, begun)
+    texts = Texts(options.prompts)
+    tables = _tables(_chunks(path, columns, known), columns, texts)
+    yield from assembled(str(path), tables, options.rows, texts, begun)
 
 
-def _tables(chunks: Iterable[Chunk], columns: Columns, labels: Codes, statuses: Codes) -> Iterator[Table]:
+def _tables(chunks: Iterable[Chunk], columns: Columns, texts: Texts) -> Iterator[Table]:
     last: Key | None = None
     for positions, rows in chunks:
-        table = table_of(rows, _classes(rows, columns), positions, labels, statuses)
+        table = table_of(rows, _classes(rows, columns), positions, texts)
         steps = table["step"]
         table["begins"][0] = (steps[0], rows[0].group) != last
         last = (steps[-1], rows[-1].group)
@@ -184,17 +188,18 @@ def _class(row: Any, columns: Columns) -> str:
     return value_at({columns.of("label"): row.label}, columns.label)
 
 
-def _row(row: Any, position: int, columns: Columns) -> RolloutRow:
+def _row(row: Any, position: int, columns: Columns, prompts: Prompts) -> RolloutRow:
     components = {name: number(value) for name, value in (row.components or {}).items()}
     weights = row.weights or {}
     return RolloutRow(
         group=(row.step, row.group),
         name=str(row.group),
-        prompt=excerpt(row.prompt),
+        prompt=prompts.add(row.prompt),
         position=position,
         step=row.step,
         reward=number(row.reward),
-        advantage=number(row.advantage),
+        advantage=row.advantage,
+        masked=row.masked,
         tokens=row.tokens,
         response=digest(row.response),
         label=_class(row, columns),

@@ -43,7 +43,7 @@ def _row(record: CompletionRecord, position: int, options: ReadOptions) -> Rollo
         position=position,
         step=count(record.step),
         reward=number(record.reward),
-        advantage=number(record.advantage),
+        advantage=record.advantage,
         tokens=count(record.completion_tokens),
         response=digest(record.response_sha256),
         label=value_at(msgspec.to_builtins(record), options.label or "operator"),

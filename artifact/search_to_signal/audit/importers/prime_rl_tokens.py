@@ -32,12 +32,13 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
     advantages = _trained(record, "advantages", mask)
+    given = [value for value in advantages if value != 0.0] or advantages
     return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("step")),
         reward=NAN,
-        advantage=_mean([value for value in advantages if value != 0.0] or advantages),
+        advantage=_mean(given) if given else None,
         tokens=sum(map(bool, mask)),
         response=digest(",".join(map(str, _trained(record, "token_ids", mask)))),
         label=value_at(record, options.label or "env_name"),

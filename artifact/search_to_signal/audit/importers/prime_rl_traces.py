@@ -25,6 +25,7 @@ from search_to_signal.audit.importers.lines import first_record, read_lines
 from search_to_signal.audit.importers.rows import (
     NAN,
     RolloutRow,
+    advantage,
     batches,
     digest,
     number,
@@ -66,7 +67,7 @@ def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOption
             position=position,
             step=step,
             reward=sum(components[name] * weights[name] for name in rewards) if rewards else NAN,
-            advantage=score((trace.get("info") or {}).get("advantage")),
+            advantage=advantage((trace.get("info") or {}).get("advantage")),
             tokens=_trained_tokens(trace),
             response=digest(_replies(trace)),
             label=value_at({**episode, **trace}, options.label),

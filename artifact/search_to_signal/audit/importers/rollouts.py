@@ -24,7 +24,8 @@ class Rollout(msgspec.Struct, frozen=True, gc=False):
     """One rollout. Rows of one ``step`` and ``group`` are one group, in any order; a higher ``reward`` is
     better, null means none.
 
-    ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
+    ``advantage`` may be NaN, as a trainer computed it. ``masked``: the trainer left the rollout out of the
+    loss. ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
     before their ``weights``. Equal ``response`` texts, or ids, mean equal responses. ``label`` is a class
     of your choice, ``status`` how the rollout ended, ``prompt`` a text or messages to recognize it by.
     """
@@ -33,6 +34,7 @@ class Rollout(msgspec.Struct, frozen=True, gc=False):
     reward: float | None
     step: int = UNKNOWN
     advantage: float | None = None
+    masked: bool = False
     tokens: int = UNKNOWN
     response: str | None = None
     label: str | None = None
@@ -117,7 +119,8 @@ class Columns:
             group=group,
             reward=self._reward(record, components),
             step=step,
-            advantage=self._read(record, "advantage", _score),
+            advantage=self._read(record, "advantage", _number),
+            masked=self._read(record, "masked", _number) not in (None, 0.0),
             tokens=self._read(record, "tokens", _whole),
             response=self._read(record, "response", _text),
             label=record.get(self.of("label")),
@@ -160,12 +163,17 @@ def column_value(record: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def _number(value: Any) -> float | None:
+    """A number as it is, NaN too, also one written as a text; truth as 1 and 0; None for an empty text."""
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    return None if value in (None, "") else score(value)
+
+
 def _score(value: Any) -> float | None:
-    """A number as it is, also one written as a text; truth as 1 and 0."""
-    if isinstance(value, str) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    known = score(value)
-    return None if math.isnan(known) else known
+    """A number, or None where it is NaN."""
+    known = _number(value)
+    return None if known is None or math.isnan(known) else known
 
 
 def _whole(value: Any) -> int:

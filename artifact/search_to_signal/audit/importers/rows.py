@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, RewardGroups, named
+from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.errors import RecordError
 
 NAN = math.nan
@@ -25,7 +26,8 @@ _NUMBERS = (bool, int, float, np.floating, np.integer)
 class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups.
 
-    ``name`` is what the log calls the group, ``prompt`` an excerpt of it; those of its first row count.
+    ``advantage`` is None where the log has none, and NaN where it has NaN. ``name`` is what the log calls the
+    group, ``prompt`` the number of its prompt (``Prompts``); those of its first row count.
     ``member`` is the number of a row within its group, where the log has one: it tells two samplings apart.
     """
 
@@ -33,7 +35,8 @@ class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     position: int
     reward: float
     step: int = UNKNOWN
-    advantage: float = NAN
+    advantage: float | None = None
+    masked: bool = False
     tokens: int = UNKNOWN
     response: int = 0
     label: str = ""
@@ -45,7 +48,7 @@ class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     member: Hashable = None
     name: str = ""
-    prompt: str = ""
+    prompt: int = 0
 
 
 Group = Sequence[RolloutRow]
@@ -98,6 +101,11 @@ def score(value: object) -> float:
     return number(value)
 
 
+def advantage(value: object) -> float | None:
+    """A logged advantage: None for none; NaN is kept as what the trainer computed. Errors as in ``score``."""
+    return None if value is None else score(value)
+
+
 def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:
     """The entries of a mapping that are numbers."""
     if not isinstance(values, Mapping):
@@ -135,25 +143,29 @@ def consecutive(rows: Iterable[RolloutRow]) -> Iterator[Group]:
 
 
 def batches(
-    source: str, groups: Iterable[Group], limit: int, evidence: Evidence | None = None
+    source: str,
+    groups: Iterable[Group],
+    limit: int,
+    evidence: Evidence | None = None,
+    prompts: Prompts | None = None,
 ) -> Iterator[RewardGroups]:
     """Groups as batches of at most ``limit`` rows; a larger group is a batch of its own.
 
-    Raises RecordError where there is no group at all.
+    ``prompts`` has those that the rows number. Raises RecordError where there is no group at all.
     """
     waiting: list[Group] = []
     held, seen = 0, False
     for group in groups:
         if waiting and held + len(group) > limit:
-            yield _batch(source, waiting, evidence)
+            yield _batch(source, waiting, evidence, prompts or Prompts())
             waiting, held = [], 0
         waiting.append(group)
         held, seen = held + len(group), True
         if held >= limit:
-            yield _batch(source, waiting, evidence)
+            yield _batch(source, waiting, evidence, prompts or Prompts())
             waiting, held = [], 0
     if waiting:
-        yield _batch(source, waiting, evidence)
+        yield _batch(source, waiting, evidence, prompts or Prompts())
     if not seen:
         raise RecordError(
             f"{source} holds no groups: it has no rollout in it; give a log that was written to"
@@ -171,9 +183,12 @@ def sizes(groups: Sequence[Group]) -> dict[str, int]:
     return {"groups": len(groups), **{f"groups of {size}": counts[size] for size in sorted(counts)}}
 
 
-def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> RewardGroups:
+def _batch(
+    source: str, groups: Sequence[Group], evidence: Evidence | None, prompts: Prompts
+) -> RewardGroups:
     rows = [row for group in groups for row in group]
     weights, reward = _weights(rows), _column(rows, "reward", np.float64)
+    codes = [group[0].prompt for group in groups]
     return RewardGroups(
         source=source,
         offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
@@ -181,6 +196,8 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
         position=_column(rows, "position", np.int64),
         reward=reward,
         advantage=_column(rows, "advantage", np.float64),
+        has_advantage=np.array([row.advantage is not None for row in rows], dtype=np.bool_),
+        masked=_column(rows, "masked", np.bool_),
         tokens=_column(rows, "tokens", np.int64),
         response=_column(rows, "response", np.uint64),
         label=named([row.label for row in rows]),
@@ -191,7 +208,8 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]),
         name=tuple(group[0].name for group in groups),
-        prompt=tuple(group[0].prompt for group in groups),
+        prompt=prompts.excerpts(codes),
+        prompt_id=np.array(codes, dtype=np.uint64),
         assumptions=(*(evidence(groups) if evidence else ()), *unscored(reward)),
     )
 

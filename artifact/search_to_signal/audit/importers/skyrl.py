@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import gathered
@@ -37,7 +37,7 @@ def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions)
     given = record["score"]
     return RolloutRow(
         group=str(record["input_prompt"]),
-        prompt=excerpt(record["input_prompt"]),
+        prompt=options.prompts.add(record["input_prompt"]),
         position=position,
         step=step,
         reward=sum(map(score, given)) if isinstance(given, list) else score(given),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import RewardGroups, excerpt
+from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.containers import TORCH, samples_in
 from search_to_signal.audit.importers.gathering import gathered
@@ -26,7 +26,7 @@ GroupKey = Callable[[Mapping[str, Any]], Hashable]
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
     groups = gathered(dump_rows(path, options, _group_index))
-    yield from batches(str(path), groups, options.rows)
+    yield from batches(str(path), groups, options.rows, prompts=options.prompts)
 
 
 def _group_index(sample: Mapping[str, Any]) -> Hashable:
@@ -53,7 +53,7 @@ def _row(
     return RolloutRow(
         group=group,
         name=value_at(sample, "group_index"),
-        prompt=excerpt(sample.get("prompt")),
+        prompt=options.prompts.add(sample.get("prompt")),
         position=position,
         step=step,
         reward=reward,
@@ -61,6 +61,7 @@ def _row(
         response=digest(_text(sample.get("response"))),
         label=value_at(sample, options.label),
         status=value_at(sample, "status"),
+        masked=sample.get("remove_sample") is True,
         metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
     )
 

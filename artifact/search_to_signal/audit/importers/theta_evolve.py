@@ -24,7 +24,7 @@ from search_to_signal.audit.importers.slime import dump_rows
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
     runs = groups_by_prompt(path, dump_rows(path, options, _prompt), options)
-    yield from batches(str(path), runs, options.rows, prompt_evidence(options))
+    yield from batches(str(path), runs, options.rows, prompt_evidence(options), options.prompts)
 
 
 def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
+from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.containers import PARQUET
 from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
@@ -29,6 +29,7 @@ from search_to_signal.audit.importers.rows import (
     Evidence,
     Group,
     RolloutRow,
+    advantage,
     batches,
     count,
     digest,
@@ -73,7 +74,8 @@ def read_rows(
     wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
     rows = rows_of(path, records(list(wanted)), lambda record, at: _row(record, at, components, options))
     evidence = _evidence(components, options)
-    yield from batches(str(path), groups_by_prompt(path, rows, options), options.rows, evidence)
+    groups = groups_by_prompt(path, rows, options)
+    yield from batches(str(path), groups, options.rows, evidence, options.prompts)
 
 
 def _components(
@@ -103,11 +105,11 @@ def _row(
     scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
     return RolloutRow(
         group=record["prompt"],
-        prompt=excerpt(record["prompt"]),
+        prompt=options.prompts.add(record["prompt"]),
         position=position,
         step=count(record["step"]),
         reward=sum(scored) if scored else NAN,
-        advantage=score(record.get("advantage")),
+        advantage=advantage(record.get("advantage")),
         response=digest(_text(record["completion"])),
         label=value_at(record, options.label),
         components=values,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups, excerpt
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -63,7 +63,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, named: boo
     return RolloutRow(
         group=(step, prompt),
         name=str(prompt) if named else "",
-        prompt=excerpt(record.get("input")),
+        prompt=options.prompts.add(record.get("input")),
         position=position,
         step=step,
         reward=score(record.get(options.reward or "score")),
