@@ -11,7 +11,7 @@ _MOST = 100_000
 
 
 class Prompts:
-    """The prompts of a log: of each, how it begins and what follows the part that it shares with the first."""
+    """The prompts of a log: of each, how it begins and what follows the part it shares with the first."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -19,7 +19,7 @@ class Prompts:
         self._shared: int | None = None
 
     def add(self, prompt: Any) -> int:
-        """A number for a text or a conversation, equal for equal ones within a process; 0 for anything else."""
+        """A number for a text or conversation, equal for equal ones within a process; 0 for anything else."""
         text, begins = _texts(prompt)
         if text is None:
             return 0
