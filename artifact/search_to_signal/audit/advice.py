@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.conclusions import logged_twice_sentence
+from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, UNTRAINED
+from search_to_signal.audit.normalizer_agreement import LogPlace
 
 # Findings that are given, and the share that one has to cost.
 _MOST, _LEAST = 5, 0.02
 _SEVERE = {"high": 0.5, "medium": 0.15}
 # Of the squared advantages: from here on one reward decides, and below this one does not take part.
 _DECIDES, _IDLE = 0.8, 0.01
+# From here on it is no chance that no group differs.
+_BY_CHANCE = 0.01
 # That one reward decides may be meant: it never counts as high.
 _DECIDED = 0.3
 _CUT = ("truncated", "length", "max_tokens", "overlong", "cut")
@@ -37,12 +40,13 @@ class Advice:
 
 
 def advice(findings: Findings) -> tuple[Advice, ...]:
-    """At most five findings, the dearest first; none of a search that trains nothing."""
+    """At most five findings, NaN first, then the dearest; none of a search that trains nothing."""
     if not findings.knobs:
         return ()
     made = (
         *_untrained(findings),
         *_waste(findings),
+        *_left_out(findings),
         *_broken(findings),
         *_tight(findings),
         *_rewards(findings),
@@ -50,7 +54,8 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
         *_copies(findings),
     )
     dear = sorted((advised for advised in made if advised.cost >= _LEAST), key=lambda advised: -advised.cost)
-    return tuple(dear[:_MOST])
+    # Nothing else matters while the loss is NaN.
+    return (*_no_numbers(findings), *dear)[:_MOST]
 
 
 def severity(cost: float) -> str:
@@ -59,30 +64,139 @@ def severity(cost: float) -> str:
 
 
 def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
-    return Advice(severity(cost), cost, says, change, instead)
+    return Advice(severity(cost), cost, says, f"{change}.", instead)
+
+
+def _no_numbers(findings: Findings) -> Iterator[Advice]:
+    """Advantages that are NaN or infinite, and what the log shows of their cause."""
+    if not findings.signal.nan:
+        return
+    hit = [step for step in findings.steps if step.flags["nan_advantage"]]
+    singles = sum(step.flags["singleton"] for step in hit)
+    if all(step.missing for step in hit):
+        cause = "In each of these steps a completion lacks a reward, or a part of it"
+        change = "Let every reward function return a finite number for every completion"
+    elif singles >= sum(step.flags["nan_advantage"] for step in hit):
+        cause = "These steps have groups of one, and the deviation of one number is NaN"
+        change = f"Set {options_of(findings.framework).size} to 2 or more, or leave out groups of one"
+    else:
+        cause = "Their rewards are finite, so what comes after them is not"
+        change = "Look at the divisor of the advantage, then at log-probabilities and the KL term"
+    yield Advice(
+        "high",
+        sum(step.groups for step in hit) / findings.groups,
+        f"{findings.signal.nan} of {findings.completions} advantages are NaN or infinite: so is the loss of "
+        f"{len(hit)} of {len(findings.steps)} steps. {cause}.",
+        f"{change}. Go on from a checkpoint before the first such step ({at(_first(findings))}).",
+        "",
+    )
+
+
+def _first(findings: Findings) -> LogPlace:
+    return findings.examples["nan_advantage"][0]
 
 
 def _waste(findings: Findings) -> Iterator[Advice]:
     signal, options = findings.signal, options_of(findings.framework)
-    if not signal.compared and not signal.taught:
+    levels = signal.levels.counts or {}
+    if _is_untrained(findings) or (signal.nan and signal.flat == signal.credited):
+        return
+    if len(levels) == 1 and not signal.mixed and signal.completions > 1:
+        value = next(iter(levels))
+        given = f"all {signal.completions} completions" if not signal.unscored else "every scored completion"
         yield _advice(
             signal.waste,
-            f"{_percent(signal.waste)} of generation buys no gradient: every group has one completion, which "
-            "has nothing to be compared with.",
-            "If several were sampled for a prompt, another column names the group; else set "
-            f"{options.size} to 2 or more.",
+            f"{_capital(given)} have the one reward {value:g}: nothing can be learned from it.",
+            "Score a few logged completions by hand: a parser or format that never fits gives one reward "
+            f"everywhere. If the reward is right, take {'easier' if value <= 0 else 'harder'} prompts",
         )
-    if not signal.dead:
-        return
+    elif not signal.compared:
+        yield from _lone(findings)
+    elif _never_within(findings):
+        yield _advice(
+            signal.waste,
+            f"All {signal.flat} groups tie: rewards differ between prompts and never within one.",
+            "Raise the sampling temperature"
+            if findings.repeats.repeats == signal.completions - signal.groups
+            else "Check that the reward reads the completion, not only its prompt or the expected answer",
+            _sampling(findings),
+        )
+    elif signal.waste >= _LEAST and (signal.dead or signal.unscored):
+        small = _too_small(findings)
+        change = small or f"{_easier(signal.all_right, signal.all_wrong)}; {options.filter}"
+        yield _advice(signal.waste, f"{_wasted(findings)}.", change, _sampling(findings))
+
+
+def _never_within(findings: Findings) -> bool:
+    """Whether every group ties, and more often than completions that differ would by chance."""
+    signal = findings.signal
+    if signal.mixed or signal.flat < signal.compared or signal.credited:
+        return False
+    chance = signal.levels.flat_share(min(signal.sizes - {1}))
+    return chance is None or chance**signal.compared < _BY_CHANCE
+
+
+def _wasted(findings: Findings) -> str:
+    """How much of the generation teaches nothing, and what became of its groups."""
+    signal, counts = findings.signal, findings.counts
     right, wrong = signal.all_right, signal.all_wrong
-    other = signal.flat - right - wrong
-    silenced = f", {findings.counts['silenced']} differ without effect" if findings.counts["silenced"] else ""
-    says = (
+    tied = signal.flat - signal.credited
+    other = {
+        "differ without effect": counts["silenced"],
+        "have NaN advantages": counts["nan_advantage"],
+        "are left out of the loss": counts["left_out"],
+    }
+    rest = " or ".join(name for name, count in other.items() if count)
+    parts = [f"{right} all right", f"{wrong} all wrong", f"{tied - right - wrong} tie in between"]
+    parts += [f"{signal.dead - tied} {rest}"] if signal.dead > tied else []
+    unscored = f"; {signal.unscored} completions have no reward" if signal.unscored else ""
+    credited = f"; {signal.credited} more tie and get an advantage all the same" if signal.credited else ""
+    return (
         f"{_percent(signal.waste)} of generation buys no gradient: {signal.taught} of {signal.completions} "
-        f"completions teach. {signal.dead} of {signal.groups} groups are dead: {right} all right, "
-        f"{wrong} all wrong, {other} tie in between{silenced}."
+        f"completions teach. {signal.dead} of {signal.groups} groups are dead: {', '.join(parts)}"
+        f"{credited}{unscored}"
     )
-    yield _advice(signal.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(findings))
+
+
+def _lone(findings: Findings) -> Iterator[Advice]:
+    """Every group is one completion: what the log shows of the cause."""
+    waste = max(findings.signal.waste, findings.counts["lone_credit"] / findings.groups)
+    lone, keys = findings.lone, {assumption.key for assumption in findings.assumptions}
+    if "sequences_alone" in keys:
+        return
+    size = options_of(findings.framework).size
+    says, change = "which has nothing to be compared with", f"Set {size} to 2 or more"
+    if "validation" in keys:
+        says = "as in the validation dump that it is: nothing of it was trained"
+        change = "Audit what was trained: verl writes it to trainer.rollout_data_dir"
+    elif "unique_prompts" in keys:
+        says = "since the table keeps one completion of each prompt: it cannot be audited"
+        change = "Set log_unique_prompts=False (wandb_log_unique_prompts in older versions)"
+    elif lone.groups:
+        says = f"though {lone.groups} of them share {lone.prompts} prompts: each has a group id of its own"
+        change = "Give the completions of a prompt one group id (verl: one uid before the batch is repeated)"
+    elif not findings.prompts:
+        other = "If several were sampled for a prompt, another column names the group"
+        change = f"{other}; else set {size} to 2 or more"
+    credit = findings.counts["lone_credit"]
+    tail = f" {credit} get an advantage without comparison." if credit else ""
+    yield _advice(waste, f"Every group has one completion, {says}.{tail}", change)
+
+
+def _too_small(findings: Findings) -> str:
+    """Why a larger group would help, if ties are as frequent as the rewards make them by chance."""
+    signal = findings.signal
+    size = next(iter(signal.sizes)) if len(signal.sizes) == 1 else 0
+    chance = signal.levels.flat_share(size) if size > 1 else None
+    if chance is None or chance < 0.8 * signal.flat / signal.compared or signal.flat < signal.compared / 5:
+        return ""
+    name = options_of(findings.framework).size
+    tried = ((2, signal.levels.flat_share(2 * size)), (4, signal.levels.flat_share(4 * size)))
+    shares = ", ".join(f"{_percent(share or 0.0)} of groups of {factor * size}" for factor, share in tried)
+    return (
+        f"Raise {name} from {size}: ties are as frequent as chance makes them, and would be in {shares} "
+        "if prompts are alike. That is 2 or 4 times the generation a prompt, or as many fewer prompts a step"
+    )
 
 
 def _easier(right: int, wrong: int) -> str:
@@ -116,6 +230,24 @@ def _sampling(findings: Findings) -> str:
     return _sentence("; ".join(parts))
 
 
+def _left_out(findings: Findings) -> Iterator[Advice]:
+    """Completions of groups that differ which never enter the loss, and whose credit goes with them."""
+    signal = findings.signal
+    if not signal.left_out:
+        return
+    share, credit = signal.left_out / signal.completions, signal.left_credit / (signal.credit or 1.0)
+    text = (
+        f"{signal.left_out} of {signal.completions} completions ({_percent(share)}) are masked or removed "
+        f"from the loss in groups whose rewards differ; {signal.taught} teach."
+    )
+    if credit > 0.99:
+        text += " All positive advantage is theirs: the update only pushes probabilities down."
+    elif credit >= _LEAST:
+        text += f" They take {_percent(credit)} of the positive advantage with them."
+    cap = options_of(findings.framework).cap
+    yield _advice(max(share, credit), text, f"Raise {cap}, or keep such completions in the loss")
+
+
 def _untrained(findings: Findings) -> Iterator[Advice]:
     """What a run without any reward is, and what to give in its place."""
     if _is_untrained(findings):
@@ -123,39 +255,57 @@ def _untrained(findings: Findings) -> Iterator[Advice]:
         yield _advice(
             findings.counts["unscored"] / findings.groups,
             "This run trains nothing, as a frozen one: it has scores and no reward of its own.",
-            "To audit rewards give a run that trains; or see what each mapping would make of these groups: "
-            f"s2s replay {run} --out replay",
+            "To audit rewards give a run that trains. What each mapping would make of these groups: "
+            f"`s2s replay {run} --out replay`",
         )
 
 
 def _broken(findings: Findings) -> Iterator[Advice]:
     """What no setting of a sound trainer does."""
     counts, whole = findings.counts, findings.groups
-    says = {
-        "unscored": ("hold a reward that is missing or infinite", "Let the reward function return a number"),
-        "flat_credit": (
-            "have equal rewards and still get an advantage, from outside the group or by rounding over a "
-            "small epsilon",
-            "Check that every group has the same size, and which rows the trainer takes as one group",
-        ),
-        "reversed": (
-            "give a higher reward a lower advantage",
-            _unordered(findings),
-        ),
-    }
     untrained = _is_untrained(findings)
+    says = {
+        "unscored": (
+            "hold a reward that is missing or infinite",
+            "" if untrained else "Let the reward function return a number",
+        ),
+        "flat_differing": (
+            "have equal rewards and advantages that differ: what was trained had a part that this log lacks",
+            _unlogged(findings),
+        ),
+        "flat_credit": (
+            "have equal rewards and still get an advantage, from outside the group",
+            "" if counts["flat_differing"] else _baseline(findings),
+        ),
+        "reversed": ("give a higher reward a lower advantage", _unordered(findings)),
+    }
     for name, (text, change) in says.items():
-        if counts[name] and not (untrained and name == "unscored"):
+        if counts[name] and change:
             share = counts[name] / whole
-            yield _advice(
-                share, f"{counts[name]} of {whole} groups ({_percent(share)}) {text}.", f"{change}."
-            )
-    if counts["singleton"] and counts["lone_credit"]:
+            yield _advice(share, f"{counts[name]} of {whole} groups ({_percent(share)}) {text}.", change)
+    if counts["lone_credit"] and findings.signal.compared:
         share = counts["lone_credit"] / whole
         text = (
             f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
         )
-        yield _advice(share, text, f"Set {options_of(findings.framework).size} to 2 or more.")
+        yield _advice(share, text, "Leave groups out of which one completion is left, or sample them again")
+
+
+def _unlogged(findings: Findings) -> str:
+    """What may lie between the rewards of a log and advantages that differ where they do not."""
+    if findings.regrouping is not None:
+        return f"Give these groups instead: {regrouped_sentence(findings.regrouping)}"
+    return (
+        "Log the reward that is trained with all its digits and what is added to it, such as a KL or length "
+        "penalty, and the group that each completion was compared with"
+    )
+
+
+def _baseline(findings: Findings) -> str:
+    names = [name for name in findings.explaining if get_entry(name).scope != "group"]
+    if names:
+        return f"None needed if {names[0]} is meant, whose baseline is the batch; else choose one by group"
+    return "Check that every group has the same size, and which rows the trainer takes as one group"
 
 
 def _is_untrained(findings: Findings) -> bool:
@@ -194,7 +344,7 @@ def _tight(findings: Findings) -> Iterator[Advice]:
     change = f"Set {' or '.join(known)}, or round" if known else "Round"
     to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
     instead = f"The largest gain falls from {_number(signal.gain)} {to}." if known else ""
-    yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)
+    yield _advice(cost, says, f"{change} rewards to the differences that matter", instead)
 
 
 def _rewards(findings: Findings) -> Iterator[Advice]:
@@ -226,7 +376,7 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         cost = max(cost, 0.05)
     if cost:
         weights = options_of(findings.framework).weights
-        change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance."
+        change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance"
         yield _advice(min(cost, 1.0), " ".join(text), change, _without(findings, first))
 
 
@@ -269,7 +419,7 @@ def _lengths(findings: Findings) -> Iterator[Advice]:
         cost = max(cost, tie**2)
     if text:
         change = f"Raise {options.cap}" if cut else "Reward what length stands for, or bound it"
-        yield _advice(cost, " ".join(text), f"{change}.", length_sentence(findings))
+        yield _advice(cost, " ".join(text), change, length_sentence(findings))
 
 
 def length_sentence(findings: Findings) -> str:
@@ -291,7 +441,7 @@ def _copies(findings: Findings) -> Iterator[Advice]:
     says = (
         f"{sums.repeats} of {sums.completions} completions ({_percent(share)}) repeat another of their group."
     )
-    change = "Raise the sampling temperature, or top_p."
+    change = "Raise the sampling temperature, or top_p"
     if findings.logged_twice:
         says = f"{says} {logged_twice_sentence(findings)}"
         twice = "Leave out the rows that were logged twice. Where they were sampled twice: "

@@ -40,10 +40,10 @@ class ClassCreditRow:
 
 
 def class_sums(groups: RewardGroups, advantage: Floats, by_status: bool) -> dict[str, ClassSums]:
-    """Sums of a batch by the name of the class: the label, or the status where there is none."""
+    """Sums of a batch by class, label or status; what is left out of the loss gets no credit."""
     column = groups.status if by_status else groups.label
     known = np.isfinite(advantage)
-    gain = np.where(known, np.maximum(advantage, 0.0), 0.0)
+    gain = np.where(known & groups.in_loss, np.maximum(advantage, 0.0), 0.0)
     size = len(column.names)
     counts = np.bincount(column.code, weights=known, minlength=size)
     positive = np.bincount(column.code, weights=gain > 0, minlength=size)

@@ -8,8 +8,11 @@ from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN
 from search_to_signal.audit.knobs import SCALE
 from search_to_signal.audit.normalizer_agreement import LogPlace
+from search_to_signal.audit.regrouping import HOW, Regrouping
 
 _NAMED = 3
+# Advantages of equal rewards that are worth a line though they are rounding.
+_ROUNDING_SHOWN = 1e-3
 
 
 def conclusions(findings: Findings) -> tuple[str, ...]:
@@ -58,6 +61,8 @@ def _origin(findings: Findings) -> str:
         lacking = bool(findings.counts["unscored"])
         reason = ", as to every group that lacks a reward" if lacking else ": see --normalizer"
         return f"{text} It gives none to {without} completions{reason}." if without else text
+    if findings.largest is not None and not findings.largest.value:
+        return "All logged advantages are 0, whatever normalizer made them."
     if findings.explaining:
         # Our own entries repeat a framework's in float64: they are named where nothing else explains.
         theirs = [name for name in findings.explaining if not standing(name, "")[1]]
@@ -66,10 +71,22 @@ def _origin(findings: Findings) -> str:
         to = "float32 rounding" if findings.digits is None else f"the {findings.digits} digits logged"
         how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
         return f"The logged advantages are explained {how}."
+    if not any(agreement.rows for agreement in findings.agreements.values()):
+        return f"All {findings.signal.nan} logged advantages are NaN or infinite."
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(findings)}"
+    if findings.regrouping is not None:
+        return f"{text} {regrouped_sentence(findings.regrouping)}."
     if any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions):
         text += " The reward itself is assumed here: name its parts by --component NAME=WEIGHT."
     return text
+
+
+def regrouped_sentence(other: Regrouping) -> str:
+    """Say under which other groups the logged advantages are explained."""
+    return (
+        f"as groups of {other.size} {HOW[other.how]}, {other.normalizer} gives every logged advantage: "
+        "the trainer compared other rows than this log puts into one group"
+    )
 
 
 def _nearest(findings: Findings) -> str:
@@ -94,15 +111,24 @@ def _told_apart(first: float, second: float) -> tuple[str, str]:
 
 def _groups(findings: Findings) -> Iterator[str]:
     if findings.counts["dead"]:
-        yield (
-            f"{_count(findings, 'dead')} are dead: {findings.counts['flat']} with equal rewards, "
-            f"{findings.counts['silenced']} whose rewards differ and advantages do not"
-            f"{_see(findings, 'dead')}."
-        )
+        whys = {
+            "with equal rewards": findings.signal.flat - findings.signal.credited,
+            "whose rewards differ and advantages do not": findings.counts["silenced"],
+            "with a NaN advantage": findings.counts["nan_advantage"],
+            "left out of the loss": findings.counts["left_out"],
+        }
+        reasons = ", ".join(f"{count} {why}" for why, count in whys.items() if count)
+        yield f"{_count(findings, 'dead')} are dead: {reasons}{_see(findings, 'dead')}."
     if findings.counts["flat_credit"]:
         yield (
-            f"{_count(findings, 'flat_credit')} have equal rewards and still get an advantage other than 0, "
-            f"from outside the group or by rounding over a small epsilon{_see(findings, 'flat_credit')}."
+            f"{_count(findings, 'flat_credit')} have equal rewards and still get an advantage that is more "
+            f"than rounding{_see(findings, 'flat_credit')}."
+        )
+    if findings.rounding is not None and findings.rounding.value > _ROUNDING_SHOWN:
+        yield (
+            f"{_count(findings, 'flat_rounding')} have equal rewards and an advantage of up to "
+            f"{findings.rounding.value:.3g}, which is rounding over a small epsilon "
+            f"({at(findings.rounding.place)})."
         )
     if len(findings.sizes) > 1:
         yield f"Groups are uneven: {', '.join(map(str, findings.sizes))} completions.{_uneven(findings)}"

@@ -60,7 +60,7 @@ def _point(findings: Findings, steps: Sequence[StepCounts]) -> _Point:
     high, low = findings.signal.right_at, findings.signal.wrong_at
     groups = sum(step.groups for step in steps)
     dead = sum(step.flags["dead"] for step in steps)
-    flat = sum(step.flags["flat"] for step in steps)
+    flat = sum(step.flags["flat"] - step.flags["flat_credit"] for step in steps)
     right = 0 if high is None else sum(step.ties.right(high) for step in steps)
     wrong = 0 if low is None else sum(step.ties.wrong(low) for step in steps)
     known = [step for step in steps if math.isfinite(step.mean_reward)]

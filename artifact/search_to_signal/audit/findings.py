@@ -8,10 +8,11 @@ from search_to_signal.audit import candidate_flags
 from search_to_signal.audit.atlas import get_entry, source_of, sources
 from search_to_signal.audit.class_credit import ClassCreditRow
 from search_to_signal.audit.groups import Assumption
-from search_to_signal.audit.hopeless_prompts import PromptSums
+from search_to_signal.audit.hopeless_prompts import LoneRepeats, PromptSums
 from search_to_signal.audit.knobs import Knob
 from search_to_signal.audit.lengths import LengthSums
 from search_to_signal.audit.normalizer_agreement import EntryAgreement, LogPlace
+from search_to_signal.audit.regrouping import Regrouping
 from search_to_signal.audit.repeats import RepeatSums
 from search_to_signal.audit.signal import AlternativeExtremes, SignalSums, Ties
 
@@ -21,14 +22,18 @@ OURS = "this one"
 LATE_ADVANTAGES = "late_advantages"
 # 1 - cosine up to which two directions are told apart by their sizes rather than by the digits of a log.
 _ALIKE = 1e-3
-STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
+STEP_FLAGS = (
+    *("singleton", "flat", "flat_credit", "silenced", "nan_advantage", "left_out", "dead"),
+    *("merged", "reversed", "amplified"),
+)
 
 
 @dataclass(frozen=True)
 class StepCounts:
     """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS.
 
-    ``taught`` completions have an advantage (``GroupFlags``); ``ties`` are by the least and greatest reward.
+    ``taught`` completions have an advantage (``GroupFlags``), ``missing`` lack a reward or a part of it;
+    ``ties`` are by the least and greatest reward.
     """
 
     source: str
@@ -38,6 +43,7 @@ class StepCounts:
     mean_reward: float
     taught: int
     ties: Ties
+    missing: int
     flags: Mapping[str, int]
 
 
@@ -60,7 +66,10 @@ class Findings:
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
     the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
     changes. ``lengths`` are by the rule that weighs tokens.
-    ``sums_to_zero``: groups whose advantages differ and sum to 0.
+    ``gain`` and ``largest`` are the greatest gain and advantage, ``rounding`` the largest advantage of equal
+    rewards that is rounding. ``regrouping`` explains advantages that the groups of the log do not, ``lone``
+    are groups of one that share a prompt.
+    ``prompts``: prompts are logged. ``sums_to_zero``: groups whose advantages differ and sum to 0.
     ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
     of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
     twice or more and tied each time. ``digits``: the log rounds advantages to these.
@@ -84,6 +93,10 @@ class Findings:
     classes: tuple[ClassCreditRow, ...]
     gain: Extreme | None
     largest: Extreme | None
+    rounding: Extreme | None
+    regrouping: Regrouping | None
+    lone: LoneRepeats
+    prompts: bool
     sums_to_zero: int
     signal: SignalSums
     framework: str

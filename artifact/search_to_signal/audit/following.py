@@ -70,7 +70,7 @@ class Following:
 
 def line_of(step: RewardGroups, normalizer: str) -> str:
     """A step in one line: its size, and the numbers of ``live``."""
-    logged = bool((step.advantage == step.advantage).any())
+    logged = bool(step.has_advantage.any())
     numbers = live.numbers_of(
         step, step.advantage if logged else apply(get_entry(normalizer), step_batches(step))
     )
@@ -79,9 +79,10 @@ def line_of(step: RewardGroups, normalizer: str) -> str:
         for name, share in numbers.items()
         if name.startswith(live.SHARE) and len(step.weights) > 1
     ]
+    nan = f", {numbers[live.NAN]:.1%} of advantages NaN" if numbers[live.NAN] else ""
     return (
         f"step {int(step.step[0])}: {len(step.step)} groups, {len(step.reward)} completions, "
-        f"{numbers[live.DEAD]:.1%} of groups dead, effective batch {numbers[live.BATCH]:.0f}, "
+        f"{numbers[live.DEAD]:.1%} of groups dead{nan}, effective batch {numbers[live.BATCH]:.0f}, "
         f"largest gain {numbers[live.GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
     )
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
+from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, RewardGroups, sorted_within
 from search_to_signal.audit.repeats import repeat_flags
+from search_to_signal.audit.steps import spans
 
 Bools = NDArray[np.bool_]
 
+# Unit roundoff of float32, times what a few operations may cost.
+FLOAT32 = 4 * 2.0**-24
 # An advantage nearer to 0 than this is rounding.
 ZERO = 1e-6
 # So is that of equal rewards below this part of the largest: eight times 1.2 have another mean in float32,
@@ -25,9 +28,13 @@ MEANING = {
     "flat": "groups of two and more rewards that are all equal",
     "silenced": "groups whose rewards differ and whose advantages do not",
     "unadvised": "groups in which a completion with a reward has no advantage",
+    "nan_advantage": "groups in which the trainer computed an advantage that is NaN or infinite",
+    "left_out": "groups of which no completion enters the loss: masked, removed or without a trained token",
     "scattered": "groups whose completions stand in several places of the log",
-    "dead": "flat or silenced groups",
-    "flat_credit": "flat groups with an advantage other than 0",
+    "dead": "groups that teach nothing: flat without credit, silenced, left out, or with a NaN advantage",
+    "flat_credit": "flat groups with an advantage that is more than rounding",
+    "flat_differing": "flat groups whose advantages differ by more than rounding",
+    "flat_rounding": "flat groups whose advantage is the rounding of equal rewards",
     "lone_credit": "singletons with an advantage other than 0",
     "merged": "groups in which two different rewards get one advantage",
     "reversed": "groups in which a higher reward gets a lower advantage",
@@ -42,7 +49,8 @@ class GroupFlags:
     """Of N groups, (N,) each: ranges of finite rewards and advantages (NaN without any), and ``flags``.
 
     ``gain`` is advantage range over the range of the rewards that have one, NaN where these do not differ.
-    ``taught`` (R,) are the completions with an advantage other than 0 and than the rounding of equal rewards.
+    ``taught`` (R,) are the completions in the loss with an advantage other than 0 and than the rounding of
+    equal rewards, of steps in which no advantage is NaN: one makes the loss of its whole step NaN.
     """
 
     reward_range: Floats
@@ -52,9 +60,17 @@ class GroupFlags:
     flags: Mapping[str, Bools]
     taught: Bools
 
+    @property
+    def tied(self) -> Bools:
+        """(N,): flat groups that teach nothing."""
+        return self.flags["flat"] & ~self.flags["flat_credit"]
 
-def group_flags(groups: RewardGroups, advantage: Floats) -> GroupFlags:
-    """The facts of each group under advantages (R,), which may be NaN."""
+
+def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0) -> GroupFlags:
+    """The facts of each group under advantages (R,), which may be NaN.
+
+    ``flat_gain`` is what the normalizer that made them multiplies the rounding of equal rewards by.
+    """
     low, high = limits(groups, groups.reward)
     least, most = limits(groups, advantage)
     answered = np.isfinite(advantage)
@@ -69,23 +85,32 @@ def group_flags(groups: RewardGroups, advantage: Floats) -> GroupFlags:
     scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
     flat = (scored > 1) & (reward_range == 0)
     silenced = (compared > 0) & (advantage_range == 0)
-    credited = largest > np.where(flat, rounding_limit(largest[~flat]), ZERO)
+    slack = np.maximum(rounding_limit(largest[~flat]), flat_rounding(groups, flat_gain))
+    credited = largest > np.where(flat, slack, ZERO)
+    starts = groups.offsets[:-1]
+    broken = np.logical_or.reduceat(groups.has_advantage & ~answered, starts)
+    left_out = ~np.logical_or.reduceat(groups.in_loss, starts)
     flags = {
         "singleton": alone,
         "unscored": np.logical_or.reduceat(~groups.scored, groups.offsets[:-1]),
         "flat": flat,
         "silenced": silenced,
-        "dead": flat | silenced,
+        "dead": (flat & ~credited) | silenced | broken | left_out,
         "flat_credit": flat & credited,
+        "flat_differing": flat & (advantage_range > slack),
+        "flat_rounding": flat & ~credited & (largest > ZERO),
         "lone_credit": alone & (largest > ZERO),
-        "unadvised": np.logical_or.reduceat(groups.scored & ~answered, groups.offsets[:-1]),
+        "unadvised": np.logical_or.reduceat(groups.scored & ~answered & ~groups.has_advantage, starts),
+        "nan_advantage": broken,
+        "left_out": left_out,
         "scattered": _scattered(groups),
         "merged": merged,
         "reversed": reversed_,
         **repeat_flags(groups),
         "amplified": (gain >= GAIN) & (advantage_range >= 1),
     }
-    taught = (np.abs(advantage) > ZERO) & credited[groups.group]
+    teaches = credited & ~_in_broken_steps(groups, broken)
+    taught = (np.abs(advantage) > ZERO) & teaches[groups.group] & groups.in_loss
     return GroupFlags(reward_range, advantage_range, gain, largest, flags, taught)
 
 
@@ -93,6 +118,29 @@ def rounding_limit(largest: Floats) -> float:
     """Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups."""
     known = largest[np.isfinite(largest)]
     return max(ZERO, ROUNDED * float(known.max() if len(known) else 1.0))
+
+
+def flat_rounding(groups: RewardGroups, flat_gain: float) -> Floats:
+    """(N,): what the rounding of a group's equal rewards may make of an advantage; no quotient is above 1."""
+    return np.minimum(FLOAT32 * flat_gain * reward_size(groups), 1.0)
+
+
+def reward_size(groups: RewardGroups) -> Floats:
+    """(N,): the largest finite reward of each group, without its sign."""
+    size: Floats = np.maximum.reduceat(
+        np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0), groups.offsets[:-1]
+    )
+    return size
+
+
+def _in_broken_steps(groups: RewardGroups, broken: Bools) -> Bools:
+    """(N,): groups of a step in which one is broken; where no step is logged, the broken ones."""
+    if not broken.any():
+        return broken
+    spoilt = broken.copy()
+    for first, end in spans(groups):
+        spoilt[first:end] |= groups.step[first] != UNKNOWN and broken[first:end].any()
+    return spoilt
 
 
 def _scattered(groups: RewardGroups) -> Bools:

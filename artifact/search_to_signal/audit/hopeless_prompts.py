@@ -10,6 +10,7 @@ from search_to_signal.audit.group_flags import GroupFlags
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.normalizer_agreement import LogPlace, place_of
 from search_to_signal.audit.steps import spans
+from search_to_signal.numerics import added
 
 # Different prompts that are followed; a longer list would grow with the log.
 _FOLLOWED = 20_000
@@ -26,6 +27,27 @@ class PromptSums:
     dead: int = 0
     wasted: int = 0
     reward: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoneRepeats:
+    """Groups of one whose prompt is that of another group of their step, and how many prompts these have."""
+
+    groups: int = 0
+    prompts: int = 0
+
+    def __add__(self, more: "LoneRepeats") -> "LoneRepeats":
+        return added(self, more)
+
+
+def lone_repeats(groups: RewardGroups) -> LoneRepeats:
+    """Count the groups of one that share a prompt within their step."""
+    lone = (groups.sizes == 1) & (groups.prompt_id != 0)
+    if not lone.any():
+        return LoneRepeats()
+    keys = np.stack([groups.step[lone].astype(np.uint64), groups.prompt_id[lone]])
+    counts = np.unique(keys, axis=1, return_counts=True)[1]
+    return LoneRepeats(int(counts[counts > 1].sum()), int((counts > 1).sum()))
 
 
 def add_prompts(known: dict[Hashable, PromptSums], groups: RewardGroups, facts: GroupFlags) -> None:

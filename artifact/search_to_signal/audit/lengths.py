@@ -54,7 +54,8 @@ def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums
         rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
         offsets = groups.offsets[first : end + 1] - groups.offsets[first]
         step = RewardBatch(groups.reward[rows], offsets, groups.tokens[rows])
-        for rule, sums in _of_step(step, advantage[rows]).items():
+        trained = np.where(groups.in_loss[rows], advantage[rows], np.nan)
+        for rule, sums in _of_step(step, trained).items():
             total[rule] += sums
     return total
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from search_to_signal.audit.applied_normalizers import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
+from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, of_arrays
 from search_to_signal.audit.signal import SignalSums, logged, signal
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.records.files import storage_errors, write_atomically
 
 PREFIX = "signal/"
-DEAD, BATCH, GAIN, SHARE = (
-    f"{PREFIX}{name}" for name in ("dead_share", "effective_batch", "largest_gain", "share/")
+DEAD, NAN, BATCH, GAIN, SHARE = (
+    f"{PREFIX}{name}" for name in ("dead_share", "nan_share", "effective_batch", "largest_gain", "share/")
 )
 
 # What the greatest and the least reward are, one batch does not say.
@@ -50,11 +50,12 @@ def numbers(
     of the mask counts; without them those of ``normalizer``, an entry of the atlas, are taken.
     components: name: (n,), parts of the reward before their ``weights`` (1).
 
-    Returned, by names that begin with ``signal/``: dead_share (groups in which no reward differs, or no
-    advantage does), effective_batch (completions with an advantage other than 0), largest_gain (advantage per
-    reward within a group), largest_advantage, and share/NAME, each component's share of the variance of the
-    advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
-    not fit.
+    Returned, by names that begin with ``signal/``: dead_share (groups that teach nothing), nan_share
+    (completions whose advantage is NaN or infinite), effective_batch (completions with an advantage other
+    than 0 and a trained token; 0 where an advantage is NaN, since the loss is NaN then), largest_gain
+    (advantage per reward within a group), largest_advantage, and share/NAME, each component's share of the
+    variance of the advantages, negative for one that works against the rest. A completion without a token in
+    its ``mask`` does not enter the loss. Raises IllFormedGroupError for columns that do not fit.
     """
     batch = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
     return numbers_of(
@@ -83,8 +84,10 @@ def grouped(
     parts = {name: _of_sequences(part) for name, part in (components or {}).items()}
     places: dict[Any, int] = {}
     numbered = [places.setdefault(name, len(places)) for name in _listed(groups)]
+    trained = None if mask is None else np.array(_listed(mask), dtype=np.float64) > 0
+    tokens = np.full(len(reward), UNKNOWN) if trained is None else trained.sum(axis=1)
     advantage: Floats = np.full(len(reward), np.nan) if advantages is None else of_tokens(advantages, mask)
-    columns = [reward, advantage, *parts.values()]
+    columns = [reward, advantage, tokens, *parts.values()]
     if not numbered or any(len(column) != len(numbered) for column in columns):
         raise IllFormedGroupError(
             "columns are empty or differ in length: give one value of each per completion"
@@ -96,8 +99,11 @@ def grouped(
         source="live",
         components={name: part[order] for name, part in parts.items()},
         weights=weights,
+        step=np.zeros(len(places)),
         position=order,
         advantage=advantage[order],
+        has_advantage=np.full(len(order), advantages is not None),
+        tokens=tokens[order],
     )
 
 
@@ -113,7 +119,7 @@ def _of_sequences(values: Any) -> Floats:
 
 
 def of_tokens(values: Any, mask: Any) -> Floats:
-    """(n,): the advantage of a sequence, the mean over the tokens of its mask; NaN without any."""
+    """(n,): the advantage of a sequence, the mean over the tokens of its mask; 0 without any."""
     array = np.array(_listed(values), dtype=np.float64)
     if array.ndim < 2:
         return array
@@ -122,7 +128,7 @@ def of_tokens(values: Any, mask: Any) -> Floats:
     trained = np.array(_listed(mask), dtype=np.float64) > 0
     count = trained.sum(axis=1)
     total = np.where(trained, array, 0.0).sum(axis=1)
-    return np.divide(total, count, out=np.full(len(array), np.nan), where=count > 0)
+    return np.divide(total, count, out=np.zeros(len(array)), where=count > 0)
 
 
 def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -134,6 +140,7 @@ def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         [row["reward"] for row in rows],
         [row["group"] for row in rows],
         [row["advantage"] for row in rows] if known else None,
+        mask=[[row["tokens"]] for row in rows],
         components=parts if len(parts) > 1 else None,
         weights=weights if len(parts) > 1 else None,
     )
@@ -148,7 +155,9 @@ def exceeded(measured: Mapping[str, float], limits: Mapping[str, float]) -> dict
     for name, limit in limits.items():
         full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
         if full not in _KNOWN and not full.startswith(SHARE):
-            raise ConfigError(f"no number is called {name}: limit dead_share, largest_gain or share/NAME")
+            raise ConfigError(
+                f"no number is called {name}: limit dead_share, nan_share, largest_gain or share/NAME"
+            )
         value = measured.get(full, math.nan)
         if value > limit:
             over[full] = f"{full} is {value:.4g}, over {limit:g}"
@@ -176,17 +185,18 @@ def write(
 
 
 def _row(groups: RewardGroups, at: int, step: int, name: Any) -> dict[str, Any]:
-    parts = {key: _finite_or_none(column[at]) for key, column in groups.components.items()}
+    parts = {key: number_or_none(column[at]) for key, column in groups.components.items()}
     return {
         "group": name if isinstance(name, int) else str(name),
         "step": step,
-        "reward": _finite_or_none(groups.reward[at]),
-        "advantage": _finite_or_none(groups.advantage[at]),
+        "reward": number_or_none(groups.reward[at]),
+        "advantage": float(groups.advantage[at]) if groups.has_advantage[at] else None,
+        **({} if groups.tokens[at] == UNKNOWN else {"tokens": int(groups.tokens[at])}),
         "components": parts,
         "weights": dict(groups.weights),
     }
 
 
-def _finite_or_none(value: float) -> float | None:
-    """JSON has no NaN; an infinity is kept, as Python writes it."""
+def number_or_none(value: float) -> float | None:
+    """A reward as JSON: None where no function gave one; an infinity is kept, as Python writes it."""
     return None if math.isnan(value) else float(value)

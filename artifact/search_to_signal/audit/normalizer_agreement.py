@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.atlas import NormalizerEntry
-from search_to_signal.audit.group_flags import ZERO, GroupFlags
+from search_to_signal.audit.group_flags import FLOAT32, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
-# Unit roundoff of float32, and how many of them a few operations may cost.
-_ROUNDING = 4 * 2.0**-24
 # 1 - cosine of two vectors that are the same but for float32.
 _SAME = 1e-12
 # Digits to which logs round, and different numbers that have to be rounded for it to be no accident.
@@ -100,8 +98,8 @@ class EntryAgreement:
 class ReferenceAdvantages:
     """Advantages (R,) that entries are compared with, and what all comparisons need of them.
 
-    ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``tied`` (R,) is the size of the rewards of flat
-    groups, 0 of others; None where no group is flat. ``order`` sorts the rows by group and reference;
+    ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``flat`` (R,) are the rows of flat groups; None
+    where no group is flat. ``order`` sorts the rows by group and reference;
     in it ``neighbours`` (R - 1,) are of one group, the ``ties`` of equal references begin, and between the
     pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond
     rounding.
@@ -110,7 +108,7 @@ class ReferenceAdvantages:
     groups: RewardGroups
     values: Floats
     slack: Floats
-    tied: Floats | None
+    flat: NDArray[np.bool_] | None
     asked: NDArray[np.bool_]
     order: Integers
     neighbours: NDArray[np.bool_]
@@ -124,7 +122,7 @@ def logged_digits(values: Floats) -> int | None:
     known = np.unique(np.abs(values[np.isfinite(values) & (values != 0)]))
     if len(known) < _ROUNDED:
         return None
-    slack = _ROUNDING * np.maximum(known, 1.0)
+    slack = FLOAT32 * np.maximum(known, 1.0)
     whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < slack).all())
     return next(whole, None)
 
@@ -147,7 +145,7 @@ def reference_of(
     higher = rises & (where[1:] == where[:-1])
     slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
     flat = facts.flags["flat"]
-    tied = np.repeat(np.where(flat, _reward_size(groups), 0.0), groups.sizes) if flat.any() else None
+    tied = np.repeat(flat, groups.sizes) if flat.any() else None
     return ReferenceAdvantages(groups, values, slack, tied, asked, order, neighbours, ties, higher, where[1:])
 
 
@@ -162,9 +160,8 @@ def flat_gain(entry: NormalizerEntry) -> float:
 def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.0) -> EntryAgreement:
     """Compare the advantages (R,) of an entry, whose ``flat_gain`` is ``gain``, with a reference."""
     groups, values, asked, slack = reference.groups, reference.values, reference.asked, reference.slack
-    if gain and reference.tied is not None:
-        # The deviation of equal rewards is of the size of their rounding: no quotient is above 1.
-        slack = slack + np.minimum(_ROUNDING * gain * reference.tied, 1.0)
+    if gain and reference.flat is not None:
+        slack = slack + np.where(reference.flat, np.repeat(flat_rounding(groups, gain), groups.sizes), 0.0)
     given = np.isfinite(computed)
     both = asked & given
     own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
@@ -220,21 +217,13 @@ def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
     A flat group shows no gain: it has at least that of the group which is amplified least, and the mean of
     the batch, which some take off, is rounded by the largest reward.
     """
-    size = _reward_size(groups)
+    size = reward_size(groups)
     least = float(np.min(facts.gain, where=np.isfinite(facts.gain), initial=np.inf))
     amplified = np.nan_to_num(facts.gain) * size
     if least < np.inf:
         amplified = np.where(facts.flags["flat"], least * size.max(), amplified)
-    slack: Floats = np.repeat(_ROUNDING * (np.nan_to_num(facts.largest) + amplified), groups.sizes)
+    slack: Floats = np.repeat(FLOAT32 * (np.nan_to_num(facts.largest) + amplified), groups.sizes)
     return slack
-
-
-def _reward_size(groups: RewardGroups) -> Floats:
-    """(N,): the largest finite reward of each group, without its sign."""
-    size: Floats = np.maximum.reduceat(
-        np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0), groups.offsets[:-1]
-    )
-    return size
 
 
 def _first(

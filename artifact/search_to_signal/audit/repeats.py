@@ -45,7 +45,8 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     """The sums of a batch; every occurrence after the first counts as a repeat."""
     order, same = _neighbours(groups)
     logged = groups.response != 0
-    gain = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
+    trained = np.isfinite(advantage) & groups.in_loss
+    gain = np.where(trained, np.maximum(advantage, 0.0), 0.0)
     # In the order of the log: numbers of responses differ from process to process.
     repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
@@ -57,7 +58,7 @@ def doubled_flags(groups: RewardGroups) -> Bools:
     if not _neighbours(groups)[1].any():
         return flags
     numbers = (groups.reward, groups.advantage, groups.tokens)
-    texts = (groups.group, groups.response, groups.label.code, groups.status.code)
+    texts = (groups.group, groups.response, groups.label.code, groups.status.code, groups.masked)
     columns: list[NDArray[Any]] = [*texts, *numbers, *groups.components.values(), *groups.metrics.values()]
     order = sorted_within(groups, groups.response, *numbers)
     later, earlier = order[1:], order[:-1]

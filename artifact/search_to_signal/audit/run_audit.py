@@ -23,7 +23,14 @@ from search_to_signal.audit.findings import (
 from search_to_signal.audit.framework_options import offered, options_of
 from search_to_signal.audit.group_flags import Bools, GroupFlags, group_flags, limits
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
-from search_to_signal.audit.hopeless_prompts import PromptSums, add_prompts, hopeless, worst
+from search_to_signal.audit.hopeless_prompts import (
+    LoneRepeats,
+    PromptSums,
+    add_prompts,
+    hopeless,
+    lone_repeats,
+    worst,
+)
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
 from search_to_signal.audit.normalizer_agreement import (
@@ -37,6 +44,7 @@ from search_to_signal.audit.normalizer_agreement import (
     reference_of,
     same_bits,
 )
+from search_to_signal.audit.regrouping import Regrouping, regrouping
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
 from search_to_signal.audit.signal import AlternativeExtremes, SignalSums, alternative, signal, ties
 from search_to_signal.audit.steps import spans, whole_steps
@@ -59,6 +67,9 @@ class _Course:
     logged: bool
     framework: str
     digits: int | None
+    regrouping: Regrouping | None
+    # ``flat_gain`` of the entry that made the advantages, as far as it is known.
+    gain: float
 
 
 @dataclass
@@ -85,6 +96,9 @@ class _Tally:
     classes: dict[bool, dict[str, ClassSums]] = field(default_factory=lambda: {True: {}, False: {}})
     gain: Extreme | None = None
     largest: Extreme | None = None
+    rounding: Extreme | None = None
+    lone: LoneRepeats = field(default_factory=LoneRepeats)
+    texts: bool = False
     sums_to_zero: int = 0
     signal: SignalSums = field(default_factory=SignalSums)
     alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
@@ -122,12 +136,16 @@ def audit(
 
 def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
     """What the first batch decides: whose advantages are audited, and with which entry."""
-    logged = bool(np.isfinite(batch.advantage).any())
-    explaining, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
+    logged, assumed = bool(batch.has_advantage.any()), normalizer or usual
+    explaining, digits = _explaining(batch, assumed) if logged else (None, None)
     name = normalizer or explaining or usual or DEFAULT
-    assumed = normalizer or usual
     framework = source_of(get_entry(assumed)).framework if assumed else ""
-    return _Course(name, logged, framework, digits)
+    other = None
+    if np.isfinite(batch.advantage).any() and explaining is None:
+        other = regrouping(batch, lambda groups: _explaining(groups, assumed)[0])
+    made = explaining if logged else name
+    gain = flat_gain(get_entry(made)) if made else 0.0
+    return _Course(name, logged, framework, digits, other, gain)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
@@ -157,7 +175,9 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     batches = step_batches(batch)
     base = apply(get_entry(name), batches)
     audited = batch.advantage if course.logged else base
-    facts = group_flags(batch, audited)
+    facts = group_flags(batch, audited, course.gain)
+    tally.lone += lone_repeats(batch)
+    tally.texts |= bool(batch.prompt_id.any())
     tally.signal += signal(batch, audited, facts)
     add_prompts(tally.prompts, batch, facts)
     tally.groups += len(batch.step)
@@ -174,6 +194,8 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     _count(tally, batch, facts)
     tally.gain = _greatest(tally.gain, batch, facts.gain)
     tally.largest = _greatest(tally.largest, batch, facts.largest)
+    rounded = np.where(facts.flags["flat_rounding"], facts.largest, np.nan)
+    tally.rounding = _greatest(tally.rounding, batch, rounded)
     for kind, sums in tally.classes.items():
         for label, of_batch in class_sums(batch, audited, by_status=kind).items():
             sums[label] = sums.get(label, ClassSums()) + of_batch
@@ -189,7 +211,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
 
 def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
     """Advantages that are left out, since the first batch decides whose are audited."""
-    number = 0 if logged else int(np.isfinite(batch.advantage).sum())
+    number = 0 if logged else int(batch.has_advantage.sum())
     says = "advantages that are logged after groups without any are left out"
     return (Assumption(LATE_ADVANTAGES, says, {"completions": number}),) if number else ()
 
@@ -268,6 +290,8 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> list[Step
     bounds = spans(batch)
     starts = np.array([first for first, _ in bounds])
     taught = _totals(facts.taught, batch.offsets[starts])
+    given = (np.isfinite(values) for values in (batch.reward, *batch.components.values()))
+    missing = _totals(~np.logical_and.reduce(list(given)), batch.offsets[starts])
     flags = {name: _totals(facts.flags[name], starts) for name in STEP_FLAGS}
     for number, (first, end) in enumerate(bounds):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
@@ -280,7 +304,8 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> list[Step
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
                 taught=taught[number],
-                ties=ties(most[first:end], facts.flags["flat"][first:end]),
+                ties=ties(most[first:end], facts.tied[first:end]),
+                missing=int(missing[number]),
                 flags={name: counts[number] for name, counts in flags.items()},
             )
         )
@@ -318,10 +343,12 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
         "assumptions": (*tally.assumptions, *_in_part(tally)),
         "worst": worst(tally.prompts),
         "hopeless": hopeless(tally.prompts),
+        "prompts": tally.texts,
     }
-    passing = ("seen", "advised", "compared", "prompts")
+    passing = ("seen", "advised", "compared", "prompts", "texts")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}
-    own = vars(course) | {"framework": course.framework or _framework(tally, course)}
+    own = {key: value for key, value in vars(course).items() if key != "gain"}
+    own |= {"framework": course.framework or _framework(tally, course)}
     return Findings(named=named, **own, **carried | final)
 
 

@@ -10,6 +10,7 @@ weighted components, within groups, each group at its own slope.
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -21,6 +22,8 @@ from search_to_signal.audit.group_flags import ZERO, Bools, GroupFlags, group_fl
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
 from search_to_signal.numerics import added
 
+# Different rewards of a run that are counted.
+_LEVELS = 64
 # A component varies in a group where it moves by more than this share of its size.
 _ROUNDING = 1e-9
 
@@ -62,6 +65,26 @@ class ComponentSums:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """How often each finite reward occurs, by its value; None for more different ones than are counted."""
+
+    counts: Mapping[float, int] | None = field(default_factory=dict)
+
+    def __add__(self, more: "Levels") -> "Levels":
+        if self.counts is None or more.counts is None:
+            return Levels(None)
+        both = Counter(self.counts) + Counter(more.counts)
+        return Levels(both if len(both) <= _LEVELS else None)
+
+    def flat_share(self, size: int) -> float | None:
+        """Share of groups of a size that would be flat if all completions were drawn from these rewards."""
+        if not self.counts:
+            return None
+        whole = sum(self.counts.values())
+        return float(sum((count / whole) ** size for count in self.counts.values()))
+
+
+@dataclass(frozen=True)
 class LengthTie:
     """Sums within groups for the correlation of advantage and tokens, over ``rows`` that have both."""
 
@@ -84,8 +107,11 @@ class LengthTie:
 class SignalSums:
     """Sums over groups; adding two joins their groups.
 
-    ``compared`` groups have two and more rewards, ``flat`` of them equal ones; ``dead`` give no completion an
-    advantage that differs. ``taught`` completions have an advantage (``GroupFlags``). ``halved`` is the
+    ``compared`` groups have two and more rewards, ``flat`` of them equal ones; ``dead`` teach nothing.
+    ``credited`` groups are flat and get an advantage all the same. ``taught`` completions have an advantage
+    (``GroupFlags``), ``nan`` one that is NaN or infinite; ``unscored`` have no finite reward. Of groups that
+    are not flat ``left_out`` do not enter the loss; of the positive ``credit`` of all they have
+    ``left_credit``. ``ties`` are the flat groups that are dead, ``levels`` the rewards. ``halved`` is the
     expected number of flat groups had half of each group been sampled. ``sizes`` are the group sizes met.
     ``middle`` sums the midranges of the ``mixed`` groups, in which rewards differ.
     ``gain`` is the largest difference of advantages per difference of rewards, ``largest`` the largest
@@ -96,8 +122,14 @@ class SignalSums:
     completions: int = 0
     compared: int = 0
     flat: int = 0
+    credited: int = 0
     dead: int = 0
     taught: int = 0
+    nan: int = 0
+    unscored: int = 0
+    left_out: int = 0
+    credit: float = 0.0
+    left_credit: float = 0.0
     halved: float = 0.0
     parted: float = 0.0
     mixed: int = 0
@@ -105,6 +137,7 @@ class SignalSums:
     gain: float = 0.0
     largest: float = 0.0
     ties: Ties = field(default_factory=Ties)
+    levels: Levels = field(default_factory=Levels)
     length: LengthTie = field(default_factory=LengthTie)
     sizes: frozenset[int] = frozenset()
     parts: Mapping[str, ComponentSums] = field(default_factory=dict)
@@ -241,20 +274,29 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = N
         parted, parts = _parts(groups, advantage)
         least, most = limits(groups, groups.reward)
         mixed = facts.reward_range > 0
+        credit = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
+        left = ~groups.in_loss & ~facts.flags["flat"][groups.group]
         return SignalSums(
             groups=len(groups.step),
             completions=len(groups.reward),
             compared=int((groups.sizes > 1).sum()),
             flat=int(facts.flags["flat"].sum()),
+            credited=int(facts.flags["flat_credit"].sum()),
             dead=int(facts.flags["dead"].sum()),
             taught=int(np.count_nonzero(facts.taught)),
+            nan=int(np.count_nonzero(groups.has_advantage & ~np.isfinite(advantage))),
+            unscored=int(np.count_nonzero(~groups.scored)),
+            left_out=int(np.count_nonzero(left)),
+            credit=float(credit.sum()),
+            left_credit=float(credit[left].sum()),
             halved=float(_halved(groups).sum()),
             parted=parted,
             gain=greatest(facts.gain),
             largest=greatest(facts.largest),
             mixed=int(np.count_nonzero(mixed)),
             middle=float(((least + most) / 2)[mixed].sum()),
-            ties=ties(most, facts.flags["flat"]),
+            ties=ties(most, facts.tied),
+            levels=_levels(groups),
             length=_length(groups, advantage),
             sizes=frozenset(np.unique(groups.sizes).tolist()),
             parts=parts,
@@ -262,12 +304,19 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = N
 
 
 def ties(reward: Floats, flat: Bools) -> Ties:
-    """How many of the flat groups have the least and the greatest ``reward``; (N,) each."""
+    """How many of some flat groups have the least and the greatest ``reward``; (N,) each."""
     tied = reward[flat]
     if not len(tied):
         return Ties()
     low, high = float(tied.min()), float(tied.max())
     return Ties(low, int((tied == low).sum()), high, int((tied == high).sum()))
+
+
+def _levels(groups: RewardGroups) -> Levels:
+    rewards, counts = np.unique(groups.reward[groups.scored], return_counts=True)
+    if len(rewards) > _LEVELS:
+        return Levels(None)
+    return Levels(dict(zip(rewards.tolist(), counts.tolist(), strict=True)))
 
 
 def greatest(values: Floats) -> float:
@@ -310,13 +359,16 @@ def _centred(groups: RewardGroups, values: Floats) -> Floats:
 
 
 def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, ComponentSums]]:
-    """What each weighted component carries of the squares of the advantages that follow the reward."""
+    """What each weighted component carries of the squares of the advantages that follow the reward.
+
+    Rows that are left out of the loss count in the means of their group, not in the sums.
+    """
     if not groups.components:
         return 0.0, {}
     starts = groups.offsets[:-1]
-    given = _centred(groups, advantage)
+    given = np.where(groups.in_loss, _centred(groups, advantage), 0.0)
     parts = {
-        name: groups.weights.get(name, 1.0) * _centred(groups, values)
+        name: groups.weights.get(name, 1.0) * np.where(groups.in_loss, _centred(groups, values), 0.0)
         for name, values in groups.components.items()
     }
     whole = np.sum(list(parts.values()), axis=0)
@@ -335,7 +387,7 @@ def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, Co
 
 
 def _length(groups: RewardGroups, advantage: Floats) -> LengthTie:
-    known = np.isfinite(advantage) & (groups.tokens >= 0)
+    known = np.isfinite(advantage) & (groups.tokens >= 0) & groups.in_loss
     if not known.any():
         return LengthTie()
     given = _centred(groups, np.where(known, advantage, np.nan))
@@ -359,6 +411,7 @@ def logged(sums: SignalSums) -> dict[str, float]:
         "dead_share": sums.dead_share,
         "all_right_share": sums.all_right / sums.groups if sums.groups else 0.0,
         "all_wrong_share": sums.all_wrong / sums.groups if sums.groups else 0.0,
+        "nan_share": sums.nan / sums.completions if sums.completions else 0.0,
         "effective_batch": float(sums.taught),
         "largest_gain": sums.gain,
         "largest_advantage": sums.largest,

@@ -8,7 +8,7 @@ import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Floats, Names, RewardGroups
 
-_ROWS = (
+ROWS = (
     *("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response"),
     *("improvement", "admitted"),
 )
@@ -60,7 +60,7 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
         prompt=groups.prompt[first:end],
         prompt_id=groups.prompt_id[first:end],
         assumptions=groups.assumptions if first == 0 else (),
-        **{name: getattr(groups, name)[rows] for name in _ROWS},
+        **{name: getattr(groups, name)[rows] for name in ROWS},
     )
 
 
@@ -80,7 +80,7 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
         prompt_id=np.concatenate([first_part.prompt_id, second_part.prompt_id]),
         assumptions=(*first_part.assumptions, *second_part.assumptions),
-        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
+        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in ROWS},
     )
 
 

@@ -8,8 +8,8 @@
 ``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
 reward functions, tokens, and the batches between two logged steps; with ``--follow``, while they are written.
 Numbers of each batch go into TRL's own log (``live.numbers``), averaged over the batches of a logged step as
-TRL averages its own: ``signal/dead_share``, ``signal/effective_batch``, ``signal/largest_gain`` and others,
-and ``signal/share/NAME`` for each of several reward functions.
+TRL averages its own: ``signal/dead_share``, ``signal/nan_share``, ``signal/effective_batch``,
+``signal/largest_gain`` and others, and ``signal/share/NAME`` for each of several reward functions.
 
 Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
 training the recorder stands before the method that samples and scores a batch, whose result has advantages,
@@ -37,8 +37,9 @@ _SAMPLES_0151 = "_prepare_inputs"
 _REWARDS = "_calculate_rewards"
 
 
-# Of a batch in which four groups of five are dead, most of what was generated teaches nothing.
-WARN_ABOVE: Mapping[str, float] = MappingProxyType({"dead_share": 0.8})
+# Of a batch in which four groups of five are dead, most of what was generated teaches nothing. One advantage
+# that is NaN makes the loss NaN.
+WARN_ABOVE: Mapping[str, float] = MappingProxyType({"dead_share": 0.8, "nan_share": 0.0})
 
 
 class SignalWarning(UserWarning):
@@ -88,6 +89,13 @@ class GroupRecorder:
             self._replace(_REWARDS, self._kept)
         else:
             self._watch_functions()
+
+    def on_log(self, _: Any, state: Any, *__: Any, logs: Mapping[str, Any] | None = None, **___: Any) -> None:
+        """Warn of a gradient that is no number: the weights have taken it, whatever the rewards look like."""
+        norm = (logs or {}).get("grad_norm")
+        if isinstance(norm, float) and not math.isfinite(norm):
+            message = f"step {state.global_step}: the gradient's norm is {norm}: stop, and go on from before"
+            warnings.warn(message, SignalWarning, stacklevel=2)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Give the trainer its methods back."""

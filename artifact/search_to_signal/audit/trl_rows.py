@@ -1,10 +1,11 @@
 """Rows of the neutral log from what a trainer of TRL holds after it sampled and scored a batch."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from search_to_signal.audit.live import number_or_none
 
 # Tensors are spoken to by their methods alone, so nothing here imports torch.
 Tensor = Any
@@ -34,7 +35,7 @@ def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any
     """One row per completion, in the order in which they were sampled."""
     columns = zip(
         batch.examples,
-        map(_finite_or_none, batch.reward.tolist()),
+        map(number_or_none, batch.reward.tolist()),
         _advantages(batch.made["advantages"]),
         _trained(batch.made).tolist(),
         _endings(batch.made, tokenizer),
@@ -55,7 +56,7 @@ def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any
                 "advantage": advantage,
                 "tokens": tokens,
                 "status": ending,
-                "components": dict(zip(batch.names, map(_finite_or_none, parts), strict=True)),
+                "components": dict(zip(batch.names, map(number_or_none, parts), strict=True)),
                 "weights": dict(zip(batch.names, batch.weights, strict=True)),
                 "prompt": _text(example.get("prompt", "")),
                 "response": text,
@@ -78,10 +79,8 @@ def _name(function: Any) -> str:
 
 
 def _advantages(given: Tensor) -> list[float | None]:
-    """One number per completion; none where a trainer has one per token."""
-    if given.ndim != 1:
-        return [None] * len(given)
-    return [_finite_or_none(advantage) for advantage in given.tolist()]
+    """One number per completion, NaN as the trainer computed it; none where it has one per token."""
+    return [None] * len(given) if given.ndim != 1 else given.tolist()
 
 
 def _trained(made: Mapping[str, Tensor]) -> Tensor:
@@ -97,11 +96,6 @@ def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:
     last = made["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None].long())[:, 0]
     ended = (last == end) & (lengths > 0)
     return ["finished" if by_itself else "truncated" for by_itself in ended.tolist()]
-
-
-def _finite_or_none(value: float) -> float | None:
-    """JSON has no NaN; an infinity is kept, as Python writes it."""
-    return None if math.isnan(value) else value
 
 
 def _text(prompt: Any) -> str:

@@ -33,6 +33,7 @@ def test_numbers_by_hand() -> None:
     found = live.numbers(REWARDS, GROUPS, ADVANTAGES)
     assert found == {
         "signal/dead_share": pytest.approx(1 / 3),
+        "signal/nan_share": 0.0,
         "signal/effective_batch": 2.0,
         "signal/largest_gain": 1.0,
         "signal/largest_advantage": 0.5,

@@ -104,6 +104,7 @@ def test_a_trainer_logs_flat_names() -> None:
     one = signal_of([0, 1], ["a", "a"], [-2, 2], {"length": [0, 1]})
     assert logged(one) == {
         "dead_share": 0.0,
+        "nan_share": 0.0,
         "all_right_share": 0.0,
         "all_wrong_share": 0.0,
         "effective_batch": 2.0,
