@@ -11,6 +11,7 @@ from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, UNTRAINED
 from search_to_signal.audit.normalizer_agreement import LogPlace
+from search_to_signal.audit.regrouping import BY_PROMPT
 
 # Findings that are given, and the share that one has to cost.
 _MOST, _LEAST = 5, 0.02
@@ -174,6 +175,8 @@ def _lone(findings: Findings) -> Iterator[Advice]:
         change = "Set log_unique_prompts=False (wandb_log_unique_prompts in older versions)"
     elif lone.groups:
         says = f"though {lone.groups} of them share {lone.prompts} prompts: each has a group id of its own"
+        if findings.regrouping is not None and findings.regrouping.how == BY_PROMPT:
+            says += f", and {regrouped_sentence(findings.regrouping)}"
         change = "Give the completions of a prompt one group id (verl: one uid before the batch is repeated)"
     elif not findings.prompts:
         other = "If several were sampled for a prompt, another column names the group"
@@ -294,10 +297,12 @@ def _broken(findings: Findings) -> Iterator[Advice]:
 def _unlogged(findings: Findings) -> str:
     """What may lie between the rewards of a log and advantages that differ where they do not."""
     if findings.regrouping is not None:
-        return f"Give these groups instead: {regrouped_sentence(findings.regrouping)}"
+        return f"Name these groups in the log: {regrouped_sentence(findings.regrouping)}"
+    digits = findings.reward_digits
+    rounded = "" if digits is None else f" (it is logged to {digits} digits)"
     return (
-        "Log the reward that is trained with all its digits and what is added to it, such as a KL or length "
-        "penalty, and the group that each completion was compared with"
+        f"Log the reward that is trained, with all its digits{rounded} and with what is added to it, such as "
+        "a KL or length penalty. No other grouping of the rows by prompt or place explains the advantages"
     )
 
 

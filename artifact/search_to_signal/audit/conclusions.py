@@ -8,7 +8,7 @@ from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN
 from search_to_signal.audit.knobs import SCALE
 from search_to_signal.audit.normalizer_agreement import LogPlace
-from search_to_signal.audit.regrouping import HOW, Regrouping
+from search_to_signal.audit.regrouping import Regrouping
 
 _NAMED = 3
 # Advantages of equal rewards that are worth a line though they are rounding.
@@ -75,7 +75,7 @@ def _origin(findings: Findings) -> str:
         return f"All {findings.signal.nan} logged advantages are NaN or infinite."
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(findings)}"
     if findings.regrouping is not None:
-        return f"{text} {regrouped_sentence(findings.regrouping)}."
+        return f"{text} But {regrouped_sentence(findings.regrouping)}."
     if any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions):
         text += " The reward itself is assumed here: name its parts by --component NAME=WEIGHT."
     return text
@@ -83,9 +83,10 @@ def _origin(findings: Findings) -> str:
 
 def regrouped_sentence(other: Regrouping) -> str:
     """Say under which other groups the logged advantages are explained."""
+    size = f"{other.size} " if other.size else ""
     return (
-        f"as groups of {other.size} {HOW[other.how]}, {other.normalizer} gives every logged advantage: "
-        "the trainer compared other rows than this log puts into one group"
+        f"with groups of {size}{other.how} {other.normalizer} gives every logged advantage: the trainer "
+        "compared other rows than this log puts into one group"
     )
 
 

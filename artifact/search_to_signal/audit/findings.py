@@ -72,7 +72,8 @@ class Findings:
     ``prompts``: prompts are logged. ``sums_to_zero``: groups whose advantages differ and sum to 0.
     ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
     of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
-    twice or more and tied each time. ``digits``: the log rounds advantages to these.
+    twice or more and tied each time. ``digits`` and ``reward_digits``: the
+    log rounds advantages and rewards to these.
     """
 
     groups: int
@@ -104,6 +105,7 @@ class Findings:
     worst: tuple[PromptSums, ...]
     hopeless: PromptSums | None
     digits: int | None
+    reward_digits: int | None
     assumptions: tuple[Assumption, ...]
 
     @property

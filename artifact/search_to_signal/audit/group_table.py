@@ -27,7 +27,8 @@ def compared(name: str | None) -> tuple[str, ...]:
 class GroupTable:
     """Collects groups as they are audited; ``names`` are the entries whose advantages get a column each.
 
-    Rewards and advantages of a group stand in one cell, in order, with a space between.
+    Rewards and advantages of a group are in one cell, in order, with a space between. A last row without a
+    number says how many groups were left out.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -35,10 +36,11 @@ class GroupTable:
         self._out = io.StringIO()
         self._rows = csv.writer(self._out, lineterminator="\n")
         self._rows.writerow([*_COLUMNS, *self._names])
-        self._seen = 0
+        self._seen = self._met = 0
 
     def add(self, groups: RewardGroups, audited: Floats, facts: GroupFlags) -> None:
         """Write the groups of a batch, up to MOST of the log."""
+        self._met += len(groups.step)
         count = min(len(groups.step), MOST - self._seen)
         if count <= 0:
             return
@@ -63,6 +65,8 @@ class GroupTable:
 
     def data(self) -> bytes:
         """The table as CSV."""
+        if self._met > self._seen:
+            self._rows.writerow(["", f"{self._met - self._seen} more groups are not in this table"])
         return self._out.getvalue().encode("utf-8", "replace")
 
 

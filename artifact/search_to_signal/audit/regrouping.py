@@ -1,4 +1,4 @@
-"""Whether other groups than the log's explain its advantages: rows that follow each other, or every n-th."""
+"""Whether other groups than the log names explain its advantages: by prompt, or by the rows of a step."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,12 +11,14 @@ from search_to_signal.audit.steps import ROWS, part, spans
 
 # Rows of the log that are tried, and the largest group.
 _ROWS, _LARGEST = 4_096, 128
-HOW = {"together": "rows that follow each other", "apart": "rows that are the same distance apart"}
+BY_PROMPT = "completions of one prompt"
+TOGETHER = "rows that follow each other"
+APART = "rows at equal distances"
 
 
 @dataclass(frozen=True)
 class Regrouping:
-    """Groups of ``size`` rows, taken as HOW says, under which ``normalizer`` gives every logged advantage."""
+    """Groups of ``size`` rows (0: of any size), which are ``how``, and the entry that explains them."""
 
     how: str
     size: int
@@ -24,43 +26,52 @@ class Regrouping:
 
 
 def regrouping(groups: RewardGroups, explaining: Callable[[RewardGroups], str | None]) -> Regrouping | None:
-    """The first other grouping of the first steps that an entry explains; ``explaining`` names that entry."""
+    """The first other grouping of the first steps under which an entry gives every logged advantage.
+
+    ``explaining`` names that entry.
+    """
     bounds = [end for _, end in spans(groups) if groups.offsets[end] <= _ROWS]
-    tried = part(groups, 0, bounds[-1] if bounds else len(groups.step))
-    counts = {int(tried.offsets[end] - tried.offsets[first]) for first, end in spans(tried)}
-    for size in range(2, _LARGEST + 1):
-        if len(tried.reward) <= _ROWS and all(count % size == 0 for count in counts):
-            for how in HOW:
-                other = _regrouped(tried, size, how)
-                if _ordered(other) and (name := explaining(other)) is not None:
-                    return Regrouping(how, size, name)
+    if not bounds:
+        return None
+    tried = part(groups, 0, bounds[-1])
+    for how, size, order, sizes in _candidates(tried):
+        other = _regrouped(tried, order, sizes)
+        if _ordered(other) and (name := explaining(other)) is not None:
+            return Regrouping(how, size, name)
     return None
 
 
-def _regrouped(groups: RewardGroups, size: int, how: str) -> RewardGroups:
-    order = np.concatenate(list(_orders(groups, size, how)))
-    count = len(order) // size
+def _candidates(groups: RewardGroups) -> Iterator[tuple[str, int, Integers, Integers]]:
+    """Each grouping, its size, the rows in an order in which groups are together, and the sizes of groups."""
+    if groups.prompt_id.all():
+        keys = np.stack([groups.step.astype(np.uint64), groups.prompt_id])
+        prompt = np.unique(keys, axis=1, return_inverse=True)[1].ravel()[groups.group]
+        yield BY_PROMPT, 0, np.argsort(prompt, kind="stable"), np.bincount(prompt)
+    bounds = [slice(groups.offsets[first], groups.offsets[end]) for first, end in spans(groups)]
+    rows = [at.start + np.argsort(groups.position[at], kind="stable") for at in bounds]
+    place = np.concatenate(rows)
+    for size in range(2, _LARGEST + 1):
+        if all(len(step) % size == 0 for step in rows):
+            sizes = np.full(len(place) // size, size)
+            yield TOGETHER, size, place, sizes
+            yield APART, size, np.concatenate([step.reshape(size, -1).T.ravel() for step in rows]), sizes
+
+
+def _regrouped(groups: RewardGroups, order: Integers, sizes: Integers) -> RewardGroups:
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return replace(
         groups,
-        offsets=np.arange(count + 1, dtype=np.int64) * size,
-        step=groups.step[groups.group[order[::size]]],
+        offsets=offsets,
+        step=groups.step[groups.group[order[offsets[:-1]]]],
         name=(),
         prompt=(),
-        prompt_id=np.zeros(count, dtype=np.uint64),
+        prompt_id=np.zeros(len(sizes), dtype=np.uint64),
         label=replace(groups.label, code=groups.label.code[order]),
         status=replace(groups.status, code=groups.status.code[order]),
         components={name: values[order] for name, values in groups.components.items()},
         metrics={},
         **{name: getattr(groups, name)[order] for name in ROWS},
     )
-
-
-def _orders(groups: RewardGroups, size: int, how: str) -> Iterator[Integers]:
-    """The rows of each step in an order in which each ``size`` of them are one group."""
-    for first, end in spans(groups):
-        rows = np.arange(groups.offsets[first], groups.offsets[end], dtype=np.int64)
-        rows = rows[np.argsort(groups.position[rows], kind="stable")]
-        yield rows if how == "together" else rows.reshape(size, -1).T.ravel()
 
 
 def _ordered(groups: RewardGroups) -> bool:

@@ -67,6 +67,7 @@ class _Course:
     logged: bool
     framework: str
     digits: int | None
+    reward_digits: int | None
     regrouping: Regrouping | None
     # ``flat_gain`` of the entry that made the advantages, as far as it is known.
     gain: float
@@ -145,7 +146,7 @@ def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _
         other = regrouping(batch, lambda groups: _explaining(groups, assumed)[0])
     made = explaining if logged else name
     gain = flat_gain(get_entry(made)) if made else 0.0
-    return _Course(name, logged, framework, digits, other, gain)
+    return _Course(name, logged, framework, digits, logged_digits(batch.reward), other, gain)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:

@@ -1,0 +1,274 @@
+"""What a trainer did with its completions: NaN, masks, rounding, other groups than the log names."""
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal import audit
+from search_to_signal.audit import atlas, live
+from search_to_signal.audit.advice import Advice, advice
+from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.following import Following
+from search_to_signal.audit.group_table import MOST, GroupTable
+from search_to_signal.audit.trl_callback import WARN_ABOVE
+from search_to_signal.cli import main
+
+NAN = math.nan
+
+
+def batch(rewards: Sequence[Sequence[float]], advantages: Sequence[float], **more: Any) -> audit.RewardGroups:
+    """One step of groups with the advantages of all completions."""
+    flat = [reward for group in rewards for reward in group]
+    columns = {"step": [1] * len(rewards), "advantage": advantages, **more}
+    return audit.of_arrays(flat, list(map(len, rewards)), **columns)
+
+
+def told(groups: audit.RewardGroups, normalizer: str | None = None) -> tuple[Findings, tuple[Advice, ...]]:
+    found = audit.audit(groups, normalizer)
+    return found, advice(found)
+
+
+def trl(rewards: Sequence[float]) -> list[float]:
+    """Advantages of one group as TRL makes them."""
+    given = np.array(rewards, dtype=np.float32)
+    made: list[float] = ((given - given.mean()) / (given.std(ddof=1) + np.float32(1e-4))).tolist()
+    return made
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_an_advantage_that_is_no_number_is_the_first_finding(tmp_path: Path, bad: float, suffix: str) -> None:
+    """One of eight is enough: the loss of the step is NaN, nothing of it teaches, the limit is exceeded."""
+    rows = [
+        {"group": at // 4, "step": 1, "reward": float(at % 2), "advantage": 1.0 if at % 2 else -1.0}
+        for at in range(8)
+    ]
+    rows[5]["advantage"] = bad
+    log = tmp_path / f"log.{suffix}"
+    if suffix == "jsonl":
+        logs.jsonl(log, rows)
+    elif suffix == "json":
+        log.write_text(json.dumps(rows), encoding="utf-8")
+    else:
+        with log.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.DictWriter(out, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    found = audit.audit(audit.read(log))
+    assert found.logged
+    assert (found.signal.nan, found.signal.taught, found.signal.dead) == (1, 0, 1)
+    assert advice(found)[0].severity == "high"
+    assert "NaN" in advice(found)[0].says
+    assert main(["audit", str(log), "--fail-on", "nan_advantage=0"]) == 1
+
+
+def test_a_log_of_nothing_but_nan_is_no_log_without_advantages(tmp_path: Path) -> None:
+    """Two steps of which a reward function gave nothing for some: all dead, the cause named."""
+    rows = [
+        {
+            "group": at // 4,
+            "step": at // 8,
+            "reward": float(at % 2),
+            "advantage": NAN,
+            "components": {"right": float(at % 2), "judge": None if at % 8 == 3 else 0.0},
+        }
+        for at in range(16)
+    ]
+    log = logs.jsonl(tmp_path / "log.jsonl", rows)
+    found = audit.audit(audit.read(log))
+    assert (found.logged, found.explaining, found.signal.taught) == (True, (), 0)
+    assert "lacks a reward" in advice(found)[0].says
+    assert main(["audit", str(log), "--fail-on", "dead=0.5"]) == 1
+    following = Following(log)
+    following.look()
+    assert ["NaN" in line for line in following.look()] == [True, True]
+
+
+def test_a_null_is_no_nan(tmp_path: Path) -> None:
+    """A log that has null, or no column, has no advantages; those of a normalizer are audited."""
+    rows = [{"group": 0, "reward": float(at), "advantage": None} for at in range(4)]
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
+    assert (found.logged, found.signal.nan, found.signal.taught) == (False, 0, 4)
+
+
+def test_a_live_batch_with_nan_warns() -> None:
+    """By the default limits of the recorder, for all of a batch and for one of eight, as rows too."""
+    rewards, groups = [0, 1, 1, 0, 1, 1, 0, 0], [0] * 4 + [1] * 4
+    for advantages in ([NAN] * 8, [1.0, NAN, 1, -1, 1, 1, -1, -1]):
+        numbers = live.numbers(rewards, groups, advantages)
+        assert numbers["signal/effective_batch"] == 0
+        assert "signal/nan_share" in live.exceeded(numbers, WARN_ABOVE)
+        assert live.numbers_of_rows(
+            [
+                {"reward": r, "group": g, "advantage": a, "tokens": 3}
+                for r, g, a in zip(rewards, groups, advantages, strict=True)
+            ]
+        ) == pytest.approx(numbers, nan_ok=True)
+    assert not live.exceeded(live.numbers(rewards, groups, [1.0, -1.0] * 4), WARN_ABOVE)
+
+
+def test_what_live_writes_is_read_with_its_nan(tmp_path: Path) -> None:
+    """NaN stays NaN, none stays none, and the tokens of the mask come along."""
+    mask = [[1, 1], [1, 0], [0, 0], [1, 1]]
+    advantages = [[1.0, 1.0], [NAN, 0.0], [NAN, NAN], [1.0, 3.0]]
+    live.write(tmp_path, 1, [0, 1, 1, 0], [7] * 4, advantages, mask=mask)
+    (one,) = audit.read(tmp_path)
+    assert one.has_advantage.all()
+    assert np.isnan(one.advantage).tolist() == [False, True, False, False]
+    assert one.tokens.tolist() == [2, 1, 0, 2]
+
+
+def test_what_is_masked_teaches_nothing() -> None:
+    """It counts in its group's mean; not in the batch that teaches, lengths, classes or positive credit."""
+    rewards = [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    given = [*trl(rewards[0]), *trl(rewards[1])]
+    masked = [True, True, False, False, True, False, False, False]
+    labels = ["long" if out else "short" for out in masked]
+    found, made = told(batch(rewards, given, masked=masked, tokens=[9, 9, 2, 3, 9, 2, 2, 3], label=labels))
+    assert (found.signal.taught, found.signal.left_out, found.signal.dead) == (5, 3, 0)
+    assert "trl-grpo" in found.explaining
+    assert any("only pushes probabilities down" in one.says for one in made)
+    assert all(sums.tokens == 12 for sums in found.lengths.values())
+    found, _ = told(batch(rewards, given, masked=[at < 4 for at in range(8)], label=["a"] * 4 + ["b"] * 4))
+    assert {row.label: row.mass_share for row in found.classes} == {"a": 0.0, "b": 1.0}
+    zero_tokens, _ = told(batch(rewards, given, tokens=[0, 0, 2, 3, 0, 2, 2, 3]))
+    assert zero_tokens.signal.taught == 5
+    assert live.numbers([1, 1, 0, 0], [0] * 4, trl(rewards[0]), mask=[[0], [0], [1], [1]])[live.BATCH] == 2
+
+
+def test_a_group_of_which_all_is_masked_is_dead() -> None:
+    masked = [True, True, False, False]
+    found, _ = told(batch([[1.0, 0.0], [1.0, 0.0]], [1.0, -1.0, 1.0, -1.0], masked=masked))
+    assert (found.counts["left_out"], found.counts["dead"], found.signal.taught) == (1, 1, 2)
+
+
+def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
+    """verl's float32 mean of seven times 0.43 leaves an advantage over its small epsilon: dead as well."""
+    rewards = [[0.01] * 7, [0.43] * 7, [0.99] * 7, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]
+    flat = [reward for group in rewards for reward in group]
+    made = live.grouped(flat, [at // 7 for at in range(28)])
+    verl = atlas.advantages(atlas.get_entry("verl-grpo"), atlas.RewardBatch(made.reward, made.offsets))
+    assert np.abs(verl[:21]).max() > 1e-3
+    found, _ = told(batch(rewards, verl.tolist()), "verl-grpo")
+    assert (found.signal.taught, found.signal.dead, found.counts["flat_credit"]) == (7, 3, 0)
+    assert found.counts["flat_rounding"] >= 1
+    assert found.rounding is not None
+    assert found.rounding.value == pytest.approx(np.abs(verl[:21]).max())
+
+
+def test_waste_and_dead_groups_agree_where_equal_rewards_get_credit() -> None:
+    """A baseline over the batch teaches by equal rewards, too: such groups are not dead."""
+    rewards = [[1.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 1.0]]
+    flat = np.array(rewards).ravel()
+    found, _ = told(batch(rewards, (flat - flat.mean()).tolist()))
+    assert (found.signal.dead, found.signal.taught, found.signal.credited) == (0, 12, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "prompts", "how"),
+    [
+        ([at % 3 for at in range(12)], None, "rows that follow each other"),
+        ([at // 4 for at in range(12)], None, "rows at equal distances"),
+        (list(range(12)), [at % 3 for at in range(12)], "completions of one prompt"),
+    ],
+)
+def test_groups_that_the_trainer_did_not_have_are_found(
+    names: list[int], prompts: list[int] | None, how: str, tmp_path: Path
+) -> None:
+    """The advantages are explained by other groups than the log's: by place in the step, or by prompt."""
+    rewards = np.random.default_rng(3).integers(0, 4, 12).astype(float)
+    together = how == "rows that follow each other"
+    groups = np.arange(12) // 4 if together else np.arange(12) % 3
+    advantage = np.zeros(12)
+    for group in range(3):
+        advantage[groups == group] = trl(rewards[groups == group].tolist())
+    rows = [
+        {"group": names[at], "step": 1, "reward": rewards[at], "advantage": advantage[at]}
+        | ({} if prompts is None else {"prompt": f"question {prompts[at]}"})
+        for at in range(12)
+    ]
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
+    assert not found.explaining
+    assert found.regrouping is not None
+    assert found.regrouping.how == how
+
+
+def test_other_groups_are_not_found_where_there_are_none() -> None:
+    noise = np.random.default_rng(0).normal(size=32)
+    found, _ = told(batch([[0.0, 1.0, 0.0, 1.0]] * 8, noise.tolist()))
+    assert found.regrouping is None
+
+
+def test_advantages_that_differ_where_rewards_do_not_name_what_the_log_lacks() -> None:
+    """A penalty that is no part of the logged reward: the trainer's reward is to be logged."""
+    penalized = [trl(np.array([1.0, 1.0, 1.0, 1.0]) - np.array([0.1, 0.4, 0.2, 0.3])) for _ in range(3)]
+    _, made = told(batch([[1.0] * 4] * 3, np.ravel(penalized).tolist()))
+    assert any("penalty" in one.change for one in made)
+    assert not any("baseline is the batch" in one.change for one in made)
+
+
+@pytest.mark.parametrize(("value", "easier"), [(0.0, True), (1.0, False), (-1.0, True)])
+def test_one_reward_everywhere_is_said_to_be_that(value: float, easier: bool) -> None:
+    found, made = told(batch([[value] * 4] * 4, [0.0] * 16))
+    assert made[0].says.startswith(f"All 16 completions have the one reward {value:g}")
+    assert ("easier" in made[0].change) == easier
+    assert "tie in between" not in " ".join(one.says for one in made)
+
+
+def test_rewards_that_differ_between_prompts_alone_are_the_reward_functions_fault() -> None:
+    """Or of greedy sampling, where the texts of a group are one."""
+    rewards = [[number / 10] * 4 for number in range(10)]
+    _, made = told(batch(rewards, [0.0] * 40, response=list(range(1, 41))))
+    assert "never within" in made[0].says
+    assert "reads the completion" in made[0].change
+    _, made = told(batch(rewards, [0.0] * 40, response=[at // 4 + 1 for at in range(40)]))
+    assert "temperature" in made[0].change
+    # Three groups of right and wrong tie by chance now and then.
+    _, made = told(batch([[1.0] * 2, [0.0] * 2, [1.0] * 2], [0.0] * 6))
+    assert "never within" not in made[0].says
+
+
+def test_a_group_size_that_is_too_small_is_the_cause_before_prompts_are() -> None:
+    """Ties as frequent as chance makes them; where prompts are always right or wrong, filtering is told."""
+    random = np.random.default_rng(5)
+    by_chance = (random.random((400, 2)) < 0.18).astype(float)
+    _, made = told(batch(by_chance.tolist(), [NAN] * 800), "trl-grpo")
+    assert made[0].change.startswith("Raise num_generations from 2")
+    assert "drop" not in made[0].change
+    hopeless = np.repeat((random.random((400, 1)) < 0.5).astype(float), 8, axis=1)
+    hopeless[:40] = random.random((40, 8)) < 0.5
+    _, made = told(batch(hopeless.tolist(), [NAN] * 3200), "trl-grpo")
+    assert "Raise num_generations" not in made[0].change
+
+
+def test_names_that_begin_again_in_every_step_are_places(tmp_path: Path) -> None:
+    """Groups 0 to 3 of each step are other prompts; questions by name that come again are the same."""
+
+    def hopeless(name: str, start: int = 0) -> Any:
+        rows = [
+            {"group": name.format(number + start), "step": step, "reward": float(number == 3 and member)}
+            for step in range(3)
+            for number in range(4)
+            for member in range(2)
+        ]
+        return audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows))).hopeless
+
+    assert hopeless("{}") is None
+    assert hopeless("group_{}", 1) is None
+    assert hopeless("gsm8k-{}", 731) is not None
+
+
+def test_a_table_of_groups_says_what_it_leaves_out() -> None:
+    table = GroupTable(())
+    groups = audit.of_arrays([0.0, 1.0] * (MOST + 5), [2] * (MOST + 5))
+    audit.audit(groups, each=table.add)
+    rows = list(csv.reader(table.data().decode().splitlines()))
+    assert rows[-1][:2] == ["", "5 more groups are not in this table"]
+    assert len(rows) == MOST + 2
