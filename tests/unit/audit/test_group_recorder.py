@@ -199,3 +199,24 @@ def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path
     assert len([one for one in caught if one.category is SignalWarning]) == 1
     assert trainer.state.log_history[0]["signal/dead_share"] == 1.0
     assert trainer.state.log_history[0]["signal/effective_batch"] == 0.0
+
+
+def test_a_reward_that_is_nan_warns_of_advantages_and_of_the_gradient(
+    new_trainer: Callable[..., Any], tmp_path: Path
+) -> None:
+    """One function gives NaN for one completion: the trainer's own numbers look fine, its weights are lost."""
+
+    def broken(completions: Sequence[str], **_: Any) -> list[float]:
+        return [float("nan"), *[1.0] * (len(completions) - 1)]
+
+    trainer = new_trainer(1, logging_steps=1)
+    trainer.reward_funcs = [length, broken]
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    with pytest.warns(SignalWarning) as caught:
+        trainer.train()
+    said = " ".join(str(one.message) for one in caught if one.category is SignalWarning)
+    assert "signal/nan_share" in said
+    assert "gradient" in said
+    found = audit.audit(audit.read(tmp_path / "log"))
+    assert (found.logged, found.signal.taught) == (True, 0)
+    assert found.signal.nan == 2 * SIZE
