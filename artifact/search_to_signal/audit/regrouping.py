@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -9,8 +10,8 @@ from search_to_signal.audit.group_flags import ZERO
 from search_to_signal.audit.groups import Integers, RewardGroups, sorted_within
 from search_to_signal.audit.steps import ROWS, part, spans
 
-# Rows of the log that are tried, and the largest group.
-_ROWS, _LARGEST = 4_096, 128
+# Rows of the log that are tried, the largest group, and the groupings that entries are applied to.
+_ROWS, _LARGEST, _MOST = 4_096, 128, 12
 BY_PROMPT = "completions of one prompt"
 TOGETHER = "rows that follow each other"
 APART = "rows at equal distances"
@@ -34,9 +35,10 @@ def regrouping(groups: RewardGroups, explaining: Callable[[RewardGroups], str | 
     if not bounds:
         return None
     tried = part(groups, 0, bounds[-1])
-    for how, size, order, sizes in _candidates(tried):
-        other = _regrouped(tried, order, sizes)
-        if _ordered(other) and (name := explaining(other)) is not None:
+    made = ((how, size, _regrouped(tried, order, sizes)) for how, size, order, sizes in _candidates(tried))
+    ordered = (one for one in made if _ordered(one[2]))
+    for how, size, other in islice(ordered, _MOST):
+        if (name := explaining(other)) is not None:
             return Regrouping(how, size, name)
     return None
 
