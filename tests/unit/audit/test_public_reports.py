@@ -86,7 +86,7 @@ def test_a_timeout_scored_as_success(tmp_path: Path) -> None:
     found = audit.audit(audit.read(logs.openevolve(tmp_path)))
     assert line_with(found, "are better than").startswith("1 of 2 candidates")
     (said,) = [one for one in found.assumptions if one.key == "earlier_fitness"]
-    assert said.counts == {"candidates that differ": 1, "improved": 1, "improved by the earlier rule": 2}
+    assert list(said.counts.values()) == [1, 0, 1, 2]
     assert found.statuses == {"ok": 1, "timeout": 1}
 
 

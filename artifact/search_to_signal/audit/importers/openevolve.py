@@ -11,8 +11,9 @@ trace made of a checkpoint holds the copies that migrated, too.
 
 The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
 the map; the trace does not name the features, so those of the default are taken. That fitness is the reward
-here. Up to 75bc29894b188b2434bf32c0db601f9dfbb41d5f (2025-12-24) truth values were averaged in, and a timeout
-had 0.5. A trace does not say its version. Whether the population kept a candidate is not logged.
+here. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a trace does not name its
+version, but what is dated before that commit was scored so. Whether the population kept a candidate is not
+logged.
 """
 
 import math
@@ -41,6 +42,7 @@ from search_to_signal.audit.importers.rows import (
     consecutive,
     count,
     digest,
+    number,
     numbers,
     score,
 )
@@ -49,10 +51,12 @@ from search_to_signal.audit.importers.rows import (
 FEATURES = ("complexity", "diversity")
 EARLIER_RULE = Told(
     "earlier_fitness",
-    "fitness is read by the rule since 2026-07-18 (OpenEvolve 411fb59): truth values are no scores; a run of "
-    "an earlier version averaged them in, which gives other numbers for this log",
-    ("candidates that differ", "improved", "improved by the earlier rule"),
+    "since OpenEvolve 0.3.2 (411fb59, 2026-07-18) truth values are no scores: candidates dated before it are "
+    "read by the earlier rule, which averaged them in, and all others by the new one",
+    ("candidates that differ", "dated before", "improved by the new rule", "improved by the earlier rule"),
 )
+# Unix times of OpenEvolve's first commit and of 411fb59: what is dated between them had the earlier rule.
+_FIRST, _SINCE = 1747309612, 1784380547
 _RESUMED = Told(
     "resumed",
     "iterations stand again with another program, as after a resume from a checkpoint: all of them count",
@@ -77,7 +81,10 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tal
     """A candidate; a row that is none has no group."""
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
     candidate = _is_candidate(record, tally)
-    own, improvement = compared(child, parent, options.reward, FEATURES, tally if candidate else None)
+    if record.get("parent_id") is None:
+        parent = None
+    time, counted = record.get("timestamp"), tally if candidate else None
+    own, improvement = compared(child, parent, time, options.reward, FEATURES, counted)
     return RolloutRow(
         group=position if candidate else None,
         position=position,
@@ -106,19 +113,28 @@ def _is_candidate(record: Mapping[str, Any], tally: Tally) -> bool:
 
 
 def compared(
-    child: object, parent: object, name: str | None, features: Collection[str], tally: Tally | None
+    child: object,
+    parent: object,
+    time: object,
+    name: str | None,
+    features: Collection[str],
+    tally: Tally | None,
 ) -> tuple[float, float]:
-    """Fitness of a child and what it gains over its parent; what the earlier rule gives is counted."""
-    own, before = (fitness(metrics, name, features) for metrics in (child, parent))
+    """Fitness of a child and what it gains over its parent, by the rule of its time; both are counted."""
+    new, earlier = (
+        [fitness(metrics, name, features, flags) for metrics in (child, parent)] for flags in (False, True)
+    )
+    dated = _FIRST <= number(time) < _SINCE
     if tally:
-        earlier = [fitness(metrics, name, features, flags=True) for metrics in (child, parent)]
-        tally.counts["improved"] += own > before
+        tally.counts["candidates that differ"] += repr(earlier) != repr(new)
+        tally.counts["dated before"] += dated
+        tally.counts["improved by the new rule"] += new[0] > new[1]
         tally.counts["improved by the earlier rule"] += earlier[0] > earlier[1]
-        tally.counts["candidates that differ"] += repr(earlier) != repr([own, before])
+    own, before = earlier if dated else new
     return own, own - before
 
 
-def fitness(metrics: object, name: str | None, features: Collection[str], flags: bool = False) -> float:
+def fitness(metrics: object, name: str | None, features: Collection[str], flags: bool) -> float:
     """The named metric, or the framework's fitness; NaN where no metrics were logged.
 
     ``features`` count only where there is nothing else, truth values only with ``flags``.

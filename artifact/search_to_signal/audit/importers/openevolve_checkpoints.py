@@ -57,10 +57,9 @@ class _Checkpoint:
 
     def is_copy(self, program: Program) -> bool:
         """A program that migrated, or one that was put on an empty island: a child is a generation on."""
-        parent, generation = self.parent(program), program.get("generation")
-        same = parent is not None and program.get("code") == parent.get("code")
-        same = same and generation is not None and parent.get("generation") == generation
-        return bool(_metadata(program).get("migrant")) or same
+        parent, generation = self.parent(program) or {}, program.get("generation")
+        same = generation is not None and parent.get("generation") == generation
+        return bool(_metadata(program).get("migrant")) or (same and parent.get("code") == program.get("code"))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -148,8 +147,8 @@ def _row(
 ) -> RolloutRow:
     parent, metrics = checkpoint.parent(program), program.get("metrics")
     before = _metadata(program).get("parent_metrics") if parent is None else parent.get("metrics")
-    own, improvement = openevolve.compared(metrics, before, options.reward, checkpoint.features, tally)
-    code = program.get("code")
+    code, time = program.get("code"), program.get("timestamp")
+    own, improvement = openevolve.compared(metrics, before, time, options.reward, checkpoint.features, tally)
     return RolloutRow(
         group=position,
         position=position,

@@ -56,7 +56,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     if first is None:
         raise RecordError(
             f"{path} holds no groups: no program is in it; those of a run that was killed are in "
-            f"{path.name}-wal, which has to be beside it"
+            f"{path.name}-wal, which has to be beside it as a whole"
         )
     yield from batches(str(path), consecutive(chain([first], rows)), options.rows, candidates(_SAYS, tally))
 

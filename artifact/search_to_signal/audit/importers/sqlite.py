@@ -2,20 +2,35 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from search_to_signal.errors import RecordError, reason
 
+# Bytes of a database with a pending journal, which is copied to be read.
+LARGEST = 4 * 1024 * 1024 * 1024
+_TRIES = 3
+
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write; raises RecordError for a database that is damaged or locked."""
+    """A connection that cannot write; raises RecordError for a database that is damaged or locked.
+
+    A database without a journal is opened as immutable: even a reader would otherwise leave files beside it.
+    One with a write-ahead log, or with a transaction that was not ended, is copied with it: SQLite makes or
+    changes the files that it needs for them, and without their writer waits for what never comes.
+    """
     with ExitStack() as stack:
         try:
-            uri = _uri(path.resolve(), stack)
+            found = path.resolve()
+            journals = [found.with_name(found.name + end) for end in ("-wal", "-journal")]
+            files = [found, *(one for one in journals if one.is_file() and one.stat().st_size)]
+            uri = f"{found.as_uri()}?mode=ro&immutable=1"
+            if len(files) > 1:
+                directory = Path(stack.enter_context(TemporaryDirectory()))
+                uri = _copied(files, directory).as_uri()
             connection = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA query_only = ON")
@@ -26,24 +41,17 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
             ) from error
 
 
-def _uri(path: Path, stack: ExitStack) -> str:
-    """Where a database is opened so that no file beside it appears or changes.
-
-    Without a journal it is immutable: even a reader would otherwise leave files. A write-ahead log is read
-    through the index that its writer left, and where that is missing, as where a transaction was not ended,
-    the database is copied, since the files that SQLite needs would be made beside it.
-    """
-    journals = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
-    pending = [journal for journal in journals if journal.is_file() and journal.stat().st_size]
-    if not pending:
-        return f"{path.as_uri()}?mode=ro&immutable=1"
-    index = path.with_name(path.name + "-shm")
-    if pending == journals[:1] and index.is_file() and index.stat().st_size:
-        return f"{path.as_uri()}?mode=ro&readonly_shm=1"
-    directory = Path(stack.enter_context(TemporaryDirectory()))
-    for file in (path, *pending):
-        shutil.copyfile(file, directory / file.name)
-    return (directory / path.name).as_uri()
+def _copied(files: Sequence[Path], directory: Path) -> Path:
+    """A database and its journal as they were at one time. Raises OSError where they change or are large."""
+    for _ in range(_TRIES):
+        before = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        if sum(size for size, _ in before) > LARGEST:
+            raise OSError(f"it has a pending journal and over {LARGEST} bytes")
+        for file in files:
+            shutil.copyfile(file, directory / file.name)
+        if before == [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]:
+            return directory / files[0].name
+    raise OSError("it changed while it was read")
 
 
 def table_columns(path: Path) -> tuple[str, ...]:
