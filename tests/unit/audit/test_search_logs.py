@@ -252,11 +252,12 @@ _ISLANDS = {
 }
 
 
-@pytest.mark.parametrize("name", ["evolution_db.sqlite", "None"])
+@pytest.mark.parametrize("name", ["evolution_db.sqlite", "None", "evolution"])
 def test_copies_on_islands_are_no_candidates(name: str, tmp_path: Path) -> None:
     """ShinkaEvolve #54 and #119, and #23 for the name: by itself, and in its directory beside the prompts."""
     path = archipelago(tmp_path / "results", name)
     shutil.copyfile(path, path.with_name("prompts.sqlite"))
+    path.with_name("README").write_text("no log", encoding="utf-8")
     for log in (path, path.parent):
         assert said(whole(log)) == _ISLANDS
 

@@ -141,16 +141,15 @@ def fitness(metrics: object, name: str | None, features: Collection[str], flags:
     """
     if not isinstance(metrics, Mapping):
         return NAN
-    values = numbers(metrics)
     if name is not None:
-        return values.get(name, NAN)
+        return number(metrics.get(name))
     if metrics.get("combined_score") is not None:
         # The framework converts it; where that fails it falls back to the mean, as here.
         with suppress(ValueError):
             return score(metrics["combined_score"])
     known = {
         key: value
-        for key, value in values.items()
+        for key, value in numbers(metrics).items()
         if not math.isnan(value) and (flags or not isinstance(metrics[key], bool))
     }
     counted = [value for key, value in known.items() if key not in features] or list(known.values())

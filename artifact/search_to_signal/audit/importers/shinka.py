@@ -125,9 +125,10 @@ FORMAT = Format(
         f"programs.{name}"
         for name in ("id", "code", "parent_id", "generation", "timestamp", "combined_score", "correct")
     ),
-    patterns=("*.sqlite", "*.db", "*.sqlite3", "None"),
+    patterns=("*.sqlite", "*.db", "*.sqlite3"),
     read=read,
     beside=("prompts.sqlite",),
+    nameless=True,
     writer="SakanaAI/ShinkaEvolve shinka/database/dbase.py "
     "9912af12d423504b8d580f4179fd15f5f88b8c50 2026-08-21",
     met="real writer: ProgramDatabase.add and record_attempt_event, called with given programs",
