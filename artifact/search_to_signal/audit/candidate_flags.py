@@ -17,13 +17,15 @@ MEANING = {
     "failed": "candidates whose evaluation ended in error, timeout or failure",
     "failed_and_scored": "failed candidates with a score above 0",
     "failed_and_improved": "failed candidates that count as an improvement",
+    "failed_and_admitted": "failed candidates that the search kept",
 }
 _FAILED = ("timeout", "error", "failed", "incorrect", "runtime_failure", "invalid")
 
 
 def candidate_flags(groups: RewardGroups) -> dict[str, Bools]:
     """(R,) each, by the names of MEANING."""
-    compared, better = np.isfinite(groups.improvement), groups.improvement > 0
+    # An infinite score is compared, as the search compares it.
+    compared, better = ~np.isnan(groups.improvement), groups.improvement > 0
     kept, dropped = groups.admitted == 1, groups.admitted == 0
     ends = np.array([name.startswith(_FAILED) for name in groups.status.names], dtype=np.bool_)
     failed = ends[groups.status.code]
@@ -37,4 +39,5 @@ def candidate_flags(groups: RewardGroups) -> dict[str, Bools]:
         "failed": failed,
         "failed_and_scored": failed & (groups.reward > 0),
         "failed_and_improved": failed & better,
+        "failed_and_admitted": failed & kept,
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
-from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN
+from search_to_signal.audit.groups import ASSUMED_REWARD, SEARCH, UNKNOWN
 from search_to_signal.audit.knobs import SCALE
 from search_to_signal.audit.normalizer_agreement import LogPlace
 from search_to_signal.audit.regrouping import Regrouping
@@ -17,7 +17,8 @@ _ROUNDING_SHOWN = 1e-3
 
 def conclusions(findings: Findings) -> tuple[str, ...]:
     """Sentences, the origin of the advantages first."""
-    if set(findings.sizes) == {1} and findings.counts["compared"]:
+    search = findings.counts["compared"] or any(one.key == SEARCH for one in findings.assumptions)
+    if set(findings.sizes) == {1} and search:
         return (_size(findings), *_searched(findings))
     return (
         _size(findings),
@@ -28,7 +29,7 @@ def conclusions(findings: Findings) -> tuple[str, ...]:
         *_knobs(findings),
         *_classes(findings),
         *_lengths(findings),
-        *_searched(findings),
+        *(_searched(findings) if findings.counts["compared"] else ()),
     )
 
 
@@ -254,10 +255,11 @@ def _knobs(findings: Findings) -> Iterator[str]:
 
 
 def _searched(findings: Findings) -> Iterator[str]:
-    if not findings.counts["compared"]:
-        return
-    better = _of(findings, "improved", "compared")
-    yield f"{better} are better than what they are compared with{_see(findings, 'improved')}."
+    if findings.counts["compared"]:
+        better = _of(findings, "improved", "compared")
+        yield f"{better} are better than what they are compared with{_see(findings, 'improved')}."
+    else:
+        yield f"None of {findings.completions} candidates has a score and one before it to compare it with."
     if findings.counts["admitted"]:
         yield (
             f"{_of(findings, 'admitted_no_better', 'admitted')} that were kept are no better, and "
@@ -273,6 +275,7 @@ def _searched(findings: Findings) -> Iterator[str]:
     for name, text in (
         ("failed_and_improved", "count as an improvement"),
         ("failed_and_scored", "have a score above 0"),
+        ("failed_and_admitted", "were kept"),
     ):
         if findings.counts[name]:
             yield f"{_of(findings, name, 'failed')} that failed or timed out {text}{_see(findings, name)}."

@@ -26,6 +26,8 @@ UNKNOWN = -1
 ASSUMED_REWARD = "reward_columns"
 # The key of the assumption that a run of this package gave no rewards because it trains nothing.
 UNTRAINED = "untrained"
+# The key of the assumption that a group is one candidate of a search, which trains nothing.
+SEARCH = "candidates"
 
 
 @dataclass(frozen=True)

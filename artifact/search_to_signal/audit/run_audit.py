@@ -22,7 +22,7 @@ from search_to_signal.audit.findings import (
 )
 from search_to_signal.audit.framework_options import offered, options_of
 from search_to_signal.audit.group_flags import Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
+from search_to_signal.audit.groups import SEARCH, Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.hopeless_prompts import (
     LoneRepeats,
     PromptSums,
@@ -218,7 +218,8 @@ def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
 
 
 def _is_search(batch: RewardGroups) -> bool:
-    return bool((batch.sizes == 1).all() and np.isfinite(batch.improvement).any())
+    said = any(assumption.key == SEARCH for assumption in batch.assumptions)
+    return bool((batch.sizes == 1).all() and (said or np.isfinite(batch.improvement).any()))
 
 
 def _statuses(batch: RewardGroups) -> dict[str, int]:

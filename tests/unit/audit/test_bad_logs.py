@@ -254,9 +254,9 @@ def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
 
 def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
     """A gzip file reads as its lines do, and half of it ends in one line."""
-    path = tmp_path / "evolution_trace.jsonl.gz"
-    path.write_bytes(gzip.compress(logs.openevolve(tmp_path).read_bytes() * 50))
-    assert sum(len(batch.reward) for batch in read(path)) == 100
+    path = tmp_path / "trajectories.jsonl.gz"
+    path.write_bytes(gzip.compress(logs.ttt(tmp_path).read_bytes() * 50))
+    assert sum(len(batch.reward) for batch in read(path)) == 250
     path.write_bytes(path.read_bytes()[:-30])
     assert "unreadable from here on" in line_of(path)
 

@@ -258,12 +258,12 @@ def test_our_own_records(tmp_path: Path) -> None:
     assert groups.response[1] == groups.response[3] != groups.response[0]
 
 
-def test_openevolve_names_a_timeout_that_scored(tmp_path: Path) -> None:
-    """A timeout has the fitness that the framework gives it, more than its parent's, and says what it was."""
+def test_openevolve(tmp_path: Path) -> None:
+    """A candidate has the framework's fitness and is compared with its parent; a timeout scores nothing."""
     groups = whole(logs.openevolve(tmp_path))
     assert groups.sizes.tolist() == [1, 1]
-    assert groups.reward.tolist() == [0.75, 0.5]
-    assert groups.improvement.tolist() == [0.5, 0.25]
+    assert groups.reward.tolist() == [0.75, 0.0]
+    assert groups.improvement.tolist() == [0.5, -0.25]
     assert statuses(groups) == ["ok", "timeout"]
     assert groups.response[0] == groups.response[1]
     assert set(groups.admitted.tolist()) == {-1}
@@ -277,11 +277,11 @@ def test_openevolve_checkpoints(tmp_path: Path) -> None:
     assert groups.source.endswith("checkpoint_10")
     assert groups.sizes.tolist() == [1] * 5
     assert groups.step.tolist() == [0, 1, 2, 3, 4]
-    assert groups.reward.tolist() == [0.25, 0.75, 0.0, 0.5, math.inf]
-    assert groups.improvement[1:4].tolist() == [0.5, -0.25, -0.25]
+    assert groups.reward.tolist() == [0.25, 0.75, 9.0, 0.0, math.inf]
+    assert groups.improvement[1:4].tolist() == [0.5, 8.75, -0.75]
     assert groups.admitted.tolist() == [0, 1, 0, 0, 1]
-    assert statuses(groups) == ["ok", "ok", "error", "timeout", "ok"]
-    assert counts(groups, "migrants") == {"copies": 1}
+    assert statuses(groups) == ["ok", "ok", "error", "timeout", "failed: score inf"]
+    assert counts(groups, "copies") == {"copies": 1, "copies in the archive": 1}
 
 
 def test_nemo_rl(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_shinka(tmp_path: Path) -> None:
     groups = whole(logs.shinka(tmp_path))
     assert groups.admitted.tolist() == [0, 1, 0, 0]
     assert groups.improvement[1:3].tolist() == [0.5, -0.75]
-    assert statuses(groups) == ["correct", "correct", "incorrect", "no_patch"]
+    assert statuses(groups) == ["correct", "correct", "incorrect", "failed: no_patch"]
     assert groups.response[1] == groups.response[2] != groups.response[0]
     assert counts(groups, "candidates") == {"candidates": 4, "compared": 2, "improved": 1, "admitted": 1}
 

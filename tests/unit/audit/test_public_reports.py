@@ -82,11 +82,11 @@ def test_the_reward_varies_and_the_loss_is_zero() -> None:
 
 
 def test_a_timeout_scored_as_success(tmp_path: Path) -> None:
-    """OpenEvolve #446: the mean of error 0 and timeout true is 0.5, better than the parent's 0.25."""
+    """OpenEvolve #446: the mean of error 0 and timeout true was 0.5 until 411fb59, more than the parent's."""
     found = audit.audit(audit.read(logs.openevolve(tmp_path)))
-    line = line_with(found, "failed or timed out count as an improvement")
-    assert line.startswith("1 of 1 candidates")
-    assert "evolution_trace.jsonl:2" in line
+    assert line_with(found, "are better than").startswith("1 of 2 candidates")
+    (said,) = [one for one in found.assumptions if one.key == "earlier_fitness"]
+    assert list(said.counts.values()) == [1, 0, 1, 2]
     assert found.statuses == {"ok": 1, "timeout": 1}
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -71,7 +72,8 @@ class Format:
     that may write a batch twice. ``maps``: a caller may say what its columns are called. ``splits``: a
     group is a run of rows, which a caller may split by the group size.
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
-    files that stand among them. ``run`` finds the run in a path: files of several are refused.
+    files that stand among them. ``run`` finds the run in a path: files of several are refused. ``nameless``:
+    where no name is known, a file without a suffix may be one, by its container.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -90,6 +92,7 @@ class Format:
     newest: bool = False
     beside: tuple[str, ...] = ()
     run: str | None = None
+    nameless: bool = False
 
     def score(self, sniffed: Sniffed) -> int:
         """How well a file fits, by how many columns are needed; 0 unless it has all of them."""
@@ -114,7 +117,13 @@ class Format:
                 paths.sort(key=lambda path: _natural(path.relative_to(directory)))
                 self._refuse_several(directory, paths)
                 return paths[-1:] if self.newest else paths
-        return []
+        others = directory.iterdir() if self.nameless else ()
+        return sorted(path for path in others if not path.suffix and path.is_file() and self._contains(path))
+
+    def _contains(self, path: Path) -> bool:
+        with suppress(RecordError, ConfigError):
+            return container_of(path) == self.container
+        return False
 
     def _refuse_several(self, directory: Path, files: Sequence[Path]) -> None:
         known = [re.search(self.run, path.as_posix()) for path in files] if self.run else []

@@ -1,24 +1,31 @@
 """OpenEvolve's evolution trace: ``evolution_trace.jsonl`` (also ``.jsonl.gz``), or ``.json``; off by default.
 
-Read: codelion/openevolve, openevolve/evolution_trace.py, utils/trace_export_utils.py,
-utils/metrics_utils.py, process_parallel.py and evaluator.py, 75bc29894b188b2434bf32c0db601f9dfbb41d5f,
-2025-12-24.
+Read: algorithmicsuperintelligence/openevolve (codelion/openevolve before), openevolve/evolution_trace.py,
+utils/trace_export_utils.py, utils/metrics_utils.py, process_parallel.py and evaluator.py,
+411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
 
 One candidate per line, in the order in which they finished. A proposal that gave no program is never
 traced; a program whose evaluation failed is, with metrics ``{"error": 0.0}``, or ``{"error": 0.0,
-"timeout": true}``. The framework's own fitness is combined_score, and without one the mean of all numbers,
-truth values among them: a timeout has fitness 0.5. That fitness is the reward here. Whether the population
-kept a candidate is not logged.
+"timeout": true}``; a later stage that failed leaves ``stage2_passed`` 0 beside the scores of the first. A
+trace made of a checkpoint holds the copies that migrated, too.
+
+The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
+the map; the trace does not name the features, so those of the default are taken. That fitness is the reward
+here. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a trace does not name its
+version, but what is dated before that commit was scored so. Whether the population kept a candidate is not
+logged.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -26,55 +33,140 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
-from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.candidates import COPIES, REPEATED, Tally, Told, candidates, ended
 from search_to_signal.audit.importers.containers import JSON, JSONL
-from search_to_signal.audit.importers.rows import RolloutRow, count, digest, numbers, score
-
-_EVIDENCE = candidates(
-    "a group is one candidate, improvement is over its parent, and admission is not logged"
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    RolloutRow,
+    consecutive,
+    count,
+    digest,
+    number,
+    numbers,
+    score,
 )
+
+# The dimensions of the map where a run does not name others.
+FEATURES = ("complexity", "diversity")
+EARLIER_RULE = Told(
+    "earlier_fitness",
+    "since OpenEvolve 0.3.2 (411fb59, 2026-07-18) truth values are no scores: candidates dated before it are "
+    "read by the earlier rule, which averaged them in, and all others by the new one",
+    ("candidates that differ", "dated before", "improved by the new rule", "improved by the earlier rule"),
+)
+# Unix times of OpenEvolve's first commit and of 411fb59: what is dated between them had the earlier rule.
+_FIRST, _SINCE = 1747309612, 1784380547
+_RESUMED = Told(
+    "resumed",
+    "iterations stand again with another program, as after a resume from a checkpoint: all of them count",
+    ("candidates of such an iteration",),
+)
+_SAYS = "a group is one candidate, improvement is over its parent, and admission is not logged"
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Candidates of a trace; raises RecordError for one that cannot be read."""
     refuse_unknown_reward(path, options.reward, lambda record: numbers(record.get("child_metrics")))
-    return read_json(path, options, lambda record, at: _row(record, at, options), evidence=_EVIDENCE)
+    tally = Tally((COPIES, REPEATED, _RESUMED, EARLIER_RULE))
+    row = partial(_row, options=options, tally=tally)
+    return read_json(path, options, row, _counted, candidates(_SAYS, tally))
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+def _counted(rows: Iterable[RolloutRow]) -> Iterator[Group]:
+    return consecutive(row for row in rows if row.group is not None)
+
+
+def _row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tally) -> RolloutRow:
+    """A candidate; a row that is none has no group."""
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
-    own_fitness = fitness(child, options.reward)
+    candidate = _is_candidate(record, tally)
+    if record.get("parent_id") is None:
+        parent = None
+    time, counted = record.get("timestamp"), tally if candidate else None
+    own, improvement = compared(child, parent, time, options.reward, FEATURES, counted)
     return RolloutRow(
-        group=position,
+        group=position if candidate else None,
         position=position,
         step=count(record.get("iteration")),
-        reward=own_fitness,
+        reward=own,
         response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
         label=value_at(record, options.label),
-        status=status(child),
-        improvement=own_fitness - fitness(parent, options.reward),
+        status=ended(status(child), own),
+        improvement=improvement,
         metrics=numbers(child),
     )
 
 
-def fitness(metrics: object, name: str | None) -> float:
-    """The named metric, or the framework's fitness: combined_score, or else the mean of the numbers."""
-    values = numbers(metrics)
+def _is_candidate(record: Mapping[str, Any], tally: Tally) -> bool:
+    metadata = record.get("metadata")
+    copied = isinstance(metadata, Mapping) and bool(metadata.get("migrant"))
+    repeated = tally.stood_before("child", record.get("child_id"))
+    tally.counts["copies"] += copied
+    tally.counts["repetitions"] += repeated and not copied
+    if copied or repeated:
+        return False
+    step = count(record.get("iteration"))
+    again = tally.stood_before("iteration", None if step == UNKNOWN else step)
+    tally.counts["candidates of such an iteration"] += again
+    return True
+
+
+def compared(
+    child: object,
+    parent: object,
+    time: object,
+    name: str | None,
+    features: Collection[str],
+    tally: Tally | None,
+) -> tuple[float, float]:
+    """Fitness of a child and what it gains over its parent, by the rule of its time; both are counted."""
+    new, earlier = (
+        [fitness(metrics, name, features, flags) for metrics in (child, parent)] for flags in (False, True)
+    )
+    dated = _FIRST <= number(time) < _SINCE
+    if tally:
+        tally.counts["candidates that differ"] += repr(earlier) != repr(new)
+        tally.counts["dated before"] += dated
+        tally.counts["improved by the new rule"] += new[0] > new[1]
+        tally.counts["improved by the earlier rule"] += earlier[0] > earlier[1]
+    own, before = earlier if dated else new
+    return own, own - before
+
+
+def fitness(metrics: object, name: str | None, features: Collection[str], flags: bool) -> float:
+    """The named metric, or the framework's fitness; NaN where no metrics were logged.
+
+    ``features`` count only where there is nothing else, truth values only with ``flags``.
+    """
+    if not isinstance(metrics, Mapping):
+        return NAN
     if name is not None:
-        return values.get(name, math.nan)
-    if isinstance(metrics, Mapping) and "combined_score" in metrics:
+        return number(metrics.get(name))
+    if metrics.get("combined_score") is not None:
         # The framework converts it; where that fails it falls back to the mean, as here.
         with suppress(ValueError):
             return score(metrics["combined_score"])
-    known = [value for value in values.values() if not math.isnan(value)]
-    return sum(known) / len(known) if known else 0.0
+    known = {
+        key: value
+        for key, value in numbers(metrics).items()
+        if not math.isnan(value) and (flags or not isinstance(metrics[key], bool))
+    }
+    counted = [value for key, value in known.items() if key not in features] or list(known.values())
+    return sum(counted) / len(counted) if counted else 0.0
 
 
 def status(metrics: object) -> str:
-    """How an evaluation ended; an error may be a number or a text."""
-    if not isinstance(metrics, Mapping):
-        return ""
-    return "timeout" if metrics.get("timeout") is True else "error" if "error" in metrics else "ok"
+    """How an evaluation ended. An error is a text, or a number where nothing was measured beside it."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        return "failed: no metrics"
+    if metrics.get("timeout") == 1:
+        return "timeout"
+    error = metrics.get("error")
+    if isinstance(error, int | float) and not isinstance(error, bool):
+        error = not any(numbers(metrics, without=("error", "timeout")).values())
+    unpassed = any(re.fullmatch(r"stage\d+_passed", str(key)) and metrics[key] == 0 for key in metrics)
+    return "error" if error or unpassed else "ok"
 
 
 def _text(value: object) -> str | None:
@@ -85,11 +177,17 @@ FORMAT = Format(
     name="openevolve",
     container=JSONL,
     needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
-    patterns=("evolution_trace.jsonl*",),
+    patterns=("evolution_trace*.jsonl", "*/evolution_trace*.jsonl"),
     read=read,
     several=True,
-    writer="codelion/openevolve openevolve/evolution_trace.py "
-    "75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
+    run=r".*/(?=evolution_trace)",
+    writer="algorithmicsuperintelligence/openevolve openevolve/evolution_trace.py "
+    "411fb59c886c18704caaffb611e17cf9e7d824d2 2026-07-18",
     met="real writer: EvolutionTracer, called with given programs",
 )
-JSON_FORMAT = replace(FORMAT, name="openevolve-json", container=JSON, patterns=("evolution_trace.json",))
+JSON_FORMAT = replace(
+    FORMAT,
+    name="openevolve-json",
+    container=JSON,
+    patterns=("evolution_trace*.json", "*/evolution_trace*.json"),
+)

@@ -1,28 +1,28 @@
 """OpenEvolve's checkpoints: ``checkpoints/checkpoint_N/metadata.json`` and the ``programs/*.json`` beside it.
 
-Read: codelion/openevolve, openevolve/database.py (``save``, ``_save_program``, ``migrate_programs``),
-controller.py (``_save_checkpoint``) and utils/metrics_utils.py (``get_fitness_score``),
-75bc29894b188b2434bf32c0db601f9dfbb41d5f, 2025-12-24.
+Read: algorithmicsuperintelligence/openevolve, openevolve/database.py (``save``, ``_save_program``,
+``migrate_programs``, ``_sample_exploration_parent``), controller.py (``_save_checkpoint``) and
+utils/metrics_utils.py (``get_fitness_score``), 411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
 
 Every run writes them. A checkpoint holds the programs of the population at that time, so the last one is
 read; what the population had dropped before is in none, or in an earlier one. A program copied to another
-island has a new id and ``migrant`` in its metadata: it is no candidate. The fitness is combined_score, and
-without one the mean of the numbers that are no feature of the map. Metrics may be Infinity, NaN or texts.
+island has a new id and ``migrant`` in its metadata, or the generation of its parent: it is no candidate. The
+fitness is that of ``openevolve``, and the features of the map are those of ``feature_stats``. Metrics may be
+Infinity, NaN or texts. The archive takes any program until it is full, a failed one too.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import openevolve
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.candidates import COPIES, REPEATED, Tally, Told, candidates, ended
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record, parse_json
 from search_to_signal.audit.importers.rows import (
-    NAN,
     RolloutRow,
     batches,
     consecutive,
@@ -35,11 +35,31 @@ from search_to_signal.audit.importers.rows import (
 from search_to_signal.errors import RecordError, reason
 
 Program = dict[str, Any]
-_EVIDENCE = candidates(
+_SAYS = (
     "a group is one program of the last checkpoint: those that the population had dropped are not in it; "
     "improvement is over the parent, admission is to the archive"
 )
-_COPIED = "copies of a program on another island are no candidates, and are left out"
+_EMPTY = Told("empty_islands", "islands of the checkpoint hold no program", ("empty", "islands"))
+_GONE = Told("archive", "ids of the archive are of no program in the checkpoint", ("unknown", "archived"))
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Programs by id, in the order in which they were found, and what the metadata say of them."""
+
+    programs: Mapping[str, Program]
+    archive: frozenset[str]
+    features: frozenset[str]
+
+    def parent(self, program: Program) -> Program | None:
+        parent = program.get("parent_id")
+        return None if parent is None else self.programs.get(str(parent))
+
+    def is_copy(self, program: Program) -> bool:
+        """A program that migrated, or one that was put on an empty island: a child is a generation on."""
+        parent, generation = self.parent(program) or {}, program.get("generation")
+        same = generation is not None and parent.get("generation") == generation
+        return bool(_metadata(program).get("migrant")) or (same and parent.get("code") == program.get("code"))
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -48,22 +68,21 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     Raises RecordError for a damaged file, and for a checkpoint without programs.
     """
     metadata = first_record(path)
-    known = {file: _program(file) for file in sorted((path.parent / "programs").glob("*.json"))}
-    refuse_unknown_label(path, next(iter(known.values()), {}), options.label)
+    known = [_program(file) for file in sorted((path.parent / "programs").glob("*.json"))]
+    refuse_unknown_label(path, next(iter(known), {}), options.label)
     _refuse_unknown_reward(path, known, options.reward)
-    programs = sorted(known.values(), key=_order)
-    own = [program for program in programs if not value_at(program, "metadata.migrant")]
-    scores = {
-        str(program.get("id")): _fitness(program.get("metrics"), metadata, options.reward)
-        for program in programs
-    }
-    archive = set(map(str, metadata.get("archive") or ()))
-    rows = rows_of(
-        path, enumerate(own), lambda program, at: _row(program, at, scores, archive, metadata, options)
+    programs: dict[str, Program] = {}
+    for program in sorted(known, key=_order):
+        programs.setdefault(str(program.get("id")), program)
+    checkpoint = _Checkpoint(
+        programs,
+        frozenset(map(str, _part(path, metadata, "archive", list))),
+        frozenset(_part(path, metadata, "feature_stats", dict)),
     )
-    copied = Assumption("migrants", _COPIED, {"copies": len(programs) - len(own)})
-    for batch in batches(str(path.parent), consecutive(rows), options.rows, _EVIDENCE):
-        yield replace(batch, assumptions=(*batch.assumptions, copied)) if copied.counts["copies"] else batch
+    tally = _tally(checkpoint, _part(path, metadata, "islands", list), len(known))
+    own = [program for program in programs.values() if not checkpoint.is_copy(program)]
+    rows = rows_of(path, enumerate(own), lambda program, at: _row(program, at, checkpoint, options, tally))
+    yield from batches(str(path.parent), consecutive(rows), options.rows, candidates(_SAYS, tally))
 
 
 def _program(file: Path) -> Program:
@@ -80,45 +99,68 @@ def _order(program: Program) -> tuple[int, float, str]:
     return count(program.get("iteration_found")), number(program.get("timestamp")), str(program.get("id"))
 
 
-def _refuse_unknown_reward(path: Path, programs: Mapping[Path, Program], name: str | None) -> None:
-    metrics = [numbers(program.get("metrics")) for program in programs.values()]
+def _part(path: Path, metadata: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A list or object of the metadata; empty where it is null or missing."""
+    value = metadata.get(name)
+    if value is not None and not isinstance(value, kind):
+        what = "list" if kind is list else "object"
+        raise RecordError(f"{path}: {name} is no {what}, as a checkpoint has it; copy the checkpoint again")
+    return kind() if value is None else value
+
+
+def _metadata(program: Program) -> Mapping[str, Any]:
+    metadata = program.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _refuse_unknown_reward(path: Path, programs: Sequence[Program], name: str | None) -> None:
+    metrics = [numbers(program.get("metrics")) for program in programs]
     if name is not None and not any(name in measured for measured in metrics):
         names = ", ".join(dict.fromkeys(key for measured in metrics for key in measured))
         raise RecordError(f"{path} has no reward {name}: choose one of {names or 'those it has'}")
 
 
+def _tally(checkpoint: _Checkpoint, islands: Sequence[object], files: int) -> Tally:
+    """What stands in the checkpoint beside its candidates."""
+    tally = Tally((COPIES, REPEATED, _EMPTY, _GONE, openevolve.EARLIER_RULE))
+    copies = [name for name, program in checkpoint.programs.items() if checkpoint.is_copy(program)]
+    held = [
+        isinstance(island, list) and any(str(name) in checkpoint.programs for name in island)
+        for island in islands
+    ]
+    tally.counts.update(
+        {
+            "copies": len(copies),
+            "copies in the archive": len(checkpoint.archive.intersection(copies)),
+            "repetitions": files - len(checkpoint.programs),
+            "islands": len(held),
+            "empty": held.count(False),
+            "archived": len(checkpoint.archive),
+            "unknown": len(checkpoint.archive.difference(checkpoint.programs)),
+        }
+    )
+    return tally
+
+
 def _row(
-    program: Program,
-    position: int,
-    scores: Mapping[str, float],
-    archive: set[str],
-    metadata: Mapping[str, Any],
-    options: ReadOptions,
+    program: Program, position: int, checkpoint: _Checkpoint, options: ReadOptions, tally: Tally
 ) -> RolloutRow:
-    identity, parent = str(program.get("id")), program.get("parent_id")
-    before = scores.get(str(parent)) if parent is not None else None
-    if before is None and (inherited := program.get("metadata", {}).get("parent_metrics")):
-        before = _fitness(inherited, metadata, options.reward)
-    score = scores[identity]
+    parent, metrics = checkpoint.parent(program), program.get("metrics")
+    before = _metadata(program).get("parent_metrics") if parent is None else parent.get("metrics")
+    code, time = program.get("code"), program.get("timestamp")
+    own, improvement = openevolve.compared(metrics, before, time, options.reward, checkpoint.features, tally)
     return RolloutRow(
         group=position,
         position=position,
         step=count(program.get("iteration_found")),
-        reward=score,
-        response=digest(program.get("code")),
+        reward=own,
+        response=digest(code if isinstance(code, str) else None),
         label=value_at(program, options.label),
-        status=openevolve.status(program.get("metrics")),
-        improvement=NAN if before is None else score - before,
-        admitted=int(identity in archive),
-        metrics=numbers(program.get("metrics")),
+        status=ended(openevolve.status(metrics), own),
+        improvement=improvement,
+        admitted=int(str(program.get("id")) in checkpoint.archive),
+        metrics=numbers(metrics),
     )
-
-
-def _fitness(metrics: object, metadata: Mapping[str, Any], name: str | None) -> float:
-    """The named metric, or the framework's fitness, for which the features of the map do not count."""
-    features = metadata.get("feature_stats") or {}
-    rest = {key: value for key, value in metrics.items() if key not in features} if metrics else {}  # type: ignore[attr-defined]
-    return openevolve.fitness(rest if name is None and numbers(rest) else metrics, name)
 
 
 FORMAT = Format(
@@ -134,6 +176,8 @@ FORMAT = Format(
     read=read,
     several=True,
     newest=True,
-    writer="codelion/openevolve openevolve/database.py 75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
+    run=r".*(?=checkpoint_[^/]*/metadata\.json)",
+    writer="algorithmicsuperintelligence/openevolve openevolve/database.py "
+    "411fb59c886c18704caaffb611e17cf9e7d824d2 2026-07-18",
     met="real writer: ProgramDatabase.save, called with given programs",
 )

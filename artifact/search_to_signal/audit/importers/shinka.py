@@ -6,17 +6,20 @@ Read: SakanaAI/ShinkaEvolve, shinka/database/dbase.py and shinka/core/async_runn
 A program is a candidate: combined_score, correct, parent_id, generation. The archive is the one at the end
 of the run, so a candidate that was kept and later pushed out counts as not admitted. What failed before it
 could be evaluated is in attempt_log alone, with status ``failed`` and its class in details; databases of
-earlier versions have no such table. A copy of a program to another island is a row of its own.
+earlier versions have no such table. A copy of a program to another island is a row of its own, archived if
+it is correct, and marked in metadata: ``_is_island_copy`` (islands.copy_program_to_islands) or
+``_spawned_island`` (a program or a subtree on a new island). It is no candidate, and may be a parent. A run
+that was killed leaves its last rows in the write-ahead log. Up to 2025 the file may be called ``None``.
 """
 
-import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.candidates import COPIES, Tally, candidates, ended
 from search_to_signal.audit.importers.containers import SQLITE
 from search_to_signal.audit.importers.lines import parse_json
 from search_to_signal.audit.importers.rows import (
@@ -26,10 +29,11 @@ from search_to_signal.audit.importers.rows import (
     consecutive,
     count,
     digest,
-    number,
+    rows_of,
     score,
 )
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
+from search_to_signal.errors import RecordError
 
 _PROGRAMS = """
     SELECT child.*, child.rowid AS position, parent.combined_score AS parent_score, {admitted} AS admitted
@@ -37,10 +41,8 @@ _PROGRAMS = """
     ORDER BY child.generation, child.timestamp, child.rowid
 """
 _ARCHIVED = "EXISTS (SELECT 1 FROM archive WHERE archive.program_id = child.id)"
-_EVIDENCE = candidates(
-    "a group is one candidate, improvement is over its parent, admitted is archived at the end"
-)
-_FAILED = "SELECT * FROM attempt_log WHERE status = 'failed' ORDER BY generation, id"
+_SAYS = "a group is one candidate, improvement is over its parent, admitted is archived at the end"
+_FAILED = "SELECT *, rowid AS position FROM attempt_log WHERE status = 'failed' ORDER BY generation, position"
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -48,53 +50,72 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     columns = table_columns(path)
     names = {name.partition(".")[2]: None for name in columns if name.startswith("programs.")}
     refuse_unknown_label(path, names, options.label)
-    rows = _rows(path, columns, options)
-    yield from batches(str(path), consecutive(rows), options.rows, _EVIDENCE)
+    tally = Tally((COPIES,))
+    rows = _rows(path, columns, options, tally)
+    first = next(rows, None)
+    if first is None:
+        raise RecordError(
+            f"{path} holds no groups: no program is in it; those of a run that was killed are in "
+            f"{path.name}-wal, which has to be beside it as a whole"
+        )
+    yield from batches(str(path), consecutive(chain([first], rows)), options.rows, candidates(_SAYS, tally))
 
 
-def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[RolloutRow]:
+def _rows(path: Path, columns: Sequence[str], options: ReadOptions, tally: Tally) -> Iterator[RolloutRow]:
     archived = _ARCHIVED if "archive.program_id" in columns else str(UNKNOWN)
     with read_only(path) as connection:
-        for program in connection.execute(_PROGRAMS.format(admitted=archived)):
-            yield _program(program, options)
+        programs = map(dict, connection.execute(_PROGRAMS.format(admitted=archived)))
+        own = ((row["position"], row) for row in programs if not _is_copy(row, tally))
+        yield from rows_of(path, own, lambda row, at: _program(row, at, options))
         if "attempt_log.details" in columns:
-            for attempt in connection.execute(_FAILED):
-                yield _attempt(attempt)
+            attempts = map(dict, connection.execute(_FAILED))
+            yield from rows_of(path, ((row["position"], row) for row in attempts), _attempt)
 
 
-def _program(row: sqlite3.Row, options: ReadOptions) -> RolloutRow:
-    fitness = score(row["combined_score"])
+def _is_copy(row: dict[str, Any], tally: Tally) -> bool:
+    metadata = _parsed(row.get("metadata"))
+    copied = bool(metadata.get("_is_island_copy") or metadata.get("_spawned_island"))
+    tally.counts["copies"] += copied
+    tally.counts["copies in the archive"] += copied and row["admitted"] == 1
+    return copied
+
+
+def _program(row: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+    fitness, correct = score(row["combined_score"]), score(row["correct"])
     return RolloutRow(
-        group=("program", row["position"]),
-        position=int(row["position"]),
+        group=("program", position),
+        position=position,
         step=count(row["generation"]),
         reward=fitness,
         response=digest(row["code"] if isinstance(row["code"], str) else None),
-        label=value_at(dict(row), options.label),
-        status="correct" if row["correct"] else "incorrect",
-        improvement=fitness - number(row["parent_score"]),
-        admitted=int(row["admitted"]),
-        metrics={"correct": number(row["correct"])},
+        label=value_at(row, options.label),
+        status=ended("correct" if correct > 0 else "incorrect", fitness),
+        improvement=fitness - score(row["parent_score"]),
+        admitted=row["admitted"],
+        metrics={"correct": correct},
     )
 
 
-def _attempt(row: sqlite3.Row) -> RolloutRow:
+def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
     """A proposal that failed before it could be evaluated: its class of failure, or the stage."""
+    failure = value_at(_parsed(row["details"]), "failure_class") or row["stage"]
     return RolloutRow(
-        group=("attempt", row["id"]),
-        position=int(row["id"]),
+        group=("attempt", position),
+        position=position,
         step=count(row["generation"]),
         reward=NAN,
-        status=_failure(row["details"]) or f"failed: {row['stage']}",
+        status=f"failed: {failure}",
         admitted=0,
     )
 
 
-def _failure(details: Any) -> str:
+def _parsed(text: object) -> dict[str, Any]:
+    """The object of a column that holds JSON; empty for anything else."""
     try:
-        return value_at(parse_json(details.encode()), "failure_class") if isinstance(details, str) else ""
+        value = parse_json(text.encode()) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        return ""
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 FORMAT = Format(
@@ -106,6 +127,8 @@ FORMAT = Format(
     ),
     patterns=("*.sqlite", "*.db", "*.sqlite3"),
     read=read,
+    beside=("prompts.sqlite",),
+    nameless=True,
     writer="SakanaAI/ShinkaEvolve shinka/database/dbase.py "
     "9912af12d423504b8d580f4179fd15f5f88b8c50 2026-08-21",
     met="real writer: ProgramDatabase.add and record_attempt_event, called with given programs",

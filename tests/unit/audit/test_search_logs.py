@@ -1,0 +1,462 @@
+"""Logs of searches: what is a candidate, what failed, and by which rule a score was made."""
+
+import json
+import math
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal import audit
+from search_to_signal.audit.groups import RewardGroups, summed
+from search_to_signal.audit.importers import read
+from search_to_signal.audit.importers.base import ReadOptions
+from search_to_signal.errors import RecordError, S2SError
+
+
+def whole(path: Path, options: ReadOptions | None = None) -> RewardGroups:
+    """A log that is one batch."""
+    (batch,) = read(path, options=options)
+    return batch
+
+
+def said(groups: RewardGroups) -> dict[str, Mapping[str, int]]:
+    """The counts of every assumption, by its key."""
+    return {one.key: one.counts for one in groups.assumptions}
+
+
+def statuses(groups: RewardGroups) -> list[str]:
+    """How each row ended."""
+    return [groups.status.names[code] for code in groups.status.code]
+
+
+def verdicts(path: Path) -> str:
+    """The conclusions of an audit."""
+    return "\n".join(audit.conclusions(audit.audit(read(path))))
+
+
+def trace(directory: Path, *children: Any, parent: Any = 0.2, **more: Any) -> Path:
+    """A trace of children with these metrics, or these scores, whose parents have one score."""
+    rows = [
+        {
+            "iteration": number,
+            "timestamp": float(number),
+            "parent_id": "a",
+            "child_id": f"b{number}",
+            "parent_metrics": {"combined_score": parent} if isinstance(parent, float) else parent,
+            "child_metrics": {"combined_score": metrics} if isinstance(metrics, float) else metrics,
+            "island_id": 0,
+            "generation": 1,
+            **more,
+        }
+        for number, metrics in enumerate(children, 1)
+    ]
+    return logs.jsonl(directory / "evolution_trace.jsonl", rows)
+
+
+def test_truth_values_are_no_scores(tmp_path: Path) -> None:
+    """The rule since 411fb59, and the one before for what is dated before; both counts where they differ."""
+    timeout = {"error": 0.0, "timeout": True}
+    scored = (0.5, timeout, {"combined_score": 0.0, **timeout}, {"validity": True, "speed": 0.8})
+    groups = whole(path := trace(tmp_path, *scored))
+    assert groups.reward.tolist() == [0.5, 0.0, 0.0, 0.8]
+    assert (groups.improvement > 0).tolist() == [True, False, False, True]
+    assert list(said(groups)["earlier_fitness"].values()) == [2, 0, 2, 3]
+    assert "2 of 4 candidates are better" in verdicts(path)
+    groups = whole(trace(tmp_path, *scored, timestamp=1764547200.0))
+    assert groups.reward.tolist() == [0.5, 0.5, 0.0, 0.9]
+    assert list(said(groups)["earlier_fitness"].values()) == [2, 4, 2, 3]
+    assert "1 of 2 candidates that failed or timed out count as an improvement" in verdicts(path)
+    assert whole(trace(tmp_path, *scored, timestamp=1790000000.0)).reward.tolist() == [0.5, 0.0, 0.0, 0.8]
+    assert "earlier_fitness" not in said(whole(trace(tmp_path, 0.5, 0.1)))
+
+
+def test_the_earlier_rule_is_counted_over_all_batches(tmp_path: Path) -> None:
+    """Both counts are of the whole log, though the rules differ in its last batch."""
+    path = trace(tmp_path, 0.5, 0.6, {"error": 0.0, "timeout": True})
+    total = summed(one for batch in read(path, options=ReadOptions(rows=1)) for one in batch.assumptions)
+    (told,) = [one.counts for one in total if one.key == "earlier_fitness"]
+    assert list(told.values()) == [1, 0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "fitness", "status"),
+    [
+        ({"combined_score": "0.5"}, 0.5, "ok"),
+        ({"combined_score": True}, 1.0, "ok"),
+        ({"combined_score": "none", "speed": 0.25}, 0.25, "ok"),
+        ({"combined_score": None, "speed": 0.25}, 0.25, "ok"),
+        ({"combined_score": [0.5], "speed": 0.25}, 0.25, "ok"),
+        ({"combined_score": 0.5, "error": 0.01}, 0.5, "ok"),
+        ({"combined_score": 0.5, "error": ""}, 0.5, "ok"),
+        ({"combined_score": 0.0, "error": "ValueError"}, 0.0, "error"),
+        ({"error": 1000.0}, 1000.0, "error"),
+        ({"stage1_passed": 0.0, "error": 0.0}, 0.0, "error"),
+        ({"combined_score": 0.5, "stage2_passed": 0.0}, 0.5, "error"),
+        ({"combined_score": 0.5, "stage2_passed": 0.0, "timeout": True}, 0.5, "timeout"),
+        ({"speed": 0.25, "complexity": 90.0}, 0.25, "ok"),
+        ({"complexity": 90.0, "valid": True}, 90.0, "ok"),
+        ({"combined_score": math.nan}, math.nan, "failed: score nan"),
+        ({"combined_score": -math.inf}, -math.inf, "failed: score -inf"),
+        ({}, 0.0, "failed: no metrics"),
+        (None, math.nan, "failed: no metrics"),
+        ([0.5], math.nan, "failed: no metrics"),
+    ],
+)
+def test_a_fitness_is_the_frameworks(metrics: Any, fitness: float, status: str, tmp_path: Path) -> None:
+    """get_fitness_score of 411fb59 with the default features, and its conventions of failure."""
+    groups = whole(trace(tmp_path, metrics))
+    assert groups.reward.tolist() == pytest.approx([fitness], nan_ok=True)
+    assert statuses(groups) == [status]
+
+
+@pytest.mark.parametrize("parent", [None, math.nan, [0.5], "0.5"])
+def test_a_parent_without_a_score_is_not_compared(parent: Any, tmp_path: Path) -> None:
+    """A child is no improvement over a parent of which nothing is known, and the page is one of a search."""
+    path = trace(tmp_path, 0.5, parent=parent)
+    assert said(whole(path))["candidates"]["compared"] == 0
+    assert "None of 1 candidates has a score and one before it" in verdicts(path)
+    assert "advantage" not in verdicts(path)
+
+
+def test_a_first_program_has_no_parent(tmp_path: Path) -> None:
+    """A row without the id of a parent is compared with nothing, whatever stands in its parent's metrics."""
+    assert said(whole(trace(tmp_path, 0.5, parent={}, parent_id=None)))["candidates"]["compared"] == 0
+    assert said(whole(trace(tmp_path, 0.5, parent={})))["candidates"]["improved"] == 1
+
+
+def test_a_tie_is_no_improvement(tmp_path: Path) -> None:
+    """A child with its parent's score, and one that lost its sign only."""
+    assert said(whole(trace(tmp_path, 0.2, 0.0, -0.0)))["candidates"]["improved"] == 0
+
+
+def test_a_trace_of_a_checkpoint_holds_copies(tmp_path: Path) -> None:
+    """A program that migrated is no candidate, and neither is one whose id stood before."""
+    path = trace(tmp_path, 0.5, 0.6)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    copy = {**rows[0], "child_id": "copy", "iteration": 0, "metadata": {"migrant": True, "island": 1}}
+    groups = whole(logs.jsonl(path, [*rows, copy, rows[1]]))
+    assert groups.reward.tolist() == [0.5, 0.6]
+    assert said(groups)["copies"] == {"copies": 1, "copies in the archive": 0}
+    assert said(groups)["repeated_programs"] == {"repetitions": 1}
+
+
+def test_a_resumed_trace_says_so(tmp_path: Path) -> None:
+    """Iterations with another program than before count, and are told."""
+    path = trace(tmp_path, 0.5, 0.6)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    groups = whole(logs.jsonl(path, [*rows, {**rows[1], "child_id": "again"}]))
+    assert len(groups.reward) == 3
+    assert said(groups)["resumed"] == {"candidates of such an iteration": 1}
+
+
+def test_traces_and_checkpoints_of_several_runs_are_refused(tmp_path: Path) -> None:
+    """The newest checkpoint of one run is not taken for all of them."""
+    for build in (logs.openevolve, logs.openevolve_checkpoint, logs.llm4ad):
+        for run in ("one", "two"):
+            build(tmp_path / build.__name__ / run)
+        with pytest.raises(RecordError, match="holds 2 runs"):
+            list(read(tmp_path / build.__name__))
+
+
+def test_traces_of_islands_are_one_log(tmp_path: Path) -> None:
+    """Files that a run wrote for each island are read together."""
+    for island in range(2):
+        trace(tmp_path, 0.5).rename(tmp_path / f"evolution_trace_island_{island}.jsonl")
+    assert len(list(read(tmp_path))) == 2
+
+
+def changed(path: Path, change: Callable[[Any], None]) -> Path:
+    """A JSON file after a change to what it holds."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_empty_islands_are_told(tmp_path: Path) -> None:
+    """OpenEvolve #391: all programs on one island; an island of programs that are gone holds none either."""
+    path = logs.openevolve_checkpoint(tmp_path)
+    assert "empty_islands" not in said(whole(path))
+    changed(path, lambda metadata: metadata.update(islands=[["a", "b"], [], ["gone"]], archive=["a", "gone"]))
+    assert said(whole(path))["empty_islands"] == {"empty": 2, "islands": 3}
+    assert said(whole(path))["archive"] == {"unknown": 1, "archived": 2}
+
+
+def test_failed_programs_in_an_archive_are_told(tmp_path: Path) -> None:
+    """OpenEvolve #70: an archive that is not full takes a timeout; a ShinkaEvolve archive, what is wrong."""
+    path = logs.openevolve_checkpoint(tmp_path)
+    changed(path, lambda metadata: metadata.update(archive=["b", "d"]))
+    assert "1 of 3 candidates that failed or timed out were kept" in verdicts(path)
+    database = logs.shinka(tmp_path)
+    with sqlite3.connect(database) as connection:
+        connection.execute("INSERT INTO archive VALUES ('p2')")
+    connection.close()
+    assert "1 of 2 candidates that failed or timed out were kept" in verdicts(database)
+
+
+def test_copies_of_a_checkpoint_are_no_candidates(tmp_path: Path) -> None:
+    """A best program on an empty island has its parent's generation; equal code in another is no copy."""
+    path = logs.openevolve_checkpoint(tmp_path)
+    programs = path.parent / "programs"
+    for name in "ab":
+        changed(programs / f"{name}.json", lambda program: program.update(generation=1, code="x = 1"))
+    assert said(whole(path))["copies"]["copies"] == 2
+    changed(programs / "b.json", lambda program: program.update(generation=2, metadata={"migrant": False}))
+    assert said(whole(path))["copies"]["copies"] == 1
+    shutil.copyfile(programs / "b.json", programs / "b (1).json")
+    assert said(whole(path))["repeated_programs"] == {"repetitions": 1}
+
+
+def archipelago(directory: Path, name: str = "evolution_db.sqlite") -> Path:
+    """A ShinkaEvolve database: five programs, the first copied to two islands, a subtree to a new one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / name
+    spawned = {"_spawned_island": True, "_spawn_strategy": "best"}
+    rows = [
+        ("s0", None, 0, 1.0, 1, 0, {}),
+        ("s1", "s0", 1, 1.5, 1, 0, {}),
+        ("s2", "s0", 2, 0.0, 0, 0, {}),
+        ("s3", "s1", 3, 1.25, 1, 0, {}),
+        ("s4", "s1", 4, 2.0, 1, 0, {}),
+        *((f"init{island}", None, 0, 1.0, 1, island, {"_is_island_copy": True}) for island in (1, 2)),
+        ("sp1", None, 1, 1.5, 1, 3, spawned),
+        ("sp4", "sp1", 4, 2.0, 1, 3, {**spawned, "_spawned_as_child": True}),
+    ]
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(
+        "CREATE TABLE programs (id TEXT PRIMARY KEY, code TEXT, parent_id TEXT, generation INTEGER, "
+        "timestamp REAL, combined_score REAL, correct BOOLEAN, island_idx INTEGER, metadata TEXT)"
+    )
+    connection.execute("CREATE TABLE archive (program_id TEXT PRIMARY KEY)")
+    for at, (identity, parent, generation, score, correct, island, metadata) in enumerate(rows):
+        code, packed = f"code {generation}", json.dumps(metadata)
+        values = (identity, code, parent, generation, float(at), score, correct, island, packed)
+        connection.execute("INSERT INTO programs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    kept = [(name,) for name in ("s1", "s4", "init1", "init2", "sp1", "sp4")]
+    connection.executemany("INSERT INTO archive VALUES (?)", kept)
+    connection.commit()
+    connection.close()
+    return path
+
+
+_ISLANDS = {
+    "candidates": {"candidates": 5, "compared": 4, "improved": 2, "admitted": 2},
+    "copies": {"copies": 4, "copies in the archive": 4},
+}
+
+
+@pytest.mark.parametrize("name", ["evolution_db.sqlite", "None", "evolution"])
+def test_copies_on_islands_are_no_candidates(name: str, tmp_path: Path) -> None:
+    """ShinkaEvolve #54 and #119, and #23 for the name: by itself, and in its directory beside the prompts."""
+    path = archipelago(tmp_path / "results", name)
+    shutil.copyfile(path, path.with_name("prompts.sqlite"))
+    path.with_name("README").write_text("no log", encoding="utf-8")
+    for log in (path, path.parent):
+        assert said(whole(log)) == _ISLANDS
+
+
+def test_a_child_of_a_copy_is_compared_with_it(tmp_path: Path) -> None:
+    """Copies are left out as candidates and not as parents."""
+    path = archipelago(tmp_path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE programs SET parent_id = 'sp4' WHERE id = 's3'")
+    connection.close()
+    assert whole(path).improvement[3] == -0.75
+
+
+def killed(directory: Path, companions: tuple[str, ...]) -> Path:
+    """A database whose rows stand in its write-ahead log, as when the process that wrote it was killed."""
+    whole_one = archipelago(directory / "whole")
+    writer = sqlite3.connect(directory / "run.sqlite")
+    writer.executescript("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0")
+    with sqlite3.connect(whole_one) as source:
+        tables = [row[0] for row in source.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+        for table in tables:
+            writer.execute(table)
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for name in ("programs", "archive"):
+            for row in source.execute(f"SELECT * FROM {name}"):
+                writer.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+    source.close()
+    writer.commit()
+    target = directory / "killed"
+    target.mkdir()
+    for end in ("", *companions):
+        shutil.copyfile(f"{directory / 'run.sqlite'}{end}", target / f"run.sqlite{end}")
+    writer.close()
+    return target / "run.sqlite"
+
+
+@pytest.mark.parametrize("companions", [("-wal", "-shm"), ("-wal",)])
+def test_the_log_of_a_killed_run_is_read(companions: tuple[str, ...], tmp_path: Path) -> None:
+    """With its index or without: all rows are read, no file appears, and no byte changes."""
+    path = killed(tmp_path, companions)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert said(whole(path)) == _ISLANDS
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    assert said(whole(link)) == _ISLANDS
+
+
+def test_a_write_ahead_log_of_something_else_is_no_wait(tmp_path: Path) -> None:
+    """Bytes that are no log beside the index of a writer that is gone: the database is read without them."""
+    path = killed(tmp_path, ("-wal", "-shm"))
+    path.with_name(f"{path.name}-wal").write_bytes(b"no log" * 1000)
+    with pytest.raises(RecordError, match="no program is in it"):
+        list(read(path))
+
+
+def test_a_killed_run_without_its_log_is_one_line(tmp_path: Path) -> None:
+    """The line names the file that is missing."""
+    path = killed(tmp_path, ())
+    with pytest.raises(RecordError, match=r"run\.sqlite-wal"):
+        list(read(path))
+
+
+def test_a_transaction_that_did_not_end_is_not_read(tmp_path: Path) -> None:
+    """A run that was killed while it wrote: with the journal beside it, the rows before are there."""
+    path = archipelago(tmp_path / "whole")
+    writer = sqlite3.connect(path)
+    writer.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN")
+    writer.execute("UPDATE programs SET combined_score = 9.0, code = code || hex(zeroblob(9000))")
+    target = tmp_path / "killed"
+    target.mkdir()
+    for end in ("", "-journal"):
+        shutil.copyfile(f"{path}{end}", target / f"run.sqlite{end}")
+    writer.rollback()
+    writer.close()
+    assert said(whole(target / "run.sqlite")) == _ISLANDS
+    assert len(list(target.iterdir())) == 2
+
+
+def samples(directory: Path, *scores: object, **more: Any) -> Path:
+    """LLM4AD's samples with these scores."""
+    rows = [
+        {"sample_order": order, "function": f"f{order}", "score": score, "program": "", **more}
+        for order, score in enumerate(scores, 1)
+    ]
+    path = directory / "samples_1~200.json"
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def test_scores_that_are_no_finite_number_are_failures(tmp_path: Path) -> None:
+    """LLM4AD's NaN and infinities: no score to compare with, and told as what they are."""
+    path = samples(tmp_path, -1.0, None, math.nan, -math.inf, math.inf, -0.5)
+    groups = whole(path)
+    failed = [f"failed: score {score}" for score in ("nan", "-inf", "inf")]
+    assert statuses(groups) == ["ok", "failed", *failed, "ok"]
+    assert said(groups)["candidates"] | {"admitted": 0} == {
+        "candidates": 6,
+        "compared": 1,
+        "improved": 1,
+        "admitted": 0,
+    }
+    assert "failed: score nan (1)" in verdicts(path)
+
+
+def test_a_search_in_which_all_failed_is_one(tmp_path: Path) -> None:
+    """Nothing to compare is no reason to speak of advantages and group sizes."""
+    found = audit.audit(read(samples(tmp_path, None, math.nan)))
+    page = audit.text(found)
+    assert "None of 2 candidates has a score" in page
+    assert "failed (1), failed: score nan (1)" in page
+    assert "advantage" not in page
+    assert "rollout.n" not in page
+
+
+def test_samples_of_every_method_are_read(tmp_path: Path) -> None:
+    """LHNS, MLES and PartEvo log no program, others count files from 0; a second run into them is told."""
+    path = samples(tmp_path, -1.0, -0.5, generation=0)
+    changed(path, lambda rows: [row.pop("program") for row in rows])
+    changed(path, lambda rows: rows.append(rows[0]))
+    groups = whole(path.rename(tmp_path / "samples_0~200.json"))
+    assert groups.improvement[1:].tolist() == [0.5, -0.5]
+    assert said(groups)["sample_orders"] == {"candidates of such an order": 1}
+
+
+def test_a_pickled_search_is_one_line(tmp_path: Path) -> None:
+    """EvoTune pickles its objects, which are never loaded: the line says so."""
+    path = tmp_path / "programbank.pkl"
+    path.write_bytes(b"\x80\x02cpacking.funsearch.programs_database\nProgramsDatabase\n)\x81.")
+    with pytest.raises(RecordError, match="only plain data is read"):
+        list(read(path))
+
+
+# A good log of every format, and the file of it that is spoiled.
+GOOD: Mapping[str, Callable[[Path], Path]] = {
+    "openevolve": logs.openevolve,
+    "openevolve-checkpoint": logs.openevolve_checkpoint,
+    "openevolve-program": lambda path: logs.openevolve_checkpoint(path).parent / "programs" / "b.json",
+    "shinka": logs.shinka,
+    "shinka-islands": archipelago,
+    "llm4ad": logs.llm4ad,
+}
+_WRONG = (None, True, 10**400, 0.5, math.nan, "text", [7], {"a": [7]})
+_WRONG_CELLS = (None, -(2**63), 0.5, math.inf, "text", "[7]", '{"a": 7}', b"\xff\x01")
+
+
+def spoiled(path: Path) -> Iterator[str]:
+    """The file again and again, each time with another value in one place; what was put where."""
+    if path.suffix == ".sqlite":
+        yield from _spoiled_cells(path)
+        return
+    lines = path.suffix == ".jsonl"
+    text = path.read_text(encoding="utf-8")
+    document = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
+    for where, holder, key in list(_places(document)):
+        good = holder[key]
+        for wrong in _WRONG:
+            holder[key] = wrong
+            path.write_text("\n".join(map(json.dumps, document)) if lines else json.dumps(document))
+            yield f"{where} = {wrong!r:.60}"
+        holder[key] = good
+
+
+def _places(value: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(value, dict | list):
+        for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            yield f"{where}/{key}", value, key
+            yield from _places(inner, f"{where}/{key}")
+
+
+def _spoiled_cells(path: Path) -> Iterator[str]:
+    good = path.read_bytes()
+    with sqlite3.connect(path) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [
+            (table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")
+        ]
+    connection.close()
+    for table, column in columns:
+        for wrong in _WRONG_CELLS:
+            path.write_bytes(good)
+            with suppress(sqlite3.IntegrityError), sqlite3.connect(path) as connection:
+                last = f"rowid = (SELECT max(rowid) FROM {table})"
+                connection.execute(f"UPDATE {table} SET {column} = ? WHERE {last}", (wrong,))
+            connection.close()
+            yield f"{table}.{column} = {wrong!r}"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_any_value_in_any_place_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """No value of another type ends in a traceback, in reading or in what is said of it."""
+    path = GOOD[name](tmp_path)
+    log = path if path.parent.name != "programs" else path.parents[1] / "metadata.json"
+    tried = []
+    for where in spoiled(path):
+        tried.append(where)
+        print(where)
+        try:
+            assert audit.text(audit.audit(read(log)))
+        except S2SError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+    assert len(tried) > 50
