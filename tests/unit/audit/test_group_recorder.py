@@ -204,7 +204,7 @@ def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path
 def test_a_reward_that_is_nan_warns_of_advantages_and_of_the_gradient(
     new_trainer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """One function gives NaN for one completion: the trainer's own numbers look fine, its weights are lost."""
+    """One function gives NaN for one completion: the trainer's own numbers look fine, its weights are not."""
 
     def broken(completions: Sequence[str], **_: Any) -> list[float]:
         return [float("nan"), *[1.0] * (len(completions) - 1)]
