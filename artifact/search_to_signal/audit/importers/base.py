@@ -72,6 +72,7 @@ class Format:
     group is a run of rows, which a caller may split by the group size.
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
     files that stand among them. ``run`` finds the run in a path: files of several are refused.
+    ``joined`` reads the files of a directory as one log, instead of one after the other.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -90,6 +91,7 @@ class Format:
     newest: bool = False
     beside: tuple[str, ...] = ()
     run: str | None = None
+    joined: Callable[[Sequence[Path], ReadOptions], Iterator[RewardGroups]] | None = None
 
     def score(self, sniffed: Sniffed) -> int:
         """How well a file fits, by how many columns are needed; 0 unless it has all of them."""
