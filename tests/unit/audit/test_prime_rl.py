@@ -290,6 +290,15 @@ def test_steps_come_whole_from_a_long_run(tmp_path: Path) -> None:
     assert steps == [step for step in range(2, 6) for _ in range(5)]
 
 
+def test_a_null_advantage_of_what_was_trained_is_nan(tmp_path: Path) -> None:
+    """orjson writes NaN as null: a batch of NaN was trained, which is not the same as no advantage."""
+    cohort(tmp_path, 3, "all", [episode("g", at, float(at)) for at in (0, 1)])
+    cohort(tmp_path, 3, "effective", [episode("g", at, float(at), advantage=None) for at in (0, 1)])
+    groups = whole(tmp_path)
+    assert groups.has_advantage.all()
+    assert np.isnan(groups.advantage).all()
+
+
 def test_a_damaged_annotation_names_its_line(tmp_path: Path) -> None:
     """An update that names no trace is not passed over."""
     path = stream(tmp_path, chunked=False).parent / "annotations" / "orchestrator.jsonl"

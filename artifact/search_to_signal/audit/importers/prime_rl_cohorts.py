@@ -11,7 +11,7 @@ from search_to_signal.audit.groups import UNKNOWN
 from search_to_signal.audit.importers.base import PACKED
 from search_to_signal.audit.importers.lines import read_lines
 from search_to_signal.audit.importers.prime_rl_episodes import credit, of_tokens, traces
-from search_to_signal.audit.importers.rows import advantage, count, rows_of
+from search_to_signal.audit.importers.rows import NAN, advantage, count, rows_of
 
 _STEP = re.compile(r"step_(\d+)")
 
@@ -89,7 +89,7 @@ def _of_steps(files: Sequence[Path]) -> Cohorts:
     sources += [Source(path, step_of(path), again=bool(sampled)) for path in trained]
     steps = None if set(files) >= set(trained) else frozenset(map(step_of, files))
     shipped = {
-        (step, one.id): Shipped(step, credit(one.trace))
+        (step, one.id): Shipped(step, _given(one.trace.get("info") or {}, credit(one.trace)))
         for path, step in ((path, step_of(path)) for path in trained)
         for ones in rows_of(path, read_lines(path), lambda record, at: list(traces(record, at, UNKNOWN)))
         for one in ones
@@ -146,13 +146,18 @@ def _note(update: Mapping[str, Any]) -> tuple[Hashable, _Notes]:
     )
 
 
+def _given(info: Mapping[str, Any], known: float | None) -> float | None:
+    """The advantage of what was trained: the writer has null for NaN, and no key where there is none."""
+    return NAN if known is None and "advantage" in info else known
+
+
 def _known(values: Iterable[Any] | None) -> list[Any]:
     return [value for value in values or () if value is not None]
 
 
 def _shipped(note: _Notes) -> Shipped:
     logged = advantage(note.info.get("advantage"))
-    given = of_tokens(note.credits.values()) if logged is None else logged
+    given = _given(note.info, of_tokens(note.credits.values()) if logged is None else logged)
     step = count((note.info.get("ship") or {}).get("step"))
     trained = bool(note.info.get("effective")) or "ship" in note.info
     idle = bool(note.masks) and all(note.masks.values())

@@ -119,5 +119,6 @@ FORMAT = Format(
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/monitors/file.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21; src/prime_rl/monitors/file/monitor.py "
     "048a6e23428ea9b47feaba3c9fa75376e89a383e 2026-09",
-    met="real writer: FileMonitor.log_episodes, called with given episodes of verifiers 0.4.1.dev86",
+    met="real writer: FileMonitor.log_episodes, called with given episodes of verifiers 0.4.1.dev86; "
+    "reconstruction: streams and annotations after the writer's source",
 )
