@@ -32,31 +32,41 @@ class Arrived(NamedTuple):
     # What names it in the whole run.
     id: Hashable
     group: tuple[str, str]
+    evaluation: bool
 
 
 def traces(episode: dict[str, Any], position: int, step: int) -> Iterator[Arrived]:
     """The traces of an episode that can be trained."""
-    name = value_at(episode, "id") or str(position)
-    environment = value_at(episode, "env.name") or value_at(episode, "env.id")
-    group = (environment, value_at(episode, "group.id") or name)
+    name = str(episode.get("id") or position)
+    environment = _of(episode, "env", "name") or _of(episode, "env", "id")
+    group = (str(environment), str(_of(episode, "group", "id") or name))
+    evaluation = _kind(episode) == "eval"
     for place, trace in enumerate(episode.get("traces") or [{}]):
-        if (trace.get("agent") or {}).get("trainable", True):
-            yield Arrived(position, step, episode, trace, trace.get("id") or (name, place), group)
+        if _of(trace, "agent", "trainable") is not False:
+            yield Arrived(position, step, episode, trace, trace.get("id") or (name, place), group, evaluation)
 
 
-def kind(episode: dict[str, Any]) -> str:
-    """What an episode was sampled for, ``train`` or ``eval``; empty where it does not say."""
-    stamped = (value_at(trace, "info.kind") for trace in episode.get("traces") or ())
-    known = (*stamped, value_at(episode, "run.work.type"), value_at(episode, "run.type"))
-    return next(filter(None, known), "")
+def _of(record: Mapping[str, Any], name: str, inner: str) -> Any:
+    """What a record has within another; None where it has neither."""
+    value = record.get(name)
+    return value.get(inner) if isinstance(value, dict) else None
+
+
+def _kind(episode: dict[str, Any]) -> Any:
+    """What an episode was sampled for: ``train`` or ``eval``, if it says so."""
+    for trace in episode.get("traces") or ():
+        if stamped := _of(trace, "info", "kind"):
+            return stamped
+    run = episode.get("run") or {}
+    return _of(run, "work", "type") or run.get("type")
 
 
 def arrival(episode: dict[str, Any]) -> int:
     """The step that was being collected when an episode came back, else that which dispatched it."""
     for trace in episode.get("traces") or ():
-        if (step := count(((trace.get("info") or {}).get("arrival") or {}).get("step"))) != UNKNOWN:
+        if (step := count(_of(trace.get("info") or {}, "arrival", "step"))) != UNKNOWN:
             return step
-    return count(((episode.get("run") or {}).get("work") or {}).get("step"))
+    return count(_of(episode.get("run") or {}, "work", "step"))
 
 
 def failed(one: Arrived) -> bool:
@@ -66,7 +76,7 @@ def failed(one: Arrived) -> bool:
 
 def credit(trace: Mapping[str, Any]) -> float | None:
     """The logged advantage of a trace, else that of its tokens."""
-    logged = advantage((trace.get("info") or {}).get("advantage"))
+    logged = advantage(_of(trace, "info", "advantage"))
     if logged is not None:
         return logged
     return of_tokens(value for node in trace.get("nodes") or () for value in node.get("advantages") or ())

@@ -11,7 +11,7 @@ from search_to_signal.audit.groups import UNKNOWN
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.lines import read_lines
 from search_to_signal.audit.importers.prime_rl_cohorts import Cohorts, Shipped, Source
-from search_to_signal.audit.importers.prime_rl_episodes import Arrived, arrival, credit, kind, row, traces
+from search_to_signal.audit.importers.prime_rl_episodes import Arrived, arrival, credit, row, traces
 from search_to_signal.audit.importers.rows import Group, RolloutRow, rows_of
 
 Made = TypeVar("Made")
@@ -116,7 +116,7 @@ def _made(
 
 
 def _glance(one: Arrived, source: Source) -> Glance:
-    return Glance(one.id, one.group, one.step, source.again, kind(one.episode) == "eval")
+    return Glance(one.id, one.group, one.step, source.again, one.evaluation)
 
 
 def _row(
@@ -124,7 +124,7 @@ def _row(
 ) -> RolloutRow | None:
     """The row of a trace; None for one that stands in another file, and for one that is left out."""
     trace, group = _key(plan.ids, one.step, one.id), _key(plan.names, one.step, one.group)
-    evaluation = plan.training and kind(one.episode) == "eval"
+    evaluation = plan.training and one.evaluation
     if evaluation or group not in plan.rows or (source.again and trace in plan.sampled):
         return None
     shipped = plan.shipped.get(trace, _NONE)
