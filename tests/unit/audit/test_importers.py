@@ -208,6 +208,22 @@ def test_tinker(tmp_path: Path) -> None:
     assert labels(groups) == ["math"] * 3
 
 
+def test_tinker_evaluations_say_that_they_are(tmp_path: Path) -> None:
+    """Nothing of them was trained, whatever their groups look like."""
+    path = logs.tinker(tmp_path)
+    given = path.read_text(encoding="utf-8").replace('"train"', '"eval/math"')
+    path = path.with_name("eval_math_rollout_summaries.jsonl")
+    path.write_text(given, encoding="utf-8")
+    assert counts(whole(path), "evaluation") == {"groups": 2}
+
+
+def test_skyrl_evaluations_of_no_step(tmp_path: Path) -> None:
+    """A run that only evaluates dumps into a folder of its own name."""
+    path = logs.skyrl_eval(tmp_path)
+    path.parent.rename(tmp_path / "dumped_evals" / "eval_only")
+    assert whole(tmp_path).sizes.tolist() == [2, 2]
+
+
 def test_ttt_discover_groups_end_where_the_index_restarts(tmp_path: Path) -> None:
     """A group of one follows a group of two, and a new update starts a new group."""
     groups = whole(logs.ttt(tmp_path))
@@ -234,6 +250,7 @@ def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
     (tmp_path / "9.pt").rename(tmp_path / "eval_9.pt")
     logs.slime(tmp_path, 9)
     assert [path.name for path in find(tmp_path)[1]] == ["9.pt", "10.pt"]
+    assert counts(whole(tmp_path / "eval_9.pt"), "evaluation") == {"groups": 2}
 
 
 def test_theta_evolve_groups_are_runs_of_a_prompt(tmp_path: Path) -> None:

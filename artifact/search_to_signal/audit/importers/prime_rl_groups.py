@@ -116,7 +116,8 @@ def _made(
 
 
 def _glance(one: Arrived, source: Source) -> Glance:
-    return Glance(one.id, one.group, one.step, source.again, one.evaluation)
+    evaluation = one.evaluation or source.path.parent.parent.name == "eval"
+    return Glance(one.id, one.group, one.step, source.again, evaluation)
 
 
 def _row(

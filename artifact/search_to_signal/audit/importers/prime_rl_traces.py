@@ -32,7 +32,7 @@ from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.prime_rl_cohorts import Cohorts, of_files
 from search_to_signal.audit.importers.prime_rl_groups import groups_of, plan_of
-from search_to_signal.audit.importers.rows import Group, batches
+from search_to_signal.audit.importers.rows import Group, batches, evaluated
 
 _SURVIVORS = (
     "these are traces that were trained: what was sampled and filtered before is in `all`, if that was kept "
@@ -40,7 +40,6 @@ _SURVIVORS = (
 )
 _FILTERED = "a trace that was sampled and that no batch trained teaches nothing: filtered, stale or failed"
 _WAITING = "groups that arrived after the last batch may still be trained, and are left out"
-_EVALUATION = "these are evaluations: nothing of them was trained"
 _EVALUATIONS = "evaluations stand among the episodes, and are left out"
 
 
@@ -60,15 +59,11 @@ def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:
     refuse_unknown_label(path, {**first, **_first_trace(first)}, options.label)
     plan = plan_of(cohorts)
     groups = groups_of(cohorts, plan, options)
-    notes = [
-        Assumption(key, says, {name: number})
-        for key, says, name, number in (
-            ("waiting", _WAITING, "groups", plan.waiting),
-            ("evaluations", _EVALUATIONS, "traces", plan.evaluations),
-            ("evaluation", _EVALUATION, "groups", 0 if plan.training else len(plan.rows)),
-        )
-        if number
-    ]
+    notes = evaluated(0 if plan.training else len(plan.rows))
+    if plan.waiting:
+        notes = (*notes, Assumption("waiting", _WAITING, {"groups": plan.waiting}))
+    if plan.evaluations:
+        notes = (*notes, Assumption("evaluations", _EVALUATIONS, {"traces": plan.evaluations}))
     evidence = partial(_evidence, cohorts)
     made = batches(str(cohorts.place), groups, options.rows, evidence, options.prompts)
     for number, batch in enumerate(made):

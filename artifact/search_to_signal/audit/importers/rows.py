@@ -246,6 +246,12 @@ def _components(source: str, rows: Sequence[RolloutRow], weights: Mapping[str, f
     return _table(source, scaled)
 
 
+def evaluated(groups: int) -> tuple[Assumption, ...]:
+    """Evidence that groups are evaluations, which no trainer trained."""
+    says = "these are evaluations: nothing of them was trained"
+    return (Assumption("evaluation", says, {"groups": groups}),) if groups else ()
+
+
 def no_ties(option: str, groups: Sequence[Group]) -> tuple[Assumption, ...]:
     """Evidence that an option of the trainer dropped groups before they were written: none of many ties.
 

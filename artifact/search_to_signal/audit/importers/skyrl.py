@@ -93,7 +93,14 @@ FORMAT = Format(
     name="skyrl-eval",
     container=JSONL,
     needs=("input_prompt", "output_response", "score", "stop_reason", "env_class", "data_source"),
-    patterns=("*.jsonl", "global_step_*_evals/*.jsonl", "dumped_evals/global_step_*_evals/*.jsonl"),
+    patterns=(
+        "*.jsonl",
+        *(
+            f"{below}{folder}/*.jsonl"
+            for below in ("", "dumped_evals/")
+            for folder in ("global_step_*_evals", "eval_only")
+        ),
+    ),
     beside=("aggregated_results.jsonl",),
     read=read,
     writer="NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py "

@@ -13,6 +13,7 @@ dynamic sampling filter dropped. Files of evaluations start with ``eval_``.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from search_to_signal.audit.importers.rows import (
     batches,
     count,
     digest,
+    evaluated,
     no_ties,
     numbers,
     rows_of,
@@ -46,11 +48,13 @@ GroupKey = Callable[[Mapping[str, Any]], Hashable]
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
     groups = gathered(dump_rows(path, options, _group_index))
-    yield from batches(str(path), groups, options.rows, _evidence, options.prompts)
+    yield from batches(str(path), groups, options.rows, partial(_evidence, path), options.prompts)
 
 
-def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Samples of one rollout, and groups that were dropped before."""
+def _evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Samples of one rollout, groups that were dropped before, and evaluations."""
+    if path.name.startswith("eval_"):
+        return evaluated(len(groups))
     rows = (one.metrics for group in groups for one in group)
     known = Counter(metrics["rollout_id"] for metrics in rows if "rollout_id" in metrics)
     several = [number for number in known.values() if number > 1]

@@ -25,7 +25,16 @@ from search_to_signal.audit.importers.base import (
 )
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import Key
-from search_to_signal.audit.importers.rows import Group, RolloutRow, count, no_ties, number, numbers, score
+from search_to_signal.audit.importers.rows import (
+    Group,
+    RolloutRow,
+    count,
+    evaluated,
+    no_ties,
+    number,
+    numbers,
+    score,
+)
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -44,12 +53,13 @@ def _group(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Groups that a run which went on from an earlier point wrote twice, and those dropped before."""
+    """Groups that a resumed run wrote twice, evaluations, and that some may have been dropped before."""
     known = Counter(group[0].group for group in groups)
     again = sum(times - 1 for times in known.values())
     says = "a group whose traj_idx comes again was sampled again: each sampling is a group"
     twice = (Assumption("sampled_again", says, {"groups": again}),) if again else ()
-    return (*twice, *no_ties("remove_constant_reward_groups", groups))
+    tests = evaluated(sum(group[0].name.startswith("eval") for group in groups))
+    return (*twice, *(tests or no_ties("remove_constant_reward_groups", groups)))
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
