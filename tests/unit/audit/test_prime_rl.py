@@ -72,6 +72,13 @@ def filtered_run(run: Path) -> Path:
     return run
 
 
+def test_a_step_is_read_from_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number stands in no path that is relative to it, and ``all`` is still beside ``effective``."""
+    monkeypatch.chdir(filtered_run(tmp_path) / "rollouts" / "step_3")
+    groups = whole(Path())
+    assert (len(groups.step), set(groups.step.tolist()), int(groups.masked.sum())) == (10, {3}, 28)
+
+
 @pytest.mark.parametrize("below", ["", "rollouts", "rollouts/step_3", "rollouts/step_3/train"])
 def test_what_was_filtered_before_training_is_waste(tmp_path: Path, below: str) -> None:
     """Case i01: 28 of 40 completions bought nothing, and the page said 0 %: it had the survivors' number."""
@@ -299,9 +306,20 @@ def test_a_null_advantage_of_what_was_trained_is_nan(tmp_path: Path) -> None:
     assert np.isnan(groups.advantage).all()
 
 
-def test_a_damaged_annotation_names_its_line(tmp_path: Path) -> None:
-    """An update that names no trace is not passed over."""
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"info": {}},
+        {"trace_id": "t", "info": 3},
+        {"trace_id": "t", "info": {"ship": 3}},
+        {"trace_id": "t", "info": {"advantage": [1]}},
+        {"trace_id": "t", "branches": 3},
+        {"trace_id": "t", "branches": [{"advantages": ["x"]}]},
+    ],
+)
+def test_a_damaged_annotation_names_its_line(tmp_path: Path, update: dict[str, Any]) -> None:
+    """An update that names no trace, or has another shape, is not passed over."""
     path = stream(tmp_path, chunked=False).parent / "annotations" / "orchestrator.jsonl"
-    path.write_bytes(lines([{"info": {}}]))
+    path.write_bytes(lines([update]))
     with pytest.raises(RecordError, match=r"orchestrator.jsonl:1: the columns are there"):
         list(read(tmp_path))

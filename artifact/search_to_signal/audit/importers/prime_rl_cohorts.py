@@ -70,8 +70,8 @@ def of_files(files: Sequence[Path], whole: bool) -> Cohorts:
 
 def step_of(path: Path) -> int:
     """The step of the folder that a file is in; -1 where there is none."""
-    named = (_STEP.fullmatch(folder.name) for folder in path.parents)
-    return next((int(match[1]) for match in named if match), UNKNOWN)
+    named = (_STEP.fullmatch(folder.name) for folder in path.absolute().parents)
+    return next((count(match[1]) for match in named if match), UNKNOWN)
 
 
 def _above(file: Path) -> Path:
@@ -83,8 +83,10 @@ def _above(file: Path) -> Path:
 def _of_steps(files: Sequence[Path]) -> Cohorts:
     """``all`` and ``effective`` of every step: what arrives in one may be trained in the next."""
     root = _above(files[0])
-    trained = _in_order(root, "effective") or list(files)
-    sampled = _in_order(root, "all")
+    trained = _in_order(root, "step_*/train/effective")
+    sampled = _in_order(root, "step_*/train/all")
+    if not trained:
+        trained, sampled = list(files), _in_order(files[0].parent.parent, "all")
     sources = [Source(path, step_of(path)) for path in sampled]
     sources += [Source(path, step_of(path), again=bool(sampled)) for path in trained]
     steps = None if set(files) >= set(trained) else frozenset(map(step_of, files))
@@ -104,8 +106,8 @@ def _of_steps(files: Sequence[Path]) -> Cohorts:
     )
 
 
-def _in_order(root: Path, cohort: str) -> list[Path]:
-    found = root.glob(f"step_*/train/{cohort}/traces.jsonl*")
+def _in_order(root: Path, below: str) -> list[Path]:
+    found = root.glob(f"{below}/traces.jsonl*")
     return sorted(_plain_first(found), key=lambda path: (step_of(path), path))
 
 
@@ -139,11 +141,14 @@ def _note(update: Mapping[str, Any]) -> tuple[Hashable, _Notes]:
     branches = {branch.get("index"): branch for branch in update.get("branches") or ()}
     credits = {index: branch.get("advantages") for index, branch in branches.items()}
     masks = {index: _known(branch.get("is_masked")) for index, branch in branches.items()}
-    return update["trace_id"], _Notes(
+    note = _Notes(
         {**(update.get("info") or {}), **{key: update[key] for key in ("rewards",) if key in update}},
         {index: of_tokens(values) for index, values in credits.items() if values},
         {index: all(mask) for index, mask in masks.items() if mask},
     )
+    # What cannot be read is told of this line, not of the trace.
+    _shipped(note)
+    return str(update["trace_id"]), note
 
 
 def _given(info: Mapping[str, Any], known: float | None) -> float | None:

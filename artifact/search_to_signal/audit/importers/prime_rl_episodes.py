@@ -30,7 +30,7 @@ class Arrived(NamedTuple):
     episode: dict[str, Any]
     trace: dict[str, Any]
     # What names it in the whole run.
-    id: Hashable
+    id: str
     group: tuple[str, str]
     evaluation: bool
 
@@ -43,7 +43,8 @@ def traces(episode: dict[str, Any], position: int, step: int) -> Iterator[Arrive
     evaluation = _kind(episode) == "eval"
     for place, trace in enumerate(episode.get("traces") or [{}]):
         if _of(trace, "agent", "trainable") is not False:
-            yield Arrived(position, step, episode, trace, trace.get("id") or (name, place), group, evaluation)
+            own = str(trace.get("id") or f"{name}/{place}")
+            yield Arrived(position, step, episode, trace, own, group, evaluation)
 
 
 def _of(record: Mapping[str, Any], name: str, inner: str) -> Any:
@@ -99,7 +100,7 @@ def row(
     rewards = {name: part for name, part in (trace.get("rewards") or {}).items() if isinstance(part, dict)}
     components = {name: score(part.get("score")) for name, part in rewards.items()}
     weights = {name: number(part.get("weight", 1.0)) for name, part in rewards.items()}
-    left_out = failed(one)
+    left_out = given is None and failed(one)
     return RolloutRow(
         group=group,
         name=one.group[1],

@@ -71,7 +71,8 @@ def plan_of(cohorts: Cohorts) -> Plan:
     late = {group for group, step in steps.items() if batches and step > batches[-1]}
     asked = {group for group in rows if cohorts.steps is None or steps[group] in cohorts.steps}
     counted = {group: rows[group] for group in rows if group in asked - late}
-    return Plan(ids, names, shipped, sampled, counted, steps, training, len(seen) - len(kept), len(late))
+    waiting = len(late & asked)
+    return Plan(ids, names, shipped, sampled, counted, steps, training, len(seen) - len(kept), waiting)
 
 
 def _collected(step: int, batches: Sequence[int]) -> int:
