@@ -306,6 +306,15 @@ def test_a_null_advantage_of_what_was_trained_is_nan(tmp_path: Path) -> None:
     assert np.isnan(groups.advantage).all()
 
 
+@pytest.mark.parametrize("info", [7, {"advantage": "x"}, {"advantage": [7]}])
+def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
+    """What was trained is read before the rest, and its lines are named all the same."""
+    shaped = {**episode("g", 0, 1.0), "traces": [{**episode("g", 0, 1.0)["traces"][0], "info": info}]}
+    cohort(filtered_run(tmp_path), 3, "effective", [shaped])
+    with pytest.raises(RecordError, match=r"effective/traces.jsonl:1: the columns are there"):
+        list(read(tmp_path))
+
+
 @pytest.mark.parametrize(
     "update",
     [

@@ -1,8 +1,9 @@
 """What prime-rl trained of what it sampled: by its ``effective`` files, or by annotations beside a stream."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ class Cohorts:
 
     place: Path
     sources: Sequence[Source]
-    shipped: Mapping[tuple[int, Hashable], Shipped]
+    shipped: Mapping[tuple[int, str], Shipped]
     known: bool = False
     survivors: bool = False
     steps: frozenset[int] | None = None
@@ -90,20 +91,24 @@ def _of_steps(files: Sequence[Path]) -> Cohorts:
     sources = [Source(path, step_of(path)) for path in sampled]
     sources += [Source(path, step_of(path), again=bool(sampled)) for path in trained]
     steps = None if set(files) >= set(trained) else frozenset(map(step_of, files))
-    shipped = {
-        (step, one.id): Shipped(step, _given(one.trace.get("info") or {}, credit(one.trace)))
-        for path, step in ((path, step_of(path)) for path in trained)
-        for ones in rows_of(path, read_lines(path), lambda record, at: list(traces(record, at, UNKNOWN)))
-        for one in ones
-    }
+    told = (ones for path in trained for ones in rows_of(path, read_lines(path), _trained(path)))
     return Cohorts(
         root,
         sorted(sources, key=lambda source: (source.step, source.again)),
-        shipped,
+        dict(chain.from_iterable(told)),
         known=bool(sampled),
         survivors=not sampled,
         steps=steps,
     )
+
+
+def _trained(path: Path) -> Callable[[dict[str, Any], int], list[tuple[tuple[int, str], Shipped]]]:
+    """What each episode of an ``effective`` file says of its traces."""
+    step = step_of(path)
+    return lambda episode, at: [
+        ((step, one.id), Shipped(step, _given(one.trace.get("info") or {}, credit(one.trace))))
+        for one in traces(episode, at, step)
+    ]
 
 
 def _in_order(root: Path, below: str) -> list[Path]:
@@ -118,9 +123,9 @@ def _plain_first(files: Iterable[Path]) -> list[Path]:
     return sorted(path for path in kept if path.suffix == ".jsonl" or path.with_suffix("") not in found)
 
 
-def _annotated(folder: Path) -> dict[tuple[int, Hashable], Shipped]:
+def _annotated(folder: Path) -> dict[tuple[int, str], Shipped]:
     """What annotations say of traces, the newest winning."""
-    notes: dict[Hashable, _Notes] = {}
+    notes: dict[str, _Notes] = {}
     for path in _producers(folder):
         for at, update in read_lines(path):
             ((name, note),) = rows_of(path, [(at, update)], lambda record, _: _note(record))
@@ -137,7 +142,7 @@ class _Notes(NamedTuple):
     masks: Mapping[Any, bool] = MappingProxyType({})
 
 
-def _note(update: Mapping[str, Any]) -> tuple[Hashable, _Notes]:
+def _note(update: Mapping[str, Any]) -> tuple[str, _Notes]:
     branches = {branch.get("index"): branch for branch in update.get("branches") or ()}
     credits = {index: branch.get("advantages") for index, branch in branches.items()}
     masks = {index: _known(branch.get("is_masked")) for index, branch in branches.items()}

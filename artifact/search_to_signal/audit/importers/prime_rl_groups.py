@@ -55,7 +55,9 @@ def plan_of(cohorts: Cohorts) -> Plan:
     first = [one for one in kept if not one.again]
     several = len(cohorts.sources) > 1
     ids, names = _begin_again(first), (several and cohorts.survivors) or _complete_again(first)
-    shipped = {(key if ids else key[1]): what for key, what in cohorts.shipped.items()}
+    shipped: dict[Hashable, Shipped] = {
+        (key if ids else key[1]): what for key, what in cohorts.shipped.items()
+    }
     sampled = frozenset(_key(ids, one.step, one.id) for one in first)
     rows, arrived, trained = Counter[Hashable](), dict[Hashable, int](), dict[Hashable, int]()
     for one in kept:

@@ -74,7 +74,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Rollout
         position=position,
         step=count(iteration),
         reward=score(record.get(options.reward or "total_reward")),
-        tokens=sum(lengths) if lengths else UNKNOWN,
+        tokens=count(sum(lengths)) if lengths else UNKNOWN,
         label=value_at(record, options.label)
         if options.label
         else "/".join(map(str, record.get("tags") or ())),
