@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
-from search_to_signal.audit.groups import Floats, Integers, RewardGroups
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups, of_arrays
 from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
 
@@ -31,6 +32,29 @@ class StepBatches:
     def whole(self) -> RewardBatch:
         """Every group."""
         return self._batch(0, len(self.groups.step))
+
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """(R,): rows that take part in their group. What a trainer left out may have no reward at all."""
+        taken: NDArray[np.bool_] = ~(self.groups.masked & np.isnan(self.reward))
+        return taken
+
+    @cached_property
+    def without(self) -> "StepBatches":
+        """The same groups of the rows that are counted."""
+        rows, groups = self.counted, self.groups
+        sizes = np.add.reduceat(rows.astype(np.int64), groups.offsets[:-1])
+        parts = {name: values[rows] for name, values in self.parts.items()}
+        kept = of_arrays(
+            self.reward[rows],
+            sizes[sizes > 0],
+            groups.source,
+            parts,
+            groups.weights,
+            step=groups.step[sizes > 0],
+            tokens=groups.tokens[rows],
+        )
+        return StepBatches(kept, kept.reward, kept.components)
 
     @cached_property
     def steps(self) -> list[tuple[slice, RewardBatch]]:
@@ -66,7 +90,13 @@ def step_batches(groups: RewardGroups) -> StepBatches:
 
 
 def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
-    """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN."""
+    """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN, and for what a trainer
+    left out without a reward."""
+    if not batches.counted.all():
+        result = np.full(len(batches.reward), np.nan)
+        if batches.counted.any():
+            result[batches.counted] = apply(entry, batches.without)
+        return result
     if _needs_tokens(entry) and (batches.groups.tokens < 0).all():
         return np.full(len(batches.reward), np.nan)
     together = (entry.scope == "group" or _groups_first(entry, batches)) and (

@@ -13,7 +13,8 @@ from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted
 # 1 - cosine of two vectors that are the same but for float32.
 _SAME = 1e-12
 # Digits to which logs round, and different numbers that have to be rounded for it to be no accident.
-_DIGITS, _ROUNDED = (2, 3, 4, 5), 6
+# Fewer will do for four digits: no advantage is 0.3333 by itself.
+_DIGITS, _ROUNDED, _FINE = (2, 3, 4, 5), 6, 4
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,10 @@ class ReferenceAdvantages:
 def logged_digits(values: Floats) -> int | None:
     """Decimal digits to which a log rounds its advantages (R,): 2 to 5; None where it does not."""
     known = np.unique(np.abs(values[np.isfinite(values) & (values != 0)]))
-    if len(known) < _ROUNDED:
-        return None
     slack = FLOAT32 * np.maximum(known, 1.0)
     whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < slack).all())
-    return next(whole, None)
+    digits = next(whole, None) if len(known) else None
+    return None if digits is None or (len(known) < _ROUNDED and digits < _FINE) else digits
 
 
 def reference_of(

@@ -221,7 +221,8 @@ def sample(index: int, **more: Any) -> dict[str, Any]:
 def slime(directory: Path, rollout: int = 9, **more: Any) -> Path:
     """Two groups of two, interleaved; with tensors, as replayed routing leaves them."""
     torch = pytest.importorskip("torch")
-    samples = [sample(i, group_index=i % 2, rollout_id=i, remove_sample=False, **more) for i in range(4)]
+    own = [{"group_index": i % 2, "rollout_id": i, "remove_sample": False, **more} for i in range(4)]
+    samples = [sample(i, **fields) for i, fields in enumerate(own)]
     samples[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
     path = directory / f"{rollout}.pt"
     torch.save({"rollout_id": rollout, "samples": samples}, path)

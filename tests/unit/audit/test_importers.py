@@ -147,9 +147,8 @@ def test_verl_v0_groups_rows_that_do_not_stand_together(tmp_path: Path) -> None:
 
 
 def test_prime_rl_reads_what_was_trained(tmp_path: Path) -> None:
-    """A run directory gives the trained episodes: weighted rewards, advantage, trained tokens."""
-    logs.prime_traces(tmp_path)
-    groups = whole(tmp_path)
+    """The trained episodes: weighted rewards, advantage, trained tokens."""
+    groups = whole(logs.prime_traces(tmp_path))
     assert groups.step.tolist() == [4]
     assert groups.reward.tolist() == [0.5, 2.5]
     assert dict(groups.weights) == {"correct": 2.0, "style": 0.5}
@@ -209,6 +208,22 @@ def test_tinker(tmp_path: Path) -> None:
     assert labels(groups) == ["math"] * 3
 
 
+def test_tinker_evaluations_say_that_they_are(tmp_path: Path) -> None:
+    """Nothing of them was trained, whatever their groups look like."""
+    path = logs.tinker(tmp_path)
+    given = path.read_text(encoding="utf-8").replace('"train"', '"eval/math"')
+    path = path.with_name("eval_math_rollout_summaries.jsonl")
+    path.write_text(given, encoding="utf-8")
+    assert counts(whole(path), "evaluation") == {"groups": 2}
+
+
+def test_skyrl_evaluations_of_no_step(tmp_path: Path) -> None:
+    """A run that only evaluates dumps into a folder of its own name."""
+    path = logs.skyrl_eval(tmp_path)
+    path.parent.rename(tmp_path / "dumped_evals" / "eval_only")
+    assert whole(tmp_path).sizes.tolist() == [2, 2]
+
+
 def test_ttt_discover_groups_end_where_the_index_restarts(tmp_path: Path) -> None:
     """A group of one follows a group of two, and a new update starts a new group."""
     groups = whole(logs.ttt(tmp_path))
@@ -235,6 +250,7 @@ def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
     (tmp_path / "9.pt").rename(tmp_path / "eval_9.pt")
     logs.slime(tmp_path, 9)
     assert [path.name for path in find(tmp_path)[1]] == ["9.pt", "10.pt"]
+    assert counts(whole(tmp_path / "eval_9.pt"), "evaluation") == {"groups": 2}
 
 
 def test_theta_evolve_groups_are_runs_of_a_prompt(tmp_path: Path) -> None:
@@ -311,6 +327,84 @@ def test_skyrl_evaluations(tmp_path: Path) -> None:
     assert groups.reward.tolist() == [0.0, 0.5, 1.0, 1.0]
     assert statuses(groups) == ["stop", "stop", "length", "stop"]
     assert labels(groups) == ["aime"] * 4
+
+
+def test_skyrl_steps_of_one_trajectory_are_one_sample(tmp_path: Path) -> None:
+    """Step-wise evaluations dump every step: SkyRL counts the last, and steps made groups of their own."""
+    path = logs.skyrl_eval(tmp_path)
+    row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    turns = [("q:", "look", 0.0), ("q:look: no", "try", 0.0), ("q:look: notry: done", "4", 1.0)]
+    given = [*turns, ("q:", "4", 1.0), ("p1", "4", 0.0), ("p10", "4", 0.0)]
+    fields = ("input_prompt", "output_response", "score")
+    groups = whole(logs.jsonl(path, [{**row, **dict(zip(fields, one, strict=True))} for one in given]))
+    assert groups.sizes.tolist() == [2, 1, 1]
+    assert groups.reward.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert counts(groups, "sessions") == {"trajectories": 1, "steps": 3}
+
+
+@pytest.mark.parametrize("given", [0, 0.0, False, [0.0], "0"])
+def test_nemo_rl_masks_samples_that_are_left_out_of_the_loss(tmp_path: Path, given: Any) -> None:
+    """Case h01: overlong samples count in their group, and taught in the audit though their loss is 0."""
+    path = logs.nemo_rl(tmp_path)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows[1]["sample_loss_mask"] = given
+    groups = whole(logs.jsonl(path, rows))
+    assert groups.masked.tolist() == [False, True, False, False]
+    assert groups.in_loss.tolist() == [True, False, True, True]
+
+
+def test_nemo_rl_says_what_dynamic_sampling_dropped(tmp_path: Path) -> None:
+    """``rewards`` are the first that were sampled: groups of equal ones are not among the rows."""
+    path = logs.nemo_rl(tmp_path)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row, sampled in zip(rows, (1.0, 1.0, 0.0, 1.0), strict=True):
+        row["rewards"] = [sampled]
+    assert counts(whole(logs.jsonl(path, rows)), "filtered_groups") == {"groups": 2, "dropped": 1}
+
+
+@pytest.mark.parametrize("removed", [True, 1, "true", np.bool_(True)])
+def test_slime_removes_what_its_truth_says(tmp_path: Path, removed: Any) -> None:
+    """slime asks ``if sample.remove_sample``: whatever is true takes the sample out of the loss."""
+    groups = whole(logs.slime(tmp_path, remove_sample=removed))
+    assert groups.masked.all()
+    assert not whole(logs.slime(tmp_path, remove_sample=0)).masked.any()
+
+
+def test_slime_samples_cut_from_one_rollout_are_told(tmp_path: Path) -> None:
+    """slime counts each of them, and takes the whole step as one group: the page would not show it."""
+    assert counts(whole(logs.slime(tmp_path, rollout_id=7)), "cut_rollouts") == {"rollouts": 1, "samples": 4}
+    assert "cut_rollouts" not in {one.key for one in whole(logs.slime(tmp_path)).assumptions}
+
+
+def test_a_sequence_that_the_trust_region_masks_whole_is_masked(tmp_path: Path) -> None:
+    """prime-rl's loss leaves every token of it out; one masked token is no reason."""
+    path = logs.prime_tokens(tmp_path)
+    row = json.loads(path.read_text(encoding="utf-8"))
+    rows = [row, {**row, "is_masked": [None, True, True, True]}, {**row, "rl_weights": [None, 0.0, 0.0, 0.0]}]
+    idle = {**row, "loss_mask": [False] * 4}
+    groups = whole(logs.jsonl(path, [*rows, idle]))
+    assert groups.masked.tolist() == [False, True, True, False]
+    assert groups.in_loss.tolist() == [True, False, False, False]
+    assert not groups.has_advantage[3]
+
+
+@pytest.mark.parametrize(("build", "option"), [(logs.tinker, "constant"), (logs.ttt, "constant")])
+def test_groups_that_never_tie_may_have_been_filtered(build: Any, option: str, tmp_path: Path) -> None:
+    """Where rewards repeat and no group ties, an option may have dropped those: no file shows it."""
+    path = build(tmp_path)
+    row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    place = "group_idx" if "group_idx" in row else "step"
+    member = "traj_idx" if "group_idx" in row else "trajectory_index"
+    rows = [
+        {**row, place: group, member: at, "total_reward": reward}
+        for group in range(8)
+        for at, reward in enumerate((0.0, 1.0, 1.0))
+    ]
+    groups = whole(logs.jsonl(path, rows))
+    (said,) = [one for one in groups.assumptions if one.key == "no_ties"]
+    assert option in said.says
+    tied = [{**row, "total_reward": 1.0} if row[place] == 3 else row for row in rows]
+    assert "no_ties" not in {one.key for one in whole(logs.jsonl(path, tied)).assumptions}
 
 
 def test_shinka(tmp_path: Path) -> None:

@@ -84,20 +84,21 @@ def slime(_: Path) -> dict[str, float]:
 
 
 def skyrl(_: Path) -> dict[str, float]:
-    """A batch with a row of padding at its end."""
+    """A batch with a row of padding at its end, whose first trajectory has a step before its last."""
     padded = {"advantages": ADVANTAGES[:, None] * MASK, "response_mask": MASK}
-    data = {name: np.vstack([column, np.ones(3)]) for name, column in padded.items()}
+    data = {name: np.vstack([column[:1], column, np.ones(3)]) for name, column in padded.items()}
 
     class Batch(dict[str, Any]):
         """A dictionary of tensors with metadata beside them."""
 
         def __init__(self, columns: dict[str, Any]) -> None:
             super().__init__(columns)
-            self.metadata = {"uids": [*"aabb", "pad0"], "pad_size": 1}
+            ends = [False, True, True, True, True, True]
+            self.metadata = {"uids": [*"aaabb", "pad0"], "pad_size": 1, "is_last_step": ends}
 
     found: dict[str, float] = {}
     own = SimpleNamespace(all_metrics=found, global_step=7)
-    rewards = np.vstack([AT_END, np.zeros(3)])
+    rewards = np.vstack([np.zeros(3), AT_END, np.zeros(3)])
     exec(hook("SkyRL"), {"live": live, "self": own, "data": Batch(data), "token_level_rewards": rewards})
     return found
 

@@ -35,6 +35,10 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         able = ", ".join(form.name for form in FORMATS if form.splits)
         raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
     others = other_logs(path, files) if path.is_dir() else 0
+    if chosen.joined and path.is_dir():
+        notes = [Assumption("other_files", _OTHERS, {"files": others})] if others else []
+        yield from _noted(chosen.joined(files, options), notes)
+        return
     for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file))):
         same = list(run)
         notes = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []

@@ -74,6 +74,7 @@ class Format:
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
     files that stand among them. ``run`` finds the run in a path: files of several are refused. ``nameless``:
     where no name is known, a file without a suffix may be one, by its container.
+    ``joined`` reads the files of a directory as one log, instead of one after the other.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -93,6 +94,7 @@ class Format:
     beside: tuple[str, ...] = ()
     run: str | None = None
     nameless: bool = False
+    joined: Callable[[Sequence[Path], ReadOptions], Iterator[RewardGroups]] | None = None
 
     def score(self, sniffed: Sniffed) -> int:
         """How well a file fits, by how many columns are needed; 0 unless it has all of them."""

@@ -5,23 +5,29 @@ Read: NVIDIA-NeMo/RL, nemo_rl/algorithms/grpo.py and grpo_sync.py (the keys), ne
 7ea279abfbeb698b092856d0dab61e7cf39bc909, 2026-08-22.
 
 Every value is a list of one, since the writer goes through batches of one: rewards, advantages and
-token_loss_mask (per token, padded), input_lengths, sample_loss_mask, token_ids and content where they were
-kept, idx. With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` those of all that
-was sampled. There is no group: rows of a prompt stand together, and the prompt is what stands before the
-first trained token. A run that logs NeMo Gym responses writes no such file.
+token_loss_mask (per token, padded), input_lengths, sample_loss_mask (0 where overlong filtering or a filter
+of the environment took the sample out of the loss; it counts in its group), token_ids and content where they
+were kept, idx. There is no group: rows of a prompt stand together, and the prompt is what stands before the
+first trained token. With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` the
+first of all that were sampled, as many as there are rows: groups that tie there were dropped. Missing: how
+many more were sampled. A run that logs NeMo Gym responses writes no such file.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.groups_by_prompt import groups_by_prompt, prompt_evidence
-from search_to_signal.audit.importers.rows import RolloutRow, count, digest, number, score
+from search_to_signal.audit.importers.rows import Group, RolloutRow, count, digest, score
 
+_DROPPED = (
+    "dynamic sampling drops groups of equal rewards before training: so many of the groups that were sampled "
+    "first tie, and are no waste here"
+)
 _STEP = re.compile(r"step_?(\d+)")
 
 
@@ -34,8 +40,19 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         options,
         lambda record, at: _row(record, at, step, options),
         lambda rows: groups_by_prompt(path, rows, options),
-        prompt_evidence(options),
+        lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
     )
+
+
+def _dropped(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Of what was sampled for a step, what dynamic sampling dropped: groups of equal rewards."""
+    sampled = [one.metrics["sampled"] for group in groups for one in group if "sampled" in one.metrics]
+    size = len(groups[0])
+    if not sampled or any(len(group) != size for group in groups):
+        return ()
+    drawn = [sampled[start : start + size] for start in range(0, len(sampled), size)]
+    counts = {"groups": len(drawn), "dropped": sum(len(set(rewards)) == 1 for rewards in drawn)}
+    return (Assumption("filtered_groups", _DROPPED, counts),)
 
 
 def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
@@ -53,7 +70,8 @@ def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptio
         tokens=sum(mask),
         response=digest(repr(tokens[first:end])) if tokens else digest(repr(given.get("content"))),
         label=value_at(given, options.label),
-        masked=number(given.get("sample_loss_mask")) == 0.0,
+        masked=score(given.get("sample_loss_mask")) == 0.0,
+        metrics={"sampled": score(given["rewards"])} if "filtered_rewards" in given else {},
     )
 
 

@@ -19,6 +19,8 @@ NAN = math.nan
 Made = TypeVar("Made")
 # A table of rows by names is dense: a name per row would be as large as the square of the log.
 MOST_NAMES = 256
+# Groups of which some tie by chance, where rewards repeat.
+_MANY = 8
 _ALL_BITS = 2**64 - 1
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
@@ -242,6 +244,24 @@ def _components(source: str, rows: Sequence[RolloutRow], weights: Mapping[str, f
         for row in rows
     ]
     return _table(source, scaled)
+
+
+def evaluated(groups: int) -> tuple[Assumption, ...]:
+    """Evidence that groups are evaluations, which no trainer trained."""
+    says = "these are evaluations: nothing of them was trained"
+    return (Assumption("evaluation", says, {"groups": groups}),) if groups else ()
+
+
+def no_ties(option: str, groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Evidence that an option of the trainer dropped groups before they were written: none of many ties.
+
+    Rewards that repeat within every group would tie in some.
+    """
+    levels = [(len({one.reward for one in group}), len(group)) for group in groups if len(group) > 1]
+    if len(levels) < _MANY or not all(1 < different < size for different, size in levels):
+        return ()
+    says = f"no group ties, as if {option} had dropped such groups before: what was dropped is no waste here"
+    return (Assumption("no_ties", says, {"groups": len(levels)}),)
 
 
 def refuse_many_names(source: str, names: int, rows: int) -> None:

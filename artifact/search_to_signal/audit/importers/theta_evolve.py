@@ -6,7 +6,7 @@ slime/ray/rollout_data_source.py and slime/utils/types.py, efcbe00ba3272bfff9b5b
 
 As slime's, without group_index, rollout_id and remove_sample: every prompt is copied n_samples_per_prompt
 times and the copies stand together. The list was cut to a multiple of the batch size before it was saved,
-so the last group may be incomplete.
+so the last group may be incomplete. Missing: advantages, and groups that a dynamic sampling filter dropped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

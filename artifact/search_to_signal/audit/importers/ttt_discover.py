@@ -4,14 +4,15 @@ Read: test-time-training/discover, tinker_cookbook/rl/train.py (``_write_traject
 96df74ffa7c4de04fb0be1c2ac332c7455fb4010, 2026-01-23.
 
 No group id: trajectory_index counts within a group and starts again with the next. train_step is absent
-outside training. No advantage and no token counts.
+outside training. A trajectory is one sample, whatever its steps. Missing: advantage and token counts, and
+groups that ``remove_constant_reward_groups`` dropped before.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -26,12 +27,13 @@ from search_to_signal.audit.importers.rows import (
     assumed,
     count,
     digest,
+    no_ties,
     number,
     numbers,
     score,
 )
 
-_EVIDENCE = assumed(
+_ONE_INDEX = assumed(
     "restarting_index", "a group goes from one trajectory_index 0 to the next: the log names no group"
 )
 
@@ -39,7 +41,11 @@ _EVIDENCE = assumed(
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
     refuse_unknown_reward(path, options.reward, dict)
-    return read_json(path, options, lambda record, at: _row(record, at, options), _counted, _EVIDENCE)
+    return read_json(path, options, lambda record, at: _row(record, at, options), _counted, _evidence)
+
+
+def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    return (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups))
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
