@@ -14,15 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions
+from search_to_signal.audit.importers.base import Format, Read, ReadOptions
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.trl import contents_of, read_rows
+from search_to_signal.audit.importers.trl import Table, contents_of, read_of
 from search_to_signal.errors import RecordError
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one table; raises RecordError for one that is damaged or has not TRL's columns."""
+    return reader([path], options)(path, options)
+
+
+def reader(files: Sequence[Path], options: ReadOptions) -> Read:
+    """Reads the tables of a run, after a look at some of them."""
+    return read_of(files, options, _opened)
+
+
+def _opened(path: Path) -> Table:
     columns, data = _table(path)
     missing = [name for name in ("step", "prompt", "completion") if name not in columns]
     if missing:
@@ -31,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
             f"{', '.join(missing)}: give the table of completions"
         )
     numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
-    return read_rows(path, columns, numeric, lambda names: _records(columns, data), options)
+    return Table(path, columns, numeric, lambda names: _records(columns, data))
 
 
 def _table(path: Path) -> tuple[list[Any], list[list[Any]]]:
@@ -51,7 +60,9 @@ def _is_row(columns: Sequence[Any]) -> Any:
 
 
 def _is_number(value: object) -> bool:
-    return value is None or value in ("NaN", "Infinity", "-Infinity") or isinstance(value, int | float)
+    """What a reward function may have given: no truth value, which is an extra."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
 
 
 def _records(columns: Sequence[Any], data: Sequence[Sequence[Any]]) -> Iterable[tuple[int, dict[str, Any]]]:
@@ -72,6 +83,7 @@ FORMAT = Format(
     # The link latest-run is no run of its own.
     run=r"(?:offline-)?run-\d+_\d+-\w+",
     read=read,
+    of_run=reader,
     splits=True,
     writer="huggingface/trl 0.15.1 trl/trainer/grpo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
