@@ -4,9 +4,13 @@ Read: TRL 0.15.1 (trl/trainer/grpo_trainer.py, ``_prepare_inputs``, as installed
 its own; wandb/wandb, wandb/sdk/data_types/table.py (``bind_to_run``),
 00dca15b8e07f9ef8fd971303bc697b5976f1103.
 
+huggingface/trl, trl/trainer/grpo_trainer.py and rloo_trainer.py (``log``),
+f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24.
+
 One JSON object with columns and data. 0.15.1 has step (a text), prompt, completion and reward, the weighted
-sum; later versions have the columns of their Parquet files. A table holds one generation batch of a logged
-step, at most 10,000 rows of it. The last batch is stored a second time when training ends.
+sum; later versions have the columns of the Parquet files. A table holds one generation batch of a logged
+step, at most 10,000 rows of it; with ``log_unique_prompts`` the first completion of each prompt, which is
+refused. The last batch is stored a second time when training ends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +89,8 @@ FORMAT = Format(
     read=read,
     of_run=reader,
     splits=True,
-    writer="huggingface/trl 0.15.1 trl/trainer/grpo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
+    writer="huggingface/trl 0.15.1 and f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24 "
+    "trl/trainer/grpo_trainer.py, rloo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
     met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
     sums=True,
