@@ -76,6 +76,13 @@ def test_groups_are_split_where_only_their_sums_are_known(tmp_path: Path) -> Non
     assert one(path).sizes.tolist() == [4, 4, 4]
 
 
+def test_groups_of_two_are_no_groups_of_four(tmp_path: Path) -> None:
+    """0, 1, 0, 1 lie on a line in groups of 4 too, but of a slope that TRL does not give."""
+    rewards = [0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    path = trl(tmp_path, ["spider"] * 4 + ["prime"] * 4, credit(rewards, 2), acc=rewards)
+    assert one(path).sizes.tolist() == [2] * 4
+
+
 def test_groups_of_eight_stay_whole(tmp_path: Path) -> None:
     """A run that its advantages explain is no two groups, though 4 divides it."""
     path = trl(
@@ -104,9 +111,10 @@ TWO = ["q0"] * 4 + ["q1"] * 4
         {"accuracy": ACCURACY, "latency": LATENCY},
         {"accuracy": ACCURACY, "entropy": LATENCY, "latency": LATENCY[::-1]},
         {"monitored": LATENCY, "accuracy": ACCURACY},
+        {"accuracy": ACCURACY, "percent": [100 * one for one in ACCURACY]},
         {"accuracy": ACCURACY, **{f"extra{at:02}": np.power(LATENCY, 1 + at / 9) for at in range(14)}},
     ],
-    ids=["an extra", "two extras", "a function of weight 0", "many extras"],
+    ids=["an extra", "two extras", "a function of weight 0", "a multiple", "many extras"],
 )
 def test_numbers_that_are_no_rewards_are_left_out(columns: dict[str, Any], tmp_path: Path) -> None:
     """The reward is what explains the advantages, and what is no part of it is named."""

@@ -44,6 +44,7 @@ from search_to_signal.audit.importers.rows import (
     batches,
     count,
     digest,
+    float32,
     rows_of,
     score,
 )
@@ -213,10 +214,11 @@ def _row(
 
 
 def _sum(parts: Sequence[tuple[float, float]]) -> float:
-    """Weighted and added up in float32, as TRL does: that decides which rewards are equal."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        terms = [np.float32(weight) * np.float32(value) for weight, value in parts]
-    return float(sum(terms[1:], terms[0])) if terms else NAN
+    """Weighted and added up in float32, one after the other, as TRL does."""
+    total = 0.0
+    for weight, value in parts:
+        total = float32(total + float32(float32(weight) * float32(value)))
+    return total if parts else NAN
 
 
 def _text(completion: Any) -> str | None:

@@ -78,8 +78,11 @@ def sample_of(records: Iterable[tuple[int, Mapping[str, Any]]], names: Sequence[
 def told(samples: Sequence[Sample], weights: Mapping[str, float], named: bool) -> Told:
     """What the advantages of a run say; ``named``: the caller said which columns are the reward."""
     names = tuple(dict.fromkeys(name for sample in samples for name in sample.columns))
-    guesses = [names] if named else _guesses(names)
-    explaining = (guess for guess in guesses if _explains(samples, guess, weights, guess == names))
+    guesses = [names] if named else [*_guesses(names)]
+    tried = ((guess, exact) for exact in (True, False) for guess in guesses)
+    explaining = (
+        guess for guess, exact in tried if _explains(samples, guess, weights, exact, guess == names)
+    )
     chosen = next(explaining, None)
     found = [size_of(sample, chosen or names, weights) for sample in samples]
     sizes = Counter(size for size, proved in found if proved)
@@ -93,7 +96,7 @@ def size_of(
     """The group size of a file, None where its runs are the groups; and whether the advantages show it.
 
     All groups of TRL have one size, which divides every run: the largest divisor that explains the advantages
-    is taken, the run's usual one first.
+    is taken, the usual one of the run first; where none does, the largest in which they sum to 0.
     """
     common = sample.common
     even = bool((sample.runs == common).all())
@@ -105,12 +108,14 @@ def size_of(
         most = 2 * np.count_nonzero(sample.runs == common) > len(sample.runs)
         return (common if common > 1 and most and not even else None), False
     reward = sample.reward(names, weights)
-    for given in (reward, None):
+    lines = {size: _line(sample.advantage, reward, np.full(len(reward) // size, size)) for size in divisors}
+    for exact in (True, False):
         for size in divisors:
-            fits, checks, lively = _lines(sample.advantage, given, np.full(len(reward) // size, size))
-            if fits and checks >= _CHECKS and (given is not None or (lively and not even)):
-                return size, lively
-    return None, False
+            line = lines[size]
+            if line.fits and line.checks >= _CHECKS and (line.exact or not exact):
+                return size, line.lively
+    summing = [size for size in divisors if not even and _sums(sample.advantage, size)]
+    return (summing[0], True) if summing else (None, False)
 
 
 def _divisors(number: int) -> list[int]:
@@ -128,9 +133,13 @@ def _guesses(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _explains(
-    samples: Sequence[Sample], names: Sequence[str], weights: Mapping[str, float], everything: bool
+    samples: Sequence[Sample],
+    names: Sequence[str],
+    weights: Mapping[str, float],
+    exact: bool,
+    everything: bool,
 ) -> bool:
-    """Whether the sum of these columns explains the advantages of every file that shows any."""
+    """Whether the sum of these columns explains the advantages of every file that has any."""
     total = 0
     for sample in samples:
         if sample.advantage is None:
@@ -138,47 +147,67 @@ def _explains(
         reward = sample.reward(names, weights)
         sizes = [np.full(len(reward) // size, size) for size in _divisors(sample.common)]
         for groups in (sample.runs, *sizes):
-            fits, checks, _ = _lines(sample.advantage, reward, groups)
-            if fits:
+            line = _line(sample.advantage, reward, groups)
+            if line.fits and (line.exact or not exact):
                 break
         else:
             return False
-        total += checks
+        total += line.checks
     return total >= (1 if everything else _CHECKS)
 
 
-def _lines(advantage: Floats, reward: Floats | None, sizes: Integers) -> tuple[bool, int, bool]:
-    """Whether advantages are a rising line of the rewards in every group of these sizes, and sum to 0 there.
+@dataclass(frozen=True)
+class Line:
+    """How advantages lie over the rewards of groups, where ``checks`` equations could have failed.
 
-    Without rewards it is the sum alone. With it: how many equations hold, and whether an advantage is not 0.
-    Groups with an advantage or a reward beyond all numbers say nothing; nor do rows without a reward.
+    ``fits``: on a rising line in every group, and sum to 0 there. ``exact``: its slope is one that TRL gives.
+    ``lively``: some advantage is not 0.
     """
+
+    fits: bool
+    exact: bool
+    checks: int
+    lively: bool
+
+
+def _line(advantage: Floats, reward: Floats, sizes: Integers) -> Line:
+    """A group with an advantage or a reward beyond all numbers says nothing; nor does a row without one."""
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     group = np.repeat(np.arange(len(sizes)), sizes)
-    values = advantage if reward is None else reward
-    known = ~np.isnan(values)
-    broken = np.logical_or.reduceat(known & ~(np.isfinite(values) & np.isfinite(advantage)), starts)
+    known = ~np.isnan(reward)
+    broken = np.logical_or.reduceat(known & ~(np.isfinite(reward) & np.isfinite(advantage)), starts)
     known &= ~broken[group]
     count = np.maximum(np.add.reduceat(known.astype(np.float64), starts), 1.0)
 
-    def centred(column: Floats) -> tuple[Floats, Floats]:
+    def centred(column: Floats) -> tuple[Floats, Floats, Floats]:
         filled = np.where(known, column, 0.0)
         mean = np.add.reduceat(filled, starts) / count
-        return mean, np.where(known, filled - mean[group], 0.0)
+        return mean, np.where(known, filled - mean[group], 0.0), np.maximum.reduceat(np.abs(filled), starts)
 
-    mean, given = centred(advantage)
-    largest = np.maximum.reduceat(np.where(known, np.abs(advantage), 0.0), starts)
-    lively = bool((largest > ZERO).any())
-    if reward is None:
-        return bool((np.abs(mean) <= _ROUNDING * largest).all()), int(count.sum()), lively
-    _, levels = centred(reward)
-    size = np.maximum.reduceat(np.where(known, np.abs(reward), 0.0), starts)
-    flat = np.maximum.reduceat(np.abs(levels), starts) <= _ROUNDING / 2 * size
+    mean, given, largest = centred(advantage)
+    _, levels, size = centred(reward)
+    spread = np.maximum.reduceat(np.abs(levels), starts)
+    flat = spread <= _ROUNDING / 2 * size
     across = np.add.reduceat(levels * levels, starts)
     slope = np.divide(np.add.reduceat(given * levels, starts), across, out=np.zeros(len(sizes)), where=~flat)
     slack = _ROUNDING * (largest + np.abs(slope) * size)
     off = np.maximum.reduceat(np.abs(given - slope[group] * levels), starts)
     rising = (slope > 0) & (off <= slack) & (np.abs(mean) <= slack)
     still = largest <= np.maximum(ZERO, _ROUNDING * size / _EPSILON)
-    checks = np.add.reduceat(known.astype(np.int64), starts) - ~flat
-    return bool(np.where(flat, still, rising).all()), int(checks.sum()), lively
+    live = ~flat
+    degrees = np.maximum(count - 1, 1)[live]
+    whole = np.std(reward[known], ddof=1) if known.sum() > 1 else 0.0
+    # Divided by the deviation of the group or of all, not divided, or without the row itself in its mean.
+    scales = (np.sqrt(across[live] / degrees) + _EPSILON, whole + _EPSILON, 1.0, degrees / count[live])
+    near = 1e-5 + _ROUNDING * size[live] / spread[live]
+    exact = any(bool((np.abs(slope[live] * scale - 1) <= near).all()) for scale in scales)
+    checks = int(np.add.reduceat(known.astype(np.int64), starts).sum() - live.sum())
+    return Line(bool(np.where(flat, still, rising).all()), exact, checks, bool((largest > ZERO).any()))
+
+
+def _sums(advantage: Floats, size: int) -> bool:
+    """Whether advantages of groups of a size sum to 0, and some is none: true of every reward."""
+    table = advantage.reshape(-1, size)
+    table = table[np.isfinite(table).all(axis=1)]
+    largest = np.abs(table).max(axis=1, initial=0.0)
+    return bool((largest > ZERO).any() and (np.abs(table.mean(axis=1)) <= _ROUNDING * largest).all())

@@ -50,7 +50,12 @@ def _opened(path: Path) -> Table:
 def _table(path: Path) -> tuple[list[Any], list[list[Any]]]:
     table = first_record(path)
     columns, data = table.get("columns"), table.get("data")
-    if not isinstance(columns, list) or not isinstance(data, list) or not all(map(_is_row(columns), data)):
+    if (
+        not isinstance(columns, list)
+        or not all(isinstance(name, str) for name in columns)
+        or not isinstance(data, list)
+        or not all(map(_is_row(columns), data))
+    ):
         raise RecordError(f"{path}: not a table: columns and rows of one length are due; export it again")
     return columns, data
 

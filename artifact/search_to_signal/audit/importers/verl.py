@@ -26,8 +26,8 @@ from search_to_signal.audit.importers.base import (
 )
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import RolloutRow, count, digest, numbers, score
-from search_to_signal.audit.importers.verl_samples import Samples, trained
+from search_to_signal.audit.importers.rows import RolloutRow, count, digest, float32, numbers, score
+from search_to_signal.audit.importers.verl_samples import Samples
 
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
@@ -59,7 +59,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, named: boo
         prompt=options.prompts.add(record.get("input")),
         position=position,
         step=step,
-        reward=trained(score(record.get(options.reward or "score"))),
+        reward=float32(score(record.get(options.reward or "score"))),
         response=digest(None if output is None else str(output)),
         label=value_at(record, options.label),
         metrics=numbers(record, without=_BASE),

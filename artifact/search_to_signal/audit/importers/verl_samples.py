@@ -12,10 +12,9 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption
-from search_to_signal.audit.importers.rows import Group, RolloutRow, digest, number, score, sizes
+from search_to_signal.audit.importers.rows import Group, RolloutRow, digest, float32, number, score, sizes
 
 PENALTY = "overlong_reward"
 _SAID = {
@@ -66,11 +65,10 @@ class Samples:
 
     def keep(self, position: int, record: Mapping[str, Any]) -> None:
         """Remember the texts of a row."""
-        text, output = (str(record.get(name) or "") for name in ("input", "output"))
-        text, output = self._inputs.setdefault(text, text), output.rstrip()
-        request = record.get("request_id")
-        known = {name: record.get(name) for name in ("acc", PENALTY, "reward")}
-        self._texts[position] = Texts(text, len(output), digest(output), request, known)
+        text, output = str(record.get("input") or ""), str(record.get("output") or "").rstrip()
+        text = self._inputs.setdefault(text, text)
+        known = {name: record[name] for name in ("acc", PENALTY, "reward") if name in record}
+        self._texts[position] = Texts(text, len(output), digest(output), record.get("request_id"), known)
 
     def grouped(self, rows: Iterable[RolloutRow]) -> Iterator[Group]:
         """Samples of one group stand anywhere within their step: of a step, numbers and inputs are held."""
@@ -102,17 +100,17 @@ class Samples:
     def _penalized(self, step: list[RolloutRow]) -> list[RolloutRow]:
         """With the penalty for length in the reward; where ``score`` is acc and penalty, it is in it."""
         given = [self._texts[row.position].metrics for row in step]
-        if self.raw or all(metrics[PENALTY] is None for metrics in given):
+        if self.raw or all(metrics.get(PENALTY) is None for metrics in given):
             return step
-        penalties = [score(metrics[PENALTY] or 0.0) for metrics in given]
-        rows = list(zip(step, penalties, [number(metrics["acc"]) for metrics in given], strict=True))
+        penalties = [score(metrics.get(PENALTY) or 0.0) for metrics in given]
+        rows = list(zip(step, penalties, [number(metrics.get("acc")) for metrics in given], strict=True))
         inside = any(penalties) and all(_near(row.reward, acc + penalty) for row, penalty, acc in rows)
         if not inside:
             self._count(PENALTY, rows=len(step), penalized=sum(penalty < 0 for penalty in penalties))
         return [
             msgspec.structs.replace(
                 row,
-                reward=row.reward if inside else trained(row.reward + penalty),
+                reward=row.reward if inside else float32(row.reward + penalty),
                 components={"acc": acc, PENALTY: penalty}
                 if inside
                 else {"score": row.reward, PENALTY: penalty},
@@ -174,16 +172,10 @@ class Samples:
 
     def _look_for_validation(self, step: Sequence[RolloutRow], single: bool) -> None:
         """Only a validation of v1 has a reward beside uid; one of v0 has mostly one answer to each input."""
-        given = [number(self._texts[row.position].metrics["reward"]) for row in step]
+        given = [number(self._texts[row.position].metrics.get("reward")) for row in step]
         same = all(_near(value, row.reward) for value, row in zip(given, step, strict=True))
         if same and (single or self.validates):
             self._count("validation", rows=len(step))
-
-
-def trained(value: float) -> float:
-    """A score as verl trains it, in float32: that decides which are equal."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.float32(value))
 
 
 def _near(first: float, second: float) -> bool:
