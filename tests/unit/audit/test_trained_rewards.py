@@ -330,6 +330,9 @@ def test_turns_that_lost_their_output_are_said_to_be_unknown(tmp_path: Path) -> 
     assert said(one(verl(tmp_path / "8.jsonl", rows)), "unknown_turns")
     named = [row | {"request_id": f"r{at // 3}"} for at, row in enumerate(rows)]
     assert one(verl(tmp_path / "9.jsonl", named)).sizes.tolist() == [4]
+    cut = [row | {"uid": "u", "input": f"{at % 3}: {row['input']}"} for at, row in enumerate(rows)]
+    groups = one(verl(tmp_path / "10.jsonl", cut))
+    assert [dict(one.counts) for one in groups.assumptions if one.key == "unknown_turns"] == [{"rows": 8}]
 
 
 def test_prompts_that_begin_alike_are_no_turns(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption
-from search_to_signal.audit.importers.rows import Group, RolloutRow, digest, float32, number, score, sizes
+from search_to_signal.audit.importers.rows import Group, RolloutRow, digest, float32, number, sizes
 
 PENALTY = "overlong_reward"
 _SAID = {
@@ -25,8 +25,8 @@ _SAID = {
     "reorders its rows, so a prompt that stands twice in a step is one group",
     "turns": "a row whose input begins with another's input and output is a later turn of the same sample, "
     "which has the reward of its last turn",
-    "unknown_turns": "a row whose input goes on from another's may be a later turn of that sample, and "
-    "counts as a sample of its own: the log does not say",
+    "unknown_turns": "a row whose input goes on from another's, or is another than that of its uid, may be a "
+    "later turn of a sample, and counts as a sample of its own: the log does not say",
     PENALTY: "the trained reward is score + overlong_reward: the reward function's own score, before the "
     "penalty, stands in the column score",
     "validation": "a column reward that repeats what was scored is of a validation (validation_data_dir): "
@@ -100,9 +100,10 @@ class Samples:
     def _penalized(self, step: list[RolloutRow]) -> list[RolloutRow]:
         """With the penalty for length in the reward; where ``score`` is acc and penalty, it is in it."""
         given = [self._texts[row.position].metrics for row in step]
-        if self.raw or all(metrics.get(PENALTY) is None for metrics in given):
+        logged = [number(metrics.get(PENALTY)) for metrics in given]
+        if self.raw or all(map(math.isnan, logged)):
             return step
-        penalties = [score(metrics.get(PENALTY) or 0.0) for metrics in given]
+        penalties = [0.0 if math.isnan(penalty) else penalty for penalty in logged]
         rows = list(zip(step, penalties, [number(metrics.get("acc")) for metrics in given], strict=True))
         inside = any(penalties) and all(_near(row.reward, acc + penalty) for row, penalty, acc in rows)
         if not inside:
@@ -136,10 +137,11 @@ class Samples:
         self._count("named_groups" if self.named else "equal_inputs")
         texts = [self._texts[row.position] for row in step]
         before = _beginnings({one.input for one in texts})
-        if not any(before.values()):
+        if not self.named and not any(before.values()):
             return list(step)
         often = Counter(one.input for one in texts)
         samples: list[list[RolloutRow]] = []
+        first: dict[Hashable, str] = {}
         ends: dict[tuple[Hashable, str], list[list[RolloutRow]]] = {}
         for row, own in sorted(zip(step, texts, strict=True), key=lambda one: len(one[1].input)):
             scope = row.group if self.named else None
@@ -155,7 +157,8 @@ class Samples:
                 sample.append(row)
             else:
                 samples.append(sample := [row])
-                if places and often[own.input] == 1:
+                another = self.named and first.setdefault(scope, own.input) != own.input
+                if another or (places and often[own.input] == 1):
                     self._count("unknown_turns", rows=1)
             ends.setdefault((scope, own.input), []).append(sample)
         if len(samples) < len(step):
