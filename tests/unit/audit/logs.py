@@ -31,7 +31,9 @@ def parquet(path: Path, columns: dict[str, Any]) -> Path:
     return path
 
 
-def trl(directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b", "b")) -> Path:
+def trl(
+    directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b", "b"), **columns_of: Any
+) -> Path:
     """One completions file: two reward functions, a text that one of them logged, the advantage."""
     rows = len(prompts)
     columns = {
@@ -42,6 +44,7 @@ def trl(directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b"
         "format": [1.0, float("nan")] * (rows // 2),
         "note": ["easy", "hard"] * (rows // 2),
         "advantage": [0.5, -0.5] * (rows // 2),
+        **columns_of,
     }
     return parquet(directory / "completions" / f"completions_{step:05d}.parquet", columns)
 

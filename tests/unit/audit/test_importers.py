@@ -92,8 +92,9 @@ def test_trl(tmp_path: Path) -> None:
 
 
 def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
-    """Two groups of one prompt in a row look like one; the counts show it, and a group size mends it."""
-    path = logs.trl(tmp_path, prompts=["a", "a", "b", "b", "b", "b", "a", "a"])
+    """Where no size fits the advantages, a run is a group; the counts show it, and a group size mends it."""
+    prompts = ["a", "a", "b", "b", "b", "b", "a", "a"]
+    path = logs.trl(tmp_path, prompts=prompts, advantage=[0.5, 0.25] * 4)
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
     assert any("look like one without --group-size" in one.says for one in whole(path).assumptions)
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
@@ -129,11 +130,13 @@ def test_trl_as_a_table_of_weights_and_biases(tmp_path: Path) -> None:
 
 
 def test_verl_v1_groups_by_the_first_part_of_uid(tmp_path: Path) -> None:
-    """A prompt id with an underscore stays whole, and a session of two outputs is counted as such."""
+    """A prompt id with an underscore stays whole, and a session of two outputs is one sample."""
     groups = whole(logs.verl_v1(tmp_path))
-    assert groups.sizes.tolist() == [2, 3]
-    assert groups.reward.tolist() == [0.0, 1.0, 0.25, 0.5, 0.5]
-    assert counts(groups, "outputs_of_sessions")["sessions"] == 4
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 1.0, 0.25, 0.5]
+    assert groups.name == ("aa", "b_b")
+    evidence = {"rows": 5, "sessions": 4, "groups": 2, "groups of 2": 2}
+    assert counts(groups, "outputs_of_sessions") == evidence
 
 
 def test_verl_v0_groups_rows_that_do_not_stand_together(tmp_path: Path) -> None:

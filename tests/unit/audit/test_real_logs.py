@@ -21,6 +21,7 @@ WEIGHED = audit.ReadOptions(components=("length", "vowels"), weights={"length": 
         ("trl-1.16.0-gdpo", "trl-gdpo", "trl-grpo", None),
         ("trl-1.16.0-no-reward-for-some", "trl-grpo", "trl-grpo-none", None),
         ("trl-1.16.0-columns-of-its-own", "trl-grpo", "trl-grpo-none", TWO),
+        ("trl-1.16.0-columns-of-its-own", "trl-grpo", "trl-grpo-none", None),
         ("trl-1.16.0-weights", "trl-grpo", "verl-grpo", WEIGHED),
         ("trl-1.16.0-conversation", "trl-grpo", "trl-grpo-batch", None),
     ],
@@ -35,10 +36,9 @@ def test_the_trainers_formula_is_named(
     assert other not in found.explaining
 
 
-@pytest.mark.parametrize("log", ["trl-1.16.0-columns-of-its-own", "trl-1.16.0-weights"])
-def test_a_reward_that_was_taken_wrong_is_a_way_out(log: str) -> None:
+def test_a_reward_that_was_taken_wrong_is_a_way_out() -> None:
     """Nothing explains; the sentence that says so tells that the reward is assumed, and what names it."""
-    found = audit.audit(audit.read(REAL / log))
+    found = audit.audit(audit.read(REAL / "trl-1.16.0-weights"))
     (line,) = [line for line in audit.conclusions(found) if line.startswith("No normalizer")]
     assert "--component" in line
     named = audit.audit(audit.of_arrays([0.0, 1.0], [2], advantage=[0.3, 0.9]))

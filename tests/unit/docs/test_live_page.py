@@ -30,13 +30,14 @@ def hook(framework: str) -> str:
 
 
 def verl(_: Path) -> dict[str, float]:
-    """A DataProto: padded tensors, and prompt ids that numpy keeps as objects."""
+    """A DataProto: padded tensors, and prompt ids that numpy keeps as objects; a session has two outputs."""
     batch = {"token_level_scores": AT_END, "advantages": ADVANTAGES[:, None] * MASK, "response_mask": MASK}
-    data = SimpleNamespace(batch=batch, non_tensor_batch={"uid": np.array(list("abab"), dtype=object)})
+    data = SimpleNamespace(batch=batch, non_tensor_batch={"uid": np.array(list("ababb"), dtype=object)})
     for column in batch:
-        batch[column] = batch[column][[0, 2, 1, 3]]
+        batch[column] = batch[column][[0, 2, 1, 3, 1]]
+    keys = SimpleNamespace(keys=["a_0_10", "b_0_0", "a_1_0", "b_1_1", "b_1_0"])
     found: dict[str, float] = {}
-    exec(hook("verl"), {"live": live, "data": data, "metrics": found})
+    exec(hook("verl"), {"live": live, "data": data, "batch": keys, "metrics": found})
     return found
 
 
@@ -84,17 +85,17 @@ def slime(_: Path) -> dict[str, float]:
 
 
 def skyrl(_: Path) -> dict[str, float]:
-    """A batch with a row of padding at its end, whose first trajectory has a step before its last."""
-    padded = {"advantages": ADVANTAGES[:, None] * MASK, "response_mask": MASK}
-    data = {name: np.vstack([column[:1], column, np.ones(3)]) for name, column in padded.items()}
+    """A batch in steps, with two of the first trajectory, and with a row of padding at its end."""
+    rows = [0, 0, 1, 2, 3]
+    padded = {"advantages": ADVANTAGES[rows, None] * MASK[rows], "loss_mask": MASK[rows]}
+    data = {name: np.vstack([column, np.ones(3)]) for name, column in padded.items()}
 
     class Batch(dict[str, Any]):
         """A dictionary of tensors with metadata beside them."""
 
         def __init__(self, columns: dict[str, Any]) -> None:
             super().__init__(columns)
-            ends = [False, True, True, True, True, True]
-            self.metadata = {"uids": [*"aaabb", "pad0"], "pad_size": 1, "is_last_step": ends}
+            self.metadata = {"uids": [*"aaabb", "pad0"], "pad_size": 1, "is_last_step": [False, *[True] * 5]}
 
     found: dict[str, float] = {}
     own = SimpleNamespace(all_metrics=found, global_step=7)

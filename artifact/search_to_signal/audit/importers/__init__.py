@@ -34,6 +34,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     if options.group_size is not None and not chosen.splits:
         able = ", ".join(form.name for form in FORMATS if form.splits)
         raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
+    read_file = chosen.of_run(files, options) if chosen.of_run else chosen.read
     others = other_logs(path, files) if path.is_dir() else 0
     if chosen.joined and path.is_dir():
         notes = [Assumption("other_files", _OTHERS, {"files": others})] if others else []
@@ -44,7 +45,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         notes = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
         if others and not number:
             notes.append(Assumption("other_files", _OTHERS, {"files": others}))
-        yield from _noted(chosen.read(same[0], options), notes)
+        yield from _noted(read_file(same[0], options), notes)
 
 
 def _contents(format: Format, file: Path) -> bytes:

@@ -71,6 +71,7 @@ class Format:
     rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
     that may write a batch twice. ``maps``: a caller may say what its columns are called. ``splits``: a
     group is a run of rows, which a caller may split by the group size.
+    ``of_run``: reads the files of a run after a look at them, where one by itself says too little.
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
     files that stand among them. ``run`` finds the run in a path: files of several are refused. ``nameless``:
     where no name is known, a file without a suffix may be one, by its container.
@@ -88,6 +89,7 @@ class Format:
     sums: bool = False
     several: bool = False
     contents: Callable[[Path], bytes] | None = None
+    of_run: Callable[[Sequence[Path], ReadOptions], Read] | None = None
     maps: bool = False
     splits: bool = False
     newest: bool = False

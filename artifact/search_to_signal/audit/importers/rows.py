@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from ctypes import c_float
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,6 +107,11 @@ def score(value: object) -> float:
 def advantage(value: object) -> float | None:
     """A logged advantage: None for none; NaN is kept as what the trainer computed. Errors as in ``score``."""
     return None if value is None else score(value)
+
+
+def float32(value: float) -> float:
+    """A number as float32 holds it: where a trainer adds up rewards, that decides which are equal."""
+    return c_float(value).value
 
 
 def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:

@@ -6,16 +6,17 @@ Read: verl-project/verl, verl/trainer/ppo/v1/trainer_base.py (``_log_rollout_dat
 same trainer before the move, b178a3cd56f58b2d502255daba591e92833930a7, 2026-01-29.
 
 Columns: input, output, gts, score, step. v1 (the default) adds uid, ``{prompt}_{session}_{output}``, and
-sorts by it; a session with several outputs has one score, repeated for each. v0 adds what the reward
-function returned and request_id, and no group: its rows are reordered to balance devices, so equal inputs
-need not stand together. Neither logs advantages.
+sorts by it. v0 adds what the reward function returned and request_id, and no group: its rows are reordered to
+balance devices, so equal inputs need not stand together; a key "score" that the function returned overwrites
+what was trained. A validation (``trainer.validation_data_dir``) has the same form and a column reward.
+Neither logs advantages. verl_samples says which rows are one sample, and what its reward is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -24,23 +25,10 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.containers import JSONL
-from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import (
-    Group,
-    RolloutRow,
-    assumed,
-    count,
-    digest,
-    numbers,
-    score,
-    sizes,
-)
+from search_to_signal.audit.importers.rows import RolloutRow, count, digest, float32, numbers, score
+from search_to_signal.audit.importers.verl_samples import Samples
 
-_INPUTS = assumed(
-    "equal_inputs",
-    "a group is the rows of one step with the same input: the log names no group and reorders its rows",
-)
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 
@@ -48,8 +36,14 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
     refuse_unknown_reward(path, options.reward, dict)
     named = isinstance(first_record(path).get("uid"), str)
-    evidence = _sessions if named else _INPUTS
-    return read_json(path, options, lambda record, at: _row(record, at, options, named), gathered, evidence)
+    samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
+
+    def row(record: dict[str, Any], position: int) -> RolloutRow:
+        made = _row(record, position, options, named)
+        samples.keep(position, record)
+        return made
+
+    return read_json(path, options, row, samples.grouped, samples.evidence)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions, named: bool) -> RolloutRow:
@@ -58,33 +52,18 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, named: boo
     if record.get(name) is None:
         # Rows without one would be a group that nobody sampled.
         raise ValueError(f"no {name}, by which the rows before are grouped")
-    prompt, session = _key(record["uid"]) if named else (digest(str(record["input"])), "")
-    metrics = numbers(record, without=_BASE)
+    output = record.get("output")
     return RolloutRow(
-        group=(step, prompt),
-        name=str(prompt) if named else "",
+        group=(step, digest(str(record[name]))),
+        name=str(record[name]) if named else "",
         prompt=options.prompts.add(record.get("input")),
         position=position,
         step=step,
-        reward=score(record.get(options.reward or "score")),
-        response=digest(record.get("output")),
+        reward=float32(score(record.get(options.reward or "score"))),
+        response=digest(None if output is None else str(output)),
         label=value_at(record, options.label),
-        metrics={**metrics, "session": float(session)} if session else metrics,
+        metrics=numbers(record, without=_BASE),
     )
-
-
-def _key(uid: str) -> tuple[str, str]:
-    """Prompt and session of a uid, which is the prompt alone where nothing was counted."""
-    parts = uid.rsplit("_", 2)
-    return (parts[0], parts[1]) if len(parts) == 3 and parts[1].isdecimal() else (uid, "")
-
-
-def _sessions(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Rows of one session repeat its score: a normalizer over rows counts them all."""
-    rows = sum(len(group) for group in groups)
-    sessions = sum(len({row.metrics.get("session", row.position) for row in group}) for group in groups)
-    says = "a group is what shares the first part of uid; each output of a session is a row with its score"
-    return (Assumption("outputs_of_sessions", says, {"rows": rows, "sessions": sessions, **sizes(groups)}),)
 
 
 FORMAT = Format(
