@@ -100,6 +100,13 @@ def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
     path = logs.trl(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     assert "Parquet" in line_of(path)
+    with pytest.raises(RecordError, match="not a whole Parquet file"):
+        list(read(tmp_path))
+    logs.trl(tmp_path, 20)
+    (batch,) = read(tmp_path)
+    assert batch.step.tolist() == [20, 20]
+    (left,) = [note for note in batch.assumptions if note.key == "no_rollouts"]
+    assert path.name in left.says
 
 
 @pytest.mark.parametrize("build", LINES)

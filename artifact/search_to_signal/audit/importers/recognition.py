@@ -241,6 +241,8 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
     numbers |= {path: found for path in in_order(directory, directory.iterdir()) if (found := by_name(path))}
     if numbers:
         return refusal(directory, numbers)
+    for damaged in (path for path in tables if path.suffix == ".parquet"):
+        sniff(damaged)
     kinds = Counter(path.suffix or path.name for path in directory.iterdir() if path.is_file())
     there = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_NAMED)) or "no file"
     return RecordError(
