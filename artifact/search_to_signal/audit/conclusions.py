@@ -1,6 +1,5 @@
 """What an audit found, in sentences: each with its count, its share and a place to look at."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.atlas import get_entry
@@ -39,7 +38,7 @@ def caution(findings: Findings) -> str:
 
 
 def _size(findings: Findings) -> str:
-    steps = len({(step.source, step.step) for step in findings.steps})
+    steps = len({step.source if step.step == UNKNOWN else step.step for step in findings.steps})
     sizes = ", ".join(f"{count} of {size}" for size, count in list(findings.sizes.items())[:6])
     counts = ((findings.groups, "group"), (findings.completions, "completion"), (steps, "step"))
     groups, completions, in_steps = (f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
@@ -142,11 +141,6 @@ def _groups(findings: Findings) -> Iterator[str]:
             else "no advantage"
         )
         yield f"{_count(findings, 'singleton')} are singletons: {tail}{_see(findings, 'singleton')}."
-    if parted := _in_several_files(findings):
-        yield (
-            f"{parted} step{'s are' if parted > 1 else ' is'} in several files: a group with rows in two "
-            "of them counts as two; put the rows of a step into one file if so."
-        )
     if findings.counts["scattered"]:
         yield (
             f"{_count(findings, 'scattered')} stand in several places of the log and were gathered: two "
@@ -162,13 +156,6 @@ def _groups(findings: Findings) -> Iterator[str]:
             "In every group whose advantages differ they sum to 0: a logged mean advantage or first loss "
             "of 0 is no sign of a dead group."
         )
-
-
-def _in_several_files(findings: Findings) -> int:
-    """Steps whose number stands in two files and more."""
-    places = {(step.step, step.source) for step in findings.steps if step.step != UNKNOWN}
-    files = Counter(step for step, _ in places)
-    return sum(count > 1 for count in files.values())
 
 
 def _uneven(findings: Findings) -> str:

@@ -3,6 +3,8 @@
 USUAL = {
     "trl": "trl-grpo",
     "trl-wandb": "trl-0.15.1-grpo",
+    "ms-swift": "trl-grpo",
+    "ms-swift-ray": "trl-grpo",
     "verl": "verl-grpo",
     "nemo-rl": "nemo-grpo",
     "skyrl-eval": "skyrl-grpo",

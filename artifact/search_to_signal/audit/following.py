@@ -32,14 +32,14 @@ class Following:
     normalizer: str | None = None
     _seen: dict[Path, Stamp] = field(default_factory=dict)
     _read: dict[Path, Stamp] = field(default_factory=dict)
-    # Groups of each step of a file that were printed.
-    _printed: dict[tuple[str, int], int] = field(default_factory=dict)
+    # Rows of each step of a file that were printed, and of each time that a resumed run sampled it.
+    _printed: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _complaint: str = ""
 
     def look(self) -> list[str]:
         """A line for each step that is new or has grown since the last look, in order."""
         try:
-            log_format, files = find(self.path, self.format, bool(self.options.columns))
+            log_format, files = find(self.path, self.format, self.options.columns)
         except RecordError as error:
             # Nothing is there yet, nothing whole, or nothing known: reported once.
             before, self._complaint = self._complaint, str(error)
@@ -60,9 +60,10 @@ class Following:
             for batch in whole_steps(read(file, format, self.options)):
                 for first, end in spans(batch):
                     step = part(batch, first, end)
-                    key = (step.source, int(step.step[0]))
-                    if self._printed.get(key) != end - first:
-                        self._printed[key] = end - first
+                    sampling = 0 if step.sampling is None else int(step.sampling[0])
+                    key = (step.source, int(step.step[0]), sampling)
+                    if self._printed.get(key) != len(step.reward):
+                        self._printed[key] = len(step.reward)
                         yield line_of(step, name)
         except RecordError as error:
             yield f"not read yet: {error}"

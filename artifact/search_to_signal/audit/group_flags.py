@@ -147,7 +147,8 @@ def _scattered(groups: RewardGroups) -> Bools:
     """(N,): groups between whose rows one of another group of the batch stands."""
     if (np.diff(groups.position) > 0).all():
         return np.zeros(len(groups.step), dtype=np.bool_)
-    order = np.lexsort((groups.group, groups.position))
+    file = np.zeros_like(groups.position) if groups.file is None else groups.file.code
+    order = np.lexsort((groups.group, groups.position, file))
     group = groups.group[order]
     begins = group[np.flatnonzero(np.diff(group, prepend=-1))]
     return np.bincount(begins, minlength=len(groups.step)) > 1

@@ -50,7 +50,7 @@ class GroupTable:
             range(self._seen + 1, self._seen + count + 1),
             groups.name or [""] * count,
             groups.prompt or [""] * count,
-            [groups.source] * count,
+            map(groups.source_of, groups.offsets[:count].tolist()),
             [step if step >= 0 else "" for step in steps],
             groups.position[groups.offsets[:count]].tolist(),
             groups.sizes[:count].tolist(),

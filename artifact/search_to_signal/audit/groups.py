@@ -54,7 +54,7 @@ class Assumption:
 class RewardGroups:
     """N groups of together R rewards; the rows of group n are ``offsets[n]`` to ``offsets[n + 1]``.
 
-    source       where the rows come from; one file
+    source       where the rows come from; one file, or the first of several that hold a step together
     offsets      (N+1,) int64    0 first, R last, never falling by a row
     step         (N,)   int64    update or iteration that the group belongs to; -1 where not logged
     position     (R,)   int64    line of a text file (from 1), or row of a table (from 0)
@@ -75,6 +75,8 @@ class RewardGroups:
     prompt       (N,)  one line of each prompt to recognize it by; empty where not logged
     prompt_id    (N,)   uint64   equal numbers mean equal whole prompts in the whole log; 0 where not logged
     assumptions  what the reader took for granted
+    sampling     (N,)   int64    counts on where a resumed run sampled a step again; None for 0 everywhere
+    file         the file of each row, where they are of several
     """
 
     source: str
@@ -98,6 +100,8 @@ class RewardGroups:
     name: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
+    sampling: Integers | None = None
+    file: Names | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -118,6 +122,10 @@ class RewardGroups:
     def group(self) -> Integers:
         """(R,): the group that each row belongs to."""
         return _frozen(np.repeat(np.arange(len(self.step)), self.sizes))
+
+    def source_of(self, row: int) -> str:
+        """The file that a row stands in."""
+        return self.source if self.file is None else self.file.names[self.file.code[row]]
 
     @property
     def scored(self) -> NDArray[np.bool_]:
@@ -148,7 +156,8 @@ def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
 
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     """Every column with one entry per row."""
-    names = (f.name for f in fields(groups) if f.name not in ("offsets", "step", "prompt_id"))
+    per_group = ("offsets", "step", "prompt_id", "sampling")
+    names = (f.name for f in fields(groups) if f.name not in per_group)
     plain = [getattr(groups, name) for name in names]
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
     named = [*groups.components.values(), *groups.metrics.values()]

@@ -240,4 +240,4 @@ def _first(
 def place_of(groups: RewardGroups, group: int, row: int | None = None) -> LogPlace:
     """Where a group begins, or one of its rows stands."""
     at = int(groups.offsets[group]) if row is None else row
-    return LogPlace(groups.source, int(groups.step[group]), int(groups.position[at]))
+    return LogPlace(groups.source_of(at), int(groups.step[group]), int(groups.position[at]))

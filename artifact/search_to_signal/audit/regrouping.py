@@ -50,7 +50,8 @@ def _candidates(groups: RewardGroups) -> Iterator[tuple[str, int, Integers, Inte
         prompt = np.unique(keys, axis=1, return_inverse=True)[1].ravel()[groups.group]
         yield BY_PROMPT, 0, np.argsort(prompt, kind="stable"), np.bincount(prompt)
     bounds = [slice(groups.offsets[first], groups.offsets[end]) for first, end in spans(groups)]
-    rows = [at.start + np.argsort(groups.position[at], kind="stable") for at in bounds]
+    file = np.zeros(len(groups.reward), dtype=np.int32) if groups.file is None else groups.file.code
+    rows = [at.start + np.lexsort((groups.position[at], file[at])) for at in bounds]
     place = np.concatenate(rows)
     for size in range(2, _LARGEST + 1):
         if all(len(step) % size == 0 for step in rows):
@@ -61,10 +62,13 @@ def _candidates(groups: RewardGroups) -> Iterator[tuple[str, int, Integers, Inte
 
 def _regrouped(groups: RewardGroups, order: Integers, sizes: Integers) -> RewardGroups:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    firsts = groups.group[order[offsets[:-1]]]
     return replace(
         groups,
         offsets=offsets,
-        step=groups.step[groups.group[order[offsets[:-1]]]],
+        step=groups.step[firsts],
+        sampling=None if groups.sampling is None else groups.sampling[firsts],
+        file=None if groups.file is None else replace(groups.file, code=groups.file.code[order]),
         name=(),
         prompt=(),
         prompt_id=np.zeros(len(sizes), dtype=np.uint64),

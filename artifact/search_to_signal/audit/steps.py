@@ -1,12 +1,12 @@
 """Batches cut where steps end: some normalizers look at every group of a step."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, Names, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, Names, RewardGroups, named
 
 ROWS = (
     *("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response"),
@@ -16,6 +16,8 @@ ROWS = (
 
 def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     """The same groups, with no step in two batches of one source; held in memory is one step and a batch.
+
+    A step that was sampled again is a step of its own.
 
     Groups without a step stay in the batches in which they came.
     """
@@ -27,8 +29,7 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
             batch = joined(held, batch)
         elif held is not None:
             yield held
-        changes = np.flatnonzero(np.diff(batch.step))
-        start = int(changes[-1]) + 1 if len(changes) else 0
+        start = spans(batch)[-1][0]
         if start:
             yield part(batch, 0, start)
         held = part(batch, start, len(batch.step))
@@ -37,9 +38,11 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
 
 
 def spans(groups: RewardGroups) -> list[tuple[int, int]]:
-    """First group and end of each run of groups of one step."""
-    changes = np.flatnonzero(np.diff(groups.step)) + 1
-    bounds = [0, *changes.tolist(), len(groups.step)]
+    """First group and end of each run of groups of one step and sampling."""
+    changes = np.diff(groups.step) != 0
+    if groups.sampling is not None:
+        changes |= np.diff(groups.sampling) != 0
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(groups.step)]
     return list(pairwise(bounds))
 
 
@@ -59,7 +62,34 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
         name=groups.name[first:end],
         prompt=groups.prompt[first:end],
         prompt_id=groups.prompt_id[first:end],
+        sampling=None if groups.sampling is None else groups.sampling[first:end],
+        file=None if groups.file is None else Names(groups.file.code[rows], groups.file.names),
         assumptions=groups.assumptions if first == 0 else (),
+        **{name: getattr(groups, name)[rows] for name in ROWS},
+    )
+
+
+def regrouped(groups: RewardGroups, members: Sequence[Sequence[int]]) -> RewardGroups:
+    """Groups in another order, each made of the rows of one or several."""
+    flat = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in members])
+    sizes = groups.sizes[flat]
+    ends = np.cumsum(sizes)
+    rows = np.repeat(groups.offsets[flat] - ends + sizes, sizes) + np.arange(ends[-1])
+    firsts = np.array([numbers[0] for numbers in members], dtype=np.int64)
+    counts = np.cumsum([len(numbers) for numbers in members])
+    return replace(
+        groups,
+        offsets=np.append(0, ends[counts - 1]),
+        step=groups.step[firsts],
+        label=Names(groups.label.code[rows], groups.label.names),
+        status=Names(groups.status.code[rows], groups.status.names),
+        components={name: values[rows] for name, values in groups.components.items()},
+        metrics={name: values[rows] for name, values in groups.metrics.items()},
+        name=tuple(groups.name[first] for first in firsts.tolist()) if groups.name else (),
+        prompt=tuple(groups.prompt[first] for first in firsts.tolist()) if groups.prompt else (),
+        prompt_id=groups.prompt_id[firsts],
+        sampling=None if groups.sampling is None else groups.sampling[firsts],
+        file=None if groups.file is None else Names(groups.file.code[rows], groups.file.names),
         **{name: getattr(groups, name)[rows] for name in ROWS},
     )
 
@@ -79,6 +109,8 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         name=_texts(first_part.name, second_part.name, (len(first_part.step), len(second_part.step))),
         prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
         prompt_id=np.concatenate([first_part.prompt_id, second_part.prompt_id]),
+        sampling=_samplings(first_part, second_part),
+        file=_files(first_part, second_part),
         assumptions=(*first_part.assumptions, *second_part.assumptions),
         **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in ROWS},
     )
@@ -88,6 +120,20 @@ def _joins(first_part: RewardGroups, second_part: RewardGroups) -> bool:
     """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
     same = first_part.source == second_part.source and dict(first_part.weights) == dict(second_part.weights)
     return same and bool(first_part.step[-1] != UNKNOWN)
+
+
+def _samplings(*parts: RewardGroups) -> Integers | None:
+    if all(part.sampling is None for part in parts):
+        return None
+    given = (np.zeros_like(part.step) if part.sampling is None else part.sampling for part in parts)
+    return np.concatenate([*given])
+
+
+def _files(first_part: RewardGroups, second_part: RewardGroups) -> Names | None:
+    if first_part.source == second_part.source and first_part.file is second_part.file is None:
+        return None
+    parts = (first_part, second_part)
+    return _names(*(part.file or named([part.source] * len(part.reward)) for part in parts))
 
 
 def _names(first_part: Names, second_part: Names) -> Names:

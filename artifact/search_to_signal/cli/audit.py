@@ -55,7 +55,7 @@ def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[s
     from search_to_signal.audit import importers
     from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 
-    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
+    form, _ = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
         # Most writers keep the rows of a group together; such a log is read once.
         return form.name, _audit_batches(arguments, form.name, replace(options, together=True))

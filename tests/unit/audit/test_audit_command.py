@@ -109,7 +109,7 @@ def test_numbers_and_names_that_are_none_end_in_no_traceback(
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [('{"group": 1, "reward": 1.0}\n{"group"', 5), ("", 5), ('{"colour": "red"}\n', 5)],
+    [('{"group": 1, "reward": 1.0}\n{"group"\n', 5), ("", 5), ('{"colour": "red"}\n', 5), ('{"gr', 5)],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
     text: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

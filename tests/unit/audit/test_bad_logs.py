@@ -100,23 +100,61 @@ def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
     path = logs.trl(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     assert "Parquet" in line_of(path)
+    with pytest.raises(RecordError, match="not a whole Parquet file"):
+        list(read(tmp_path))
+    logs.trl(tmp_path, 20)
+    (batch,) = read(tmp_path)
+    assert batch.step.tolist() == [20, 20]
+    (left,) = [note for note in batch.assumptions if note.key == "no_rollouts"]
+    assert path.name in left.says
 
 
 @pytest.mark.parametrize("build", LINES)
-def test_half_a_line_is_named(build: Build, tmp_path: Path) -> None:
-    """The last line of a JSON Lines log that is cut off: file, line number, and that it is cut off."""
+@pytest.mark.parametrize("lost", [1, 2, 20])
+@pytest.mark.parametrize("packed", [False, True])
+def test_half_a_line_costs_this_line(build: Build, lost: int, packed: bool, tmp_path: Path) -> None:
+    """A writer that was stopped within its last line: all others are read, and it is told."""
+    whole = build(tmp_path)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    # A file of one line has another before it.
+    text = b"".join(lines if len(lines) > 1 else lines * 2)
+    half = text if lost == 1 else text[:-lost]
+    path = whole.with_name(whole.name + ".gz") if packed else whole
+    whole.unlink()
+    path.write_bytes(gzip.compress(half)[:-6] if packed else half)
+    counted = [sum(len(batch.reward) for batch in read(path))]
+    notes = [note.key for batch in read(path) for note in batch.assumptions]
+    assert ("cut_end" in notes) == (packed or lost > 1)
+    path.unlink()
+    kept = text.splitlines(keepends=True)
+    whole.write_bytes(b"".join(kept[:-1] if lost > 1 else kept))
+    counted.append(sum(len(batch.reward) for batch in read(whole)))
+    assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("build", LINES)
+def test_half_a_line_in_the_middle_is_named(build: Build, tmp_path: Path) -> None:
+    """What follows on it in the same line is lost as well, so it is not passed over: file and line."""
     path = build(tmp_path)
-    number = len(path.read_bytes().splitlines())
-    path.write_bytes(path.read_bytes()[:-20])
-    line = line_of(path)
-    assert f"{path}:{number}: " in line
-    assert "cut off" in line
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[0][:-20], *lines]))
+    assert f"{path}:{len(lines) + 1}: not JSON" in line_of(path)
+
+
+@pytest.mark.parametrize("end", ["1,1", "1,1,", '1,1,"0.5'])
+def test_half_a_row_of_a_csv_file_costs_this_row(end: str, tmp_path: Path) -> None:
+    """Too few cells, or a quoted one without an end; a cell that is empty in a row of all cells is none."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"group,step,reward\n1,1,0\n1,1,1\n{end}", encoding="utf-8")
+    (batch,) = read(path)
+    assert len(batch.reward) == 2 + (end == "1,1,")
+    assert ("cut_end" in [note.key for note in batch.assumptions]) == (end != "1,1,")
 
 
 def test_groups_before_a_damaged_line_are_read(tmp_path: Path) -> None:
     """Whole batches before the damage are handed out: a reader who wants them has them."""
     path = logs.tinker(tmp_path)
-    path.write_bytes(path.read_bytes() + b'{"half')
+    path.write_bytes(path.read_bytes() + b'{"half\n')
     stream = read(path, options=ReadOptions(rows=2))
     assert next(stream).sizes.tolist() == [2]
     with pytest.raises(RecordError):
@@ -147,9 +185,11 @@ def test_a_table_without_rows_holds_no_groups(tmp_path: Path) -> None:
     assert "no groups" in line_of(path)
 
 
-def test_a_directory_without_a_log_says_what_was_looked_for(tmp_path: Path) -> None:
-    """The line names the patterns; so does one for a path that is none, or no file."""
-    assert "completions_*.parquet" in line_of(tmp_path)
+def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
+    """What was found and what to give, in one line; so for a path that is none, or no file."""
+    assert "holds no log of rollouts, only no file" in line_of(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    assert "only 1 .safetensors: give the file or directory that" in line_of(tmp_path)
     assert "No such file" in line_of(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe")
     assert "no regular file" in line_of(tmp_path / "pipe")
@@ -160,7 +200,8 @@ def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
     """One that was trained; what else lies there, lists of files and of runs, is no log."""
     run = tmp_path / "cohort" / "native-s42"
     for name in ("frozen-s42", run.name):
-        logs.jsonl(tmp_path / "cohort" / name / "completions.jsonl", [{"step": 0}])
+        run.with_name(name).mkdir(parents=True)
+        logs.own_records(run.with_name(name))
     logs.jsonl(tmp_path / "BLOCKS.jsonl", [{"path": "x", "size": 1}])
     logs.jsonl(tmp_path / "cohort" / "runs.json", [{"runs": []}])
     assert line_of(tmp_path / place).endswith(f"audited one by one: give {run}, say")
@@ -253,11 +294,11 @@ def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
 
 
 def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
-    """A gzip file reads as its lines do, and half of it ends in one line."""
+    """A gzip file reads as its lines do, and one that was changed within ends in one line."""
     path = tmp_path / "trajectories.jsonl.gz"
     path.write_bytes(gzip.compress(logs.ttt(tmp_path).read_bytes() * 50))
     assert sum(len(batch.reward) for batch in read(path)) == 250
-    path.write_bytes(path.read_bytes()[:-30])
+    path.write_bytes(path.read_bytes()[:-8] + b"\0" * 8)
     assert "unreadable from here on" in line_of(path)
 
 

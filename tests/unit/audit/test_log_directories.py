@@ -41,7 +41,8 @@ def test_other_logs_of_a_directory_are_counted(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "notes.csv").write_text("day,what\n1,begun\n", encoding="utf-8")
     for named in (None, "neutral-jsonl"):
         (batch,) = audit.read(tmp_path, named)
-        assert [(note.key, note.counts) for note in batch.assumptions] == [("other_files", {"files": 1})]
+        assert [note.key for note in batch.assumptions] == ["other_files", "no_rollouts"]
+        assert [note.counts for note in batch.assumptions] == [{"files": 1}] * 2
     assert main(["audit", str(tmp_path)]) == 0
     assert "other files of the directory hold rollouts too" in capsys.readouterr().out
 
@@ -53,12 +54,146 @@ def test_a_group_size_is_refused_where_the_log_names_groups(tmp_path: Path) -> N
         list(audit.read(log, options=audit.ReadOptions(group_size=2)))
 
 
-def test_a_step_in_two_files_is_told(tmp_path: Path) -> None:
-    """Rows of a group may be split over them, and would count as two groups."""
+def test_groups_that_are_split_over_files_are_whole(tmp_path: Path) -> None:
+    """Rows of a group in two files, one in each, counted as two groups of one."""
     for name, rows in (("a", rows_of_step(1)[::2]), ("b", rows_of_step(1)[1::2])):
         logs.jsonl(tmp_path / f"{name}.jsonl", rows)
-    found = audit.conclusions(audit.audit(audit.read(tmp_path)))
-    assert any(line.startswith("1 step is in several files") for line in found)
+    findings = audit.audit(audit.read(tmp_path))
+    assert audit.conclusions(findings)[0] == "2 groups with 4 completions in 1 step (groups: 2 of 2)."
+    assert "joined_files" in [note.key for note in findings.assumptions]
+
+
+JUNK = {
+    "metrics.jsonl": '{"step": 0, "loss": NaN}\n',
+    "0_metadata.json": '{"model": "m", "seed": 1}',
+    "config.json": '{\n  "model_type": "m"\n}',
+    "trainer_state.json": '{\n  "log_history": []\n}',
+    "zz_progress.csv": "step,loss\n1,0.5\n",
+    "empty.jsonl": "",
+    "half.json": '[{"group": 1, "rew',
+    "README.md": "# a run",
+}
+
+
+@pytest.mark.parametrize("name", ["rollouts.jsonl", "0.jsonl", "zzz.csv", "rollouts.parquet", "r.jsonl.gz"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_files_that_are_no_rollouts_stop_no_directory(
+    name: str, mapped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever their names, with --map too: they are left out, and the first of them are named."""
+    for junk, text in JUNK.items():
+        (tmp_path / junk).write_text(text, encoding="utf-8")
+    rows = [
+        {("uid" if mapped and key == "group" else key): value for key, value in row.items()}
+        for step in range(2)
+        for row in rows_of_step(step)
+    ]
+    if name.endswith("csv"):
+        lines = [rows[0], *(row.values() for row in rows)]
+        text = "\n".join(",".join(map(str, line)) for line in lines)
+        (tmp_path / name).write_text(text + "\n", encoding="utf-8")
+    elif name.endswith("parquet"):
+        logs.parquet(tmp_path / name, {key: [row[key] for row in rows] for key in rows[0]})
+    else:
+        plain = logs.jsonl(tmp_path / name.removesuffix(".gz"), rows)
+        if name.endswith(".gz"):
+            (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
+    assert main(["audit", str(tmp_path), *(["--map", "group=uid"] if mapped else [])]) == 0
+    out = capsys.readouterr().out
+    assert "4 groups with 8 completions in 2 steps (groups: 4 of 2)." in out
+    assert "are left out: 0_metadata.json, config.json, empty.jsonl and others (7 files)" in out
+
+
+def areal(directory: Path) -> Path:
+    """Three tasks of four samples in each of two versions, as AReaL dumps them."""
+    for version in (3, 10):
+        for task in range(3):
+            rows = [
+                {
+                    "task_id": 100 * version + task,
+                    "sample_idx": at,
+                    "tail_version": version,
+                    "reward": float(at % 2 if task else 0),
+                    "prompt": f"task {task}",
+                    "completion": f"c{at}",
+                }
+                for at in range(4)
+            ]
+            logs.jsonl(directory / "rollout" / str(version) / f"{100 * version + task}.jsonl", rows)
+    return directory / "rollout"
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_directories_of_versions_are_read_in_order(
+    above: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a map, from the directory of the versions or from one above; one version by itself."""
+    rollout = areal(tmp_path / "logs" / "trial")
+    given = ["--map", "group=task_id,step=tail_version,response=completion"]
+    place = (rollout, *rollout.parents)[above]
+    assert main(["audit", str(place), *given]) == 0
+    out = capsys.readouterr().out
+    assert "6 groups with 24 completions in 2 steps (groups: 6 of 4)." in out
+    assert "2 of 6 groups (33.3 %) are dead" in out
+    columns = {"group": "task_id", "step": "tail_version"}
+    batches = audit.read(place, options=audit.ReadOptions(columns=columns))
+    assert [int(step) for batch in batches for step in np.unique(batch.step)] == [3, 10]
+    assert main(["audit", str(rollout / "10"), *given]) == 0
+    assert "3 groups with 12 completions in 1 step (groups: 3 of 4)." in capsys.readouterr().out
+
+
+def test_directories_of_versions_without_a_map_name_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the rows are, what columns they have, and how to say what these mean."""
+    rollout = areal(tmp_path)
+    assert main(["audit", str(tmp_path)]) == 5
+    err = capsys.readouterr().err
+    assert str(rollout / "3" / "300.jsonl") in err
+    assert "task_id, sample_idx" in err
+    assert "--map reward=COLUMN,group=COLUMN" in err
+
+
+@pytest.mark.parametrize("names", [("run1", "run2"), ("baseline", "ours"), ("train", "eval")])
+def test_directories_of_several_runs_are_named(
+    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are not one log: the line says which to give."""
+    for name in names:
+        logs.jsonl(tmp_path / name / "log" / "rollouts.jsonl", rows_of_step(0))
+    assert main(["audit", str(tmp_path)]) == 5
+    err = capsys.readouterr().err
+    assert all(str(tmp_path / name / "log") in err for name in names)
+    assert main(["audit", str(tmp_path / names[0])]) == 0
+
+
+def test_a_table_of_any_name_is_known_by_its_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As trackio stores TRL's completions: a directory for each step, and a file without a name."""
+    for step in (1, 2):
+        (tmp_path / "media" / str(step)).mkdir(parents=True)
+        logs.trl(tmp_path, step).rename(tmp_path / "media" / str(step) / "0a1b2c.parquet")
+    assert main(["audit", str(tmp_path / "media")]) == 0
+    out = capsys.readouterr().out
+    assert "Read as trl." in out
+    assert "in 2 steps" in out
+
+
+def test_a_data_set_of_hugging_face_says_how_to_give_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As save_to_disk leaves it; Parquet files of one are read as they are."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
+    (tmp_path / "train" / "dataset_info.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "train" / "data-00000-of-00001.arrow").write_bytes(b"\xff\xff\xff\xff")
+    assert main(["audit", str(tmp_path)]) == 5
+    assert "to_parquet(FILE), and give that file" in capsys.readouterr().err
+    rows = rows_of_step(0)
+    logs.parquet(tmp_path / "b" / "train-00000.parquet", {key: [row[key] for row in rows] for key in rows[0]})
+    assert main(["audit", str(tmp_path / "b")]) == 0
 
 
 def test_long_cells_of_a_csv_file_are_read(tmp_path: Path) -> None:

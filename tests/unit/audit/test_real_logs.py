@@ -68,7 +68,7 @@ def test_components_are_refused_where_the_log_says_the_reward(
 ) -> None:
     """A name that would be left unused is an error."""
     assert main(["audit", str(logs.verl_v1(tmp_path)), "--component", "score"]) == 2
-    assert "for trl, trl-wandb, neutral-jsonl" in capsys.readouterr().err
+    assert "components are named for trl, trl-wandb, ms-swift, " in capsys.readouterr().err
 
 
 def test_the_table_of_0_15_1_has_the_weighted_sum() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.containers import JSON, Sniffed, container_of
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
+from search_to_signal.audit.importers.gathering import Key, joined, runs_of, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
 from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.audit.importers.rows import (
@@ -20,6 +20,7 @@ from search_to_signal.audit.importers.rows import (
     RolloutRow,
     batches,
     consecutive,
+    noted,
     numbers,
     rows_of,
 )
@@ -107,8 +108,8 @@ class Format:
         """The needed columns that the file has not."""
         return tuple(name for name in self.needs if name not in sniffed.columns)
 
-    def files(self, directory: Path) -> list[Path]:
-        """The files of this format below a directory, in the order in which they were written.
+    def files(self, directory: Path, fits: Callable[[Path], bool] = lambda file: True) -> list[Path]:
+        """The files of this format below a directory that fit, in the order in which they were written.
 
         Raises RecordError where they are of several runs.
         """
@@ -117,8 +118,7 @@ class Format:
             known = {path for path in found if path.is_file() and path.name not in self.beside}
             # Of a file and its packed copy one is read.
             paths = [path for path in known if path.suffix not in PACKED or path.with_suffix("") not in known]
-            if paths:
-                paths.sort(key=lambda path: _natural(path.relative_to(directory)))
+            if paths := in_order(directory, filter(fits, paths)):
                 self._refuse_several(directory, paths)
                 return paths[-1:] if self.newest else paths
         others = directory.iterdir() if self.nameless else ()
@@ -136,10 +136,14 @@ class Format:
             raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
 
 
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Sort key in which step_9 stands before step_10."""
-    parts = re.split(r"(\d+)", path.as_posix())
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+def in_order(directory: Path, paths: Iterable[Path]) -> list[Path]:
+    """Paths below a directory as people order them: step_9 before step_10."""
+
+    def key(path: Path) -> list[tuple[int, int, str]]:
+        parts = re.split(r"(\d+)", path.relative_to(directory).as_posix())
+        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+    return sorted(paths, key=key)
 
 
 def read_json(
@@ -160,11 +164,10 @@ def read_json(
     first = next(records, None)
     refuse_unknown_label(path, first[1] if first else {}, options.label)
     rows = rows_of(path, chain([first] if first else [], records), row)
-    if key is None:
-        groups = grouped(rows)
-    else:
-        groups = sampled_apart(by_id(until_damaged(rows_of(path, _records(path), key)), rows))
-    yield from batches(str(path), groups, options.rows, evidence, options.prompts)
+    runs = None if key is None else runs_of(until_damaged(rows_of(path, _records(path), key)))
+    groups = grouped(rows) if runs is None else sampled_apart(joined(runs, rows))
+    found = batches(str(path), groups, options.rows, evidence, options.prompts)
+    yield from found if runs is None else noted(found, runs.notes())
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

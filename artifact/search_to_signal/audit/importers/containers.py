@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.lines import first_record
+from search_to_signal.audit.importers.lines import cut_end, first_record
 from search_to_signal.audit.importers.plain_pickle import load_plain
-from search_to_signal.audit.importers.spreadsheets import SUFFIXES, csv_columns
+from search_to_signal.audit.importers.spreadsheets import SUFFIXES, csv_columns, cut_row
 from search_to_signal.audit.importers.sqlite import table_columns
 from search_to_signal.audit.importers.streams import start_of
 from search_to_signal.audit.importers.tables import parquet_columns
@@ -62,6 +62,12 @@ def container_of(path: Path) -> str:
     raise RecordError(
         f"{path} is no log that is known here: not {', '.join(sorted(set(_MAGIC.values())))}, JSON or CSV"
     )
+
+
+def is_cut(path: Path) -> bool:
+    """Whether the last line of a file of lines was cut, or the end of a packed one."""
+    cut = {JSONL: cut_end, CSV: cut_row}.get(container_of(path))
+    return cut is not None and cut(path)
 
 
 def _suffix(path: Path) -> str:

@@ -1,15 +1,20 @@
 """Rows of one group that stand in several places of a log, gathered with no more held than has to be."""
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN
+from search_to_signal.audit.groups import UNKNOWN, Assumption
+from search_to_signal.audit.importers.restarts import restarts_of
 from search_to_signal.audit.importers.rows import Group, RolloutRow, digest
 from search_to_signal.errors import RecordError
 
@@ -19,15 +24,33 @@ Key = tuple[int, Hashable]
 
 @dataclass(frozen=True)
 class Runs:
-    """Of a log: how often each group, by ``_stamp``, begins again, for those that do; and so each step."""
+    """Of a log: how often each group, by ``_stamp``, begins again, for those that do; and so each step.
+
+    ``restarts`` are the runs of rows, by number, with which a run that was resumed samples a step again, and
+    these steps.
+    """
 
     groups: Counter[int]
     steps: Counter[int]
+    restarts: dict[int, int] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
         """Rows of one group stand together everywhere, and so do those of one step."""
         return not self.groups and not self.steps
+
+    def notes(self) -> Iterator[Assumption]:
+        """That a run was resumed, if one was; asked once there are rows."""
+        if self.restarts:
+            step = next(iter(self.restarts.values()))
+            known = f"step {step} comes again after later ones"
+            yield sampled_again(known if step != UNKNOWN else "a whole group comes again", len(self.restarts))
+
+
+def sampled_again(says: str, times: int) -> Assumption:
+    """That a run went back, as ``says`` tells of the first time."""
+    says += ", as where a run was resumed: what it sampled again counts as a step of its own"
+    return Assumption("sampled_again", says, {"times": times})
 
 
 class ScatteredGroupsError(RecordError):
@@ -76,6 +99,8 @@ def by_id(keys: Iterable[Key], rows: Iterable[RolloutRow]) -> Iterator[Group]:
 
 def joined(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """As ``by_id``, where the runs were counted before."""
+    if runs.restarts:
+        return _resumed(runs, rows)
     groups = _closed(rows, runs.groups)
     if runs.steps:
         order: dict[int, list[Group]] = {}
@@ -98,6 +123,41 @@ def _closed(rows: Iterable[RolloutRow], left: Counter[int]) -> Iterator[Group]:
         if not left[stamp]:
             yield waiting.pop(key)
     yield from waiting.values()
+
+
+def _resumed(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
+    """Groups by sampling and step; a group whose rows all came before, responses too, was logged twice.
+
+    Restarts that logged again without sampling are taken out of ``runs``.
+    """
+    order: dict[tuple[int, int], dict[Hashable, list[RolloutRow]]] = {}
+    restarts = list(runs.restarts)
+    for number, (key, members) in enumerate(groupby(rows, key=lambda row: row.group)):
+        sampling = bisect_right(restarts, number)
+        for row in members:
+            groups = order.setdefault((sampling, row.step), {})
+            groups.setdefault(key, []).append(structs.replace(row, sampling=sampling) if sampling else row)
+    latest: dict[Hashable, list[RolloutRow]] = {}
+    sampled: dict[int, set[int]] = {}
+    for (sampling, step), groups in order.items():
+        for key, group in groups.items():
+            before = latest.setdefault(key, group)
+            if before is not group and _told(before) == _told(group):
+                before.extend(structs.replace(row, sampling=before[0].sampling) for row in group)
+                group.clear()
+            else:
+                latest[key] = group
+                sampled.setdefault(step, set()).add(sampling)
+    again = set[int]().union(*(found - {min(found)} for found in sampled.values()))
+    for sampling, start in enumerate(restarts, 1):
+        if sampling not in again:
+            runs.restarts.pop(start)
+    yield from (group for groups in order.values() for group in groups.values() if group)
+
+
+def _told(rows: Sequence[RolloutRow]) -> list[tuple[object, ...]]:
+    """What is equal for rows that are logged twice; rows without a response are like no others."""
+    return [(row.response or id(row), row.reward, repr(row.advantage), row.tokens) for row in rows]
 
 
 def until_damaged(keys: Iterable[Key]) -> Iterator[Key]:
@@ -123,17 +183,22 @@ def sampled_apart(groups: Iterable[Group]) -> Iterator[Group]:
 
 def runs_of(keys: Iterable[Key]) -> Runs:
     """What is read of a log before its rows: where groups and steps begin again."""
-    groups, steps, last = array("Q"), array("Q"), UNKNOWN
-    for (step, group), _ in groupby(keys):
-        groups.append(_stamp((step, group)))
-        if step not in (last, UNKNOWN):
-            steps.append(_stamp(step))
-            last = step
-    return Runs(_more_than_once(groups), _more_than_once(steps))
+    stamps, steps, sizes = array("Q"), array("q"), array("q")
+    for key, members in groupby(keys):
+        stamps.append(_stamp(key))
+        steps.append(key[0])
+        sizes.append(len(list(members)))
+    groups = _more_than_once(np.frombuffer(stamps, dtype=np.uint64))
+    known = np.frombuffer(steps, dtype=np.int64)
+    known = known[known != UNKNOWN]
+    again = _more_than_once(known[np.append(True, np.diff(known) != 0)[: len(known)]])
+    if not groups and not again:
+        return Runs(groups, again)
+    return Runs(groups, again, restarts_of(stamps, steps, sizes))
 
 
-def _more_than_once(stamps: "array[int]") -> Counter[int]:
-    distinct, counts = np.unique(np.frombuffer(stamps, dtype=np.uint64), return_counts=True)
+def _more_than_once(values: NDArray[Any]) -> Counter[int]:
+    distinct, counts = np.unique(values, return_counts=True)
     several = counts > 1
     return Counter(dict(zip(distinct[several].tolist(), counts[several].tolist(), strict=True)))
 

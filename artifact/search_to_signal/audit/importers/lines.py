@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from search_to_signal.audit.importers.streams import DAMAGED, opened
+from search_to_signal.audit.importers.streams import DAMAGED, GZIP, ZSTD, ends_early, opened
 from search_to_signal.errors import RecordError
 
 LONGEST_LINE = 256 * 1024 * 1024
@@ -18,9 +19,9 @@ CHUNK = 256 * 1024
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number (from 1) and record of every line that is not blank.
+    """Yield line number (from 1) and record of every line that is not blank, but for a last one that is cut.
 
-    Raises RecordError, naming file and line, for a line that is cut off, too long, or no JSON object.
+    Raises RecordError, naming file and line, for a line that is too long, or no JSON object.
     """
     for lines in read_chunks(path):
         yield from records_of(path, lines)
@@ -35,7 +36,7 @@ class Lines(NamedTuple):
 
 
 def read_chunks(path: Path) -> Iterator[Lines]:
-    """Yield the lines of a file, about ``CHUNK`` bytes at once.
+    """Yield the lines of a file, about ``CHUNK`` bytes at once; the last may be cut, or nothing at all.
 
     Raises RecordError where the file is damaged or a line is too long.
     """
@@ -55,14 +56,27 @@ def read_chunks(path: Path) -> Iterator[Lines]:
                 raise RecordError(
                     f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
                 )
-    if held:
+    if held or block is None:
         yield Lines(number, 1, b"".join(pieces))
 
 
+def cut_end(path: Path) -> bool:
+    """Whether the last line or the end of a packed file was cut: its writer was stopped, or still writes."""
+    with path.open("rb") as file:
+        packed = file.read(4).startswith((GZIP, ZSTD))
+        file.seek(-1, os.SEEK_END)
+        if file.read() == b"\n" and not packed:
+            return False
+    last = b"\n"
+    for lines in read_chunks(path):
+        last = lines.text
+    return not last.endswith(b"\n") and _is_cut(last)
+
+
 def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and record of each line that is not blank; errors as in ``read_lines``."""
+    """Number and record of each line that is not blank; as in ``read_lines``."""
     for number, line in enumerate(io.BytesIO(lines.text), lines.first):
-        if line.strip():
+        if line.strip() and (line.endswith(b"\n") or not _is_cut(line)):
             yield number, _record(path, number, line)
 
 
@@ -71,10 +85,13 @@ def first_record(path: Path) -> dict[str, Any]:
     return next((record for _, record in read_lines(path)), {})
 
 
-def _block(path: Path, stream: io.BufferedIOBase, number: int) -> bytes:
+def _block(path: Path, stream: io.BufferedIOBase, number: int) -> bytes | None:
+    """The next bytes; None where a packed file ends early."""
     try:
         return stream.read1(CHUNK)
     except DAMAGED as error:
+        if ends_early(error):
+            return None
         raise RecordError(
             f"{path}:{number}: unreadable from here on ({error}); copy the file again"
         ) from error
@@ -84,13 +101,19 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = parse_json(line)
     except (ValueError, RecursionError) as error:
-        cut = "" if line.endswith(b"\n") else ": the last line is cut off"
-        raise RecordError(
-            f"{path}:{number}: not JSON ({error}){cut}; let the writer finish, or remove the line"
-        ) from error
+        raise RecordError(f"{path}:{number}: not JSON ({error}); repair the line, or remove it") from error
     if not isinstance(record, dict):
         raise RecordError(f"{path}:{number}: not a JSON object; a log has one object per line")
     return record
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether a line without an end is no JSON."""
+    try:
+        parse_json(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def parse_json(text: bytes) -> Any:

@@ -1,8 +1,9 @@
 """The neutral log: a rollout per row of JSON Lines, a JSON list, CSV or Parquet, by ``rollouts.schema.json``.
 
-Rows of one ``step`` and ``group`` are one group, wherever they stand. Columns beyond the schema are left
-alone; ``label`` may name one of them. A caller who says what columns are called (``ReadOptions.columns``)
-has any such file read.
+Rows of one ``step`` and ``group`` are one group, wherever they stand; those that a resumed run sampled again
+are a group of their own. A row whose reward is a list is a row for each entry. Columns beyond the schema are
+left alone; ``label`` may name one of them. A caller who says what columns are called
+(``ReadOptions.columns``) has any such file read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, 
 from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
 from search_to_signal.audit.importers.prompts import Prompts
 from search_to_signal.audit.importers.rollouts import Columns, refused
-from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, number
+from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, noted, number
 from search_to_signal.audit.importers.spreadsheets import read_csv
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError
@@ -55,7 +56,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         for positions, chunk in _chunks(path, columns, ())
         for at, row in zip(positions, chunk, strict=True)
     )
-    yield from batches(str(path), joined(runs, rows), options.rows, prompts=options.prompts)
+    gathered = batches(str(path), joined(runs, rows), options.rows, prompts=options.prompts)
+    yield from noted(gathered, runs.notes())
 
 
 def _known(path: Path, columns: Columns) -> tuple[str, ...]:
@@ -97,7 +99,7 @@ def _keys(path: Path, columns: Columns) -> Iterator[Key]:
 def _keys_of(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
     for position, record in records:
         try:
-            yield columns.key(record)
+            yield from map(columns.key, columns.unlisted(record))
         except (ValueError, TypeError, OverflowError) as error:
             raise refused(path, position, error) from error
 
@@ -133,9 +135,10 @@ def _chunks_of(path: Path, records: Records, columns: Columns) -> Iterator[Chunk
     positions, rows, refusal = list[int](), list[Any](), None
     try:
         for position, record in records:
-            rows.append(columns.rollout(record))
-            positions.append(position)
-            if len(rows) == _ROWS:
+            for row in columns.unlisted(record):
+                rows.append(columns.rollout(row))
+                positions.append(position)
+            if len(rows) >= _ROWS:
                 yield positions, rows
                 positions, rows = [], []
     except (ValueError, TypeError, OverflowError) as error:

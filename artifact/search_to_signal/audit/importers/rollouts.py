@@ -107,6 +107,24 @@ class Columns:
         names = [*map(self.of, COLUMNS), *self.parts]
         return frozenset((*names, *(name.split(".")[0] for name in names)))
 
+    def unlisted(self, record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """A row for each entry where the reward is a list, of a whole batch or of one group; else the record.
+
+        Columns with as many entries are split with it, and others belong to each row. Raises ValueError where
+        a column that has one value in a row is a list of another length.
+        """
+        parts = [record.get(name) for name in (self.of("reward"), *self.parts)]
+        count = next((len(part) for part in parts if isinstance(part, list)), None)
+        if count is None:
+            return [record]
+        lists = {name: value for name, value in record.items() if isinstance(value, list)}
+        split = {name: value for name, value in lists.items() if len(value) == count and not _is_chat(value)}
+        single = map(self.of, ("group", "reward", "step", "advantage", "masked", "tokens"))
+        if odd := [name for name in single if name in lists and name not in split]:
+            raise ValueError(f"lists of different lengths: {', '.join(odd)} has not {count} entries")
+        rows = (dict(record) | {name: value[at] for name, value in split.items()} for at in range(count))
+        return [one for row in rows for one in self.unlisted(row)]
+
     def key(self, record: Mapping[str, Any]) -> tuple[int, int | str]:
         """Step and group of a record; raises ValueError for one that has none."""
         return self._read(record, "step", _whole), self._read(record, "group", _group)
@@ -151,6 +169,11 @@ class Columns:
             return {name: _score(column_value(record, name)) for name in self.parts}, dict(self.parts)
         parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
         return parts, {name: weights.get(name, 1.0) for name in parts}
+
+
+def _is_chat(value: list[Any]) -> bool:
+    """Whether a list is the messages of one prompt or response."""
+    return bool(value) and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
 
 
 def column_value(record: Mapping[str, Any], name: str) -> Any:

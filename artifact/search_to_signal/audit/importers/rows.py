@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from ctypes import c_float
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     ``advantage`` is None where the log has none, and NaN where it has NaN. ``name`` is what the log calls the
     group, ``prompt`` the number of its prompt (``Prompts``); those of its first row count.
     ``member`` is the number of a row within its group, where the log has one: it tells two samplings apart.
+    ``sampling`` counts on where a resumed run sampled a step again.
     """
 
     group: Hashable
@@ -52,6 +54,7 @@ class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     member: Hashable = None
     name: str = ""
     prompt: int = 0
+    sampling: int = 0
 
 
 Group = Sequence[RolloutRow]
@@ -180,6 +183,12 @@ def batches(
         )
 
 
+def noted(batches: Iterable[RewardGroups], notes: Iterable[Assumption]) -> Iterator[RewardGroups]:
+    """The batches, the first with what is said of them all, which is asked when it is there."""
+    for number, batch in enumerate(batches):
+        yield batch if number else replace(batch, assumptions=(*batch.assumptions, *notes))
+
+
 def assumed(key: str, says: str) -> Evidence:
     """Evidence for one assumption on what a group is: how many there are, and how many of each size."""
     return lambda groups: (Assumption(key, says, sizes(groups)),)
@@ -197,6 +206,7 @@ def _batch(
     rows = [row for group in groups for row in group]
     weights, reward = _weights(rows), _column(rows, "reward", np.float64)
     codes = [group[0].prompt for group in groups]
+    sampling = np.array([group[0].sampling for group in groups], dtype=np.int64)
     return RewardGroups(
         source=source,
         offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
@@ -218,6 +228,7 @@ def _batch(
         name=tuple(group[0].name for group in groups),
         prompt=prompts.excerpts(codes),
         prompt_id=np.array(codes, dtype=np.uint64),
+        sampling=sampling if sampling.any() else None,
         assumptions=(*(evidence(groups) if evidence else ()), *unscored(reward)),
     )
 

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from search_to_signal.audit.importers.streams import DAMAGED, opened
+from search_to_signal.audit.importers.streams import DAMAGED, ends_early, opened
 from search_to_signal.errors import RecordError
 
 SUFFIXES = (".csv", ".tsv")
@@ -22,15 +22,17 @@ def csv_columns(path: Path) -> tuple[str, ...]:
 def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line number (from 1, the last of a row's lines) and record; an empty cell is None.
 
-    Raises RecordError, naming the line, for a row with more or fewer cells than the header, and for a file
-    that is damaged or no text.
+    A last row that was cut is left out. Raises RecordError, naming the line, for a row with more or fewer
+    cells than the header, and for a file that is damaged or no text.
     """
     with opened(path) as stream:
         rows = _rows(path, stream)
-        header = next(rows, (0, []))[1]
+        header = next(rows, _Row(0, [])).cells
         if len(set(header)) < len(header):
             raise RecordError(f"{path}:1: two columns have one name: rename one of {', '.join(header)}")
-        for number, cells in rows:
+        for number, cells, ended in rows:
+            if len(cells) < len(header) and not ended:
+                return
             if len(cells) != len(header):
                 raise RecordError(
                     f"{path}:{number}: {len(cells)} cells under {len(header)} names: quote cells that hold "
@@ -39,26 +41,53 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, {name: cell or None for name, cell in zip(header, cells, strict=True)}
 
 
+def cut_row(path: Path) -> bool:
+    """Whether the last row of a file was cut: its writer was stopped, or still writes."""
+    with opened(path) as stream:
+        rows = _rows(path, stream)
+        last = header = next(rows, _Row(0, []))
+        for row in rows:
+            last = row
+    return not last.ended and len(last.cells) < len(header.cells)
+
+
+class _Row(NamedTuple):
+    """Number of the last line and cells of a row; no cells for the start of one that never ends."""
+
+    number: int
+    cells: list[str]
+    ended: bool = True
+
+
 def _header(path: Path) -> list[str]:
     with opened(path) as stream:
-        return next(_rows(path, stream), (0, []))[1]
+        return next(_rows(path, stream), _Row(0, [])).cells
 
 
-def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
-    """Number of the last line and cells of every row that is not blank."""
-    number = 0
+def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[_Row]:
+    """Every row that is not blank."""
+    number, last = 0, b"\n"
+
+    def lines() -> Iterator[str]:
+        nonlocal last
+        for last in stream:
+            yield last.decode()
+
     # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
     csv.field_size_limit(_LONGEST)
     try:
-        lines = (line.decode() for line in stream)
-        first = next(lines, "")
+        text = lines()
+        first = next(text, "")
         separator = max(",;\t", key=first.count)
-        reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
+        reader = csv.reader(chain([first], text), delimiter=separator, strict=True)
         for cells in reader:
             number = reader.line_num
             if cells:
-                yield number, cells
+                yield _Row(number, cells, last.endswith(b"\n"))
     except _UNREADABLE as error:
+        if ends_early(error) or not last.endswith(b"\n"):
+            yield _Row(number + 1, [], ended=False)
+            return
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error

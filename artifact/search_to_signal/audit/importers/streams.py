@@ -12,6 +12,7 @@ from typing import Any
 
 from search_to_signal.errors import ConfigError, RecordError
 
+_PIECE = 1024 * 1024
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 
 
@@ -24,6 +25,11 @@ def _damage() -> tuple[type[Exception], ...]:
 
 
 DAMAGED = _damage()
+
+
+def ends_early(error: Exception) -> bool:
+    """Whether a packed file was read to where it ends early: its writer was stopped, or still writes."""
+    return isinstance(error, EOFError) or "Truncated" in str(error)
 
 
 @contextmanager
@@ -41,16 +47,23 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def start_of(path: Path, size: int) -> bytes:
-    """The first unpacked bytes, all for a size of -1.
+    """The first unpacked bytes; of a packed file that ends early those that it has.
 
     Raises RecordError for a file that cannot be read, ConfigError as ``opened`` does.
     """
+    pieces: list[bytes] = []
     try:
         with opened(path) as stream:
-            return stream.read(size)
+            while piece := stream.read1(min(size, _PIECE)):
+                pieces.append(piece)
+                size -= len(piece)
     except DAMAGED as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RecordError(f"cannot read {path} ({reason}): give a log file or a directory of them") from error
+        if not ends_early(error):
+            reason = getattr(error, "strerror", None) or error
+            raise RecordError(
+                f"cannot read {path} ({reason}): give a log file or a directory of them"
+            ) from error
+    return b"".join(pieces)
 
 
 def _unpacked(path: Path, start: bytes) -> Any:
