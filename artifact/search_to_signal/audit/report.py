@@ -98,9 +98,14 @@ def _advised(findings: Findings) -> list[str]:
 def assumptions(findings: Findings) -> tuple[str, ...]:
     """What the reader of the log took for granted, each with the counts that speak for it."""
     return tuple(
-        f"{assumption.says} ({', '.join(f'{count} {name}' for name, count in assumption.counts.items())})"
+        f"{assumption.says} ({', '.join(_counted(count, name) for name, count in assumption.counts.items())})"
         for assumption in findings.assumptions
     )
+
+
+def _counted(count: int, name: str) -> str:
+    things, *more = name.split(" ", 1)
+    return " ".join([str(count), things.removesuffix("s") if count == 1 else things, *more])
 
 
 def count_rows(findings: Findings) -> list[Cells]:

@@ -87,7 +87,7 @@ def test_a_batch_that_is_logged_again_counts_once(
     assert main(["audit", str(path)]) == 0
     out = capsys.readouterr().out
     assert TOLD in out
-    assert "the same batch logged again, and is left out (1 lines)" in out
+    assert "the same batch logged again, and is left out (1 line)" in out
 
 
 def test_a_dump_of_roll(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
