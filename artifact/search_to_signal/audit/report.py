@@ -16,6 +16,7 @@ from search_to_signal.audit.conclusions import at, caution, conclusions
 from search_to_signal.audit.curves import curves
 from search_to_signal.audit.findings import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
+from search_to_signal.audit.group_table import as_cell
 from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
@@ -208,7 +209,7 @@ def step_rows(findings: Findings) -> list[Cells]:
     """One row per step and file."""
     return [
         (
-            step.source,
+            as_cell(step.source),
             str(step.step),
             str(step.groups),
             str(step.completions),

@@ -35,12 +35,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         able = ", ".join(form.name for form in FORMATS if form.splits)
         raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
     others = other_logs(path, files) if path.is_dir() else 0
-    for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file))):
-        same = list(run)
-        notes = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
-        if others and not number:
-            notes.append(Assumption("other_files", _OTHERS, {"files": others}))
-        yield from _noted(chosen.read(same[0], options), notes)
+    try:
+        for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file))):
+            same = list(run)
+            left = {"files": len(same) - 1}
+            notes = [Assumption("repeated_files", _REPEATED, left)] if len(same) > 1 else []
+            if others and not number:
+                notes.append(Assumption("other_files", _OTHERS, {"files": others}))
+            yield from _noted(chosen.read(same[0], options), notes)
+    except RecursionError as error:
+        raise RecordError(f"{path}: values within values, too deep to read: leave such columns out") from error
 
 
 def _contents(format: Format, file: Path) -> bytes:

@@ -15,6 +15,8 @@ from search_to_signal.errors import RecordError
 LONGEST_LINE = 256 * 1024 * 1024
 # Bytes that are decoded at once: few enough to stay in a processor's cache.
 CHUNK = 256 * 1024
+# Lists and objects in one text, each of which takes some 60 bytes: so many, and one in so many bytes.
+_CONTAINERS, _SPARSE = 1_000_000, 12
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -45,6 +47,7 @@ def read_chunks(path: Path) -> Iterator[Lines]:
             end = block.rfind(b"\n") + 1
             if end:
                 chunk = b"".join([*pieces, block[:end]])
+                refuse_dense(f"{path}:{number}", chunk)
                 # Several times as fast as counting in bytes.
                 count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
                 yield Lines(number, count, chunk)
@@ -56,7 +59,8 @@ def read_chunks(path: Path) -> Iterator[Lines]:
                     f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
                 )
     if held:
-        yield Lines(number, 1, b"".join(pieces))
+        refuse_dense(f"{path}:{number}", chunk := b"".join(pieces))
+        yield Lines(number, 1, chunk)
 
 
 def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -91,6 +95,12 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise RecordError(f"{path}:{number}: not a JSON object; a log has one object per line")
     return record
+
+
+def refuse_dense(where: str, text: bytes) -> None:
+    """Raise RecordError for JSON that is little but brackets, and takes far more memory than its length."""
+    if len(text) > _CONTAINERS and text.count(b"[") + text.count(b"{") > _CONTAINERS + len(text) // _SPARSE:
+        raise RecordError(f"{where}: millions of lists or objects with hardly a value; is this a log?")
 
 
 def parse_json(text: bytes) -> Any:

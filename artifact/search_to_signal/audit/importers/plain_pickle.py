@@ -174,7 +174,7 @@ def _checked(code: bytes, keys: slice | None = None) -> Callable[[Any], None]:
     """An instruction that makes a container, or one that finds keys at a place of the stack."""
     known = pickle._Unpickler.dispatch[code[0]]
 
-    def run(plain: _Plain) -> None:
+    def run(plain: Any) -> None:
         plain.spend() if keys is None else _keys(plain.stack[keys])
         known(plain)
 

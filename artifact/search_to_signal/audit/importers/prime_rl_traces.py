@@ -79,7 +79,7 @@ def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOption
 
 def _trained_tokens(trace: dict[str, Any]) -> int:
     masks = [node["mask"] for node in trace.get("nodes") or () if node.get("mask")]
-    return sum(sum(mask) for mask in masks) if masks else UNKNOWN
+    return sum(sum(map(bool, mask)) for mask in masks) if masks else UNKNOWN
 
 
 def _replies(trace: dict[str, Any]) -> str | None:

@@ -1,7 +1,8 @@
 """CSV files as rows: comma, semicolon or tab, whichever the first line has most of; cells are texts."""
 
 import csv
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from search_to_signal.audit.importers.streams import DAMAGED, opened
 from search_to_signal.errors import RecordError
 
 SUFFIXES = (".csv", ".tsv")
-_LONGEST = 2**31 - 1
+# Characters of a cell, and bytes of a line.
+_LONGEST = 64 * 1024 * 1024
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
 
 
@@ -39,18 +41,24 @@ def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, {name: cell or None for name, cell in zip(header, cells, strict=True)}
 
 
+def _line(line: bytes) -> str:
+    if len(line) == _LONGEST:
+        raise csv.Error(f"a line of over {_LONGEST} bytes")
+    return line.decode()
+
+
 def _header(path: Path) -> list[str]:
     with opened(path) as stream:
         return next(_rows(path, stream), (0, []))[1]
 
 
-def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
     """Number of the last line and cells of every row that is not blank."""
     number = 0
     # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
     csv.field_size_limit(_LONGEST)
     try:
-        lines = (line.decode() for line in stream)
+        lines = (_line(line) for line in iter(lambda: stream.readline(_LONGEST), b""))
         first = next(lines, "")
         separator = max(",;\t", key=first.count)
         reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)

@@ -1,5 +1,6 @@
 """Parquet files as rows, a bounded batch at a time. pyarrow is loaded when a Parquet file is met."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,13 @@ from typing import Any
 from search_to_signal.errors import ConfigError, RecordError
 
 ROWS = 4096
+# Bytes that are unpacked of a file of any size, and times its size; rows that are read at once at least.
+ROOM, GROWTH, _FEWEST = 64 * 1024 * 1024, 250, 16
+# Columns within columns, and groups of rows.
+_DEEPEST = 4096
+_TEXTS = ("string", "large_string", "binary", "large_binary")
+# ArrowInvalid is a ValueError, others are not.
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, OverflowError, NotImplementedError, MemoryError)
 
 
 def parquet_columns(path: Path) -> tuple[str, ...]:
@@ -40,22 +48,56 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
         raise RecordError(
             f"{path} has no column {', '.join(missing)}; it differs from the first file of its log"
         )
+    left = ROOM + GROWTH * os.path.getsize(path)
     with _opened(path) as table:
         try:
-            for batch in table.iter_batches(batch_size=ROWS, columns=list(columns)):
-                for record in batch.to_pylist():
-                    yield number, record
+            for batch in table.iter_batches(batch_size=_rows_at_once(table), columns=list(columns)):
+                values = list(map(_values, batch.columns))
+                left -= sum(len(text) for column in values for text in column if isinstance(text, str | bytes))
+                if left < 0:
+                    raise _swollen(path)
+                for row in zip(*values, strict=True):
+                    yield number, dict(zip(batch.schema.names, row, strict=True))
                     number += 1
-        except (OSError, ValueError) as error:
+        except _UNREADABLE as error:
             raise _damaged(path, error) from error
 
 
+def _values(column: Any) -> list[Any]:
+    """The values of a column; equal texts are one object, as in the file."""
+    if not hasattr(column, "dictionary"):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    known = column.dictionary.to_pylist()
+    return [None if at is None else known[at] for at in column.indices.to_pylist()]
+
+
+def _rows_at_once(table: Any) -> int:
+    """Few where one value within another may be large and is repeated by a byte."""
+    groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
+    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
+    nested = (chunk.total_uncompressed_size for chunk in chunks if "." in chunk.path_in_schema)
+    return min(ROWS, max(_FEWEST, ROOM // max(1, *nested, 1)))
+
+
 def _opened(path: Path) -> Any:
+    """The file with its texts by number. Raises RecordError for one that is damaged, or is mostly promises."""
     parquet = _parquet()
+    size = os.path.getsize(path)
     try:
-        return parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:
+        schema = parquet.read_schema(path)
+        texts = [field.name for field in schema if str(field.type) in _TEXTS]
+        table = parquet.ParquetFile(path, read_dictionary=texts, thrift_container_size_limit=_DEEPEST)
+        known = table.metadata
+        unpacked = sum(known.row_group(at).total_byte_size for at in range(known.num_row_groups))
+    except _UNREADABLE as error:
         raise _damaged(path, error) from error
+    if known.num_rows > ROOM // 64 + size * GROWTH or unpacked > ROOM + size * GROWTH:
+        raise _swollen(path)
+    return table
+
+
+def _swollen(path: Path) -> RecordError:
+    return RecordError(f"{path} unpacks to more than {GROWTH} times its size: is this a log?")
 
 
 def _damaged(path: Path, error: Exception) -> RecordError:

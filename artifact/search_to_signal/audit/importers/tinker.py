@@ -52,7 +52,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Rollout
     iteration = record.get("iteration")
     steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
     final = number(record.get("final_reward"))
-    lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
+    lengths = [length for step in steps if (length := count(step.get("ac_len"))) >= 0]
     return RolloutRow(
         group=(count(iteration), _group(record)),
         name="/".join(_group(record)),
@@ -60,7 +60,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Rollout
         position=position,
         step=count(iteration),
         reward=score(record.get(options.reward or "total_reward")),
-        tokens=sum(lengths) if lengths else UNKNOWN,
+        tokens=count(sum(lengths)) if lengths else UNKNOWN,
         label=value_at(record, options.label)
         if options.label
         else "/".join(map(str, record.get("tags") or ())),
