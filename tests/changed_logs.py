@@ -6,22 +6,23 @@ import pickle
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.unit.audit import logs
 
-from search_to_signal.audit import report
+from search_to_signal.audit import report, run_audit
 from search_to_signal.audit.default_normalizers import USUAL
 from search_to_signal.audit.group_table import GroupTable, compared
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
-from search_to_signal.audit.run_audit import audit
 from search_to_signal.errors import S2SError
 
 # Names within names that a field is looked for, and records of a file that are changed.
@@ -71,6 +72,14 @@ class Change:
         return ".".join(str(name) for name in self.place[1:] if isinstance(name, str))
 
 
+@contextmanager
+def few_normalizers() -> Iterator[None]:
+    """Compare with four entries of the atlas: it is the reading of values that is tried."""
+    few = {name: run_audit.get_entry(name) for name in list(run_audit.entries())[:4]}
+    with mock.patch.object(run_audit, "entries", return_value=few):
+        yield
+
+
 def audited(path: Path, options: ReadOptions) -> str:
     """What ``s2s audit --out`` does with a log: everything that reads it and what is printed of it.
 
@@ -80,7 +89,7 @@ def audited(path: Path, options: ReadOptions) -> str:
         form, _ = find(path, None, bool(options.columns))
         usual = USUAL.get(form.name)
         rows = GroupTable(compared(usual))
-        findings = audit(read(path, form.name, options), None, usual, rows.add)
+        findings = run_audit.audit(read(path, form.name, options), None, usual, rows.add)
     except ScatteredGroupsError:
         raise
     except S2SError as error:
@@ -105,7 +114,7 @@ def audited_every_way(change: Change) -> None:
 
 def changes(directory: Path, chosen: Callable[[str, Place, str], bool]) -> Iterator[Change]:
     """Every change that is chosen, made in a directory of its own, one at a time."""
-    for name, (build, records_of, write) in _LOGS.items():
+    for name, (build, records_of, write) in LOGS.items():
         good = directory / "good" / name
         good.mkdir(parents=True)
         path = build(good)
@@ -128,8 +137,8 @@ def places(records: Sequence[Any]) -> Iterator[Place]:
 
 
 def _within(value: Any, depth: int) -> Iterator[Place]:
-    entries = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
-    for name, part in entries if depth else ():
+    entries = dict(enumerate(value[:1])) if isinstance(value, list) else value
+    for name, part in entries.items() if depth and isinstance(entries, dict) else ():
         yield (name,)
         yield from ((name, *rest) for rest in _within(part, depth - 1))
 
@@ -168,6 +177,22 @@ def _write_document(path: Path, records: Sequence[Any]) -> bool:
     return True
 
 
+def _traces(directory: Path) -> Path:
+    path = directory / "evolution_trace.json"
+    _write_traces(path, _lines(logs.openevolve(directory)))
+    (directory / "evolution_trace.jsonl").unlink()
+    return path
+
+
+def _document_traces(path: Path) -> list[Any]:
+    return _document(path)["traces"]  # type: ignore[no-any-return]
+
+
+def _write_traces(path: Path, records: Sequence[Any]) -> bool:
+    path.write_text(_text({"traces": records}, indent=1), encoding="utf-8")
+    return True
+
+
 def _rows(path: Path) -> list[Any]:
     return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
 
@@ -201,9 +226,10 @@ def _samples(path: Path) -> list[Any]:
 
 def _dump(**more: Any) -> Callable[[Path], Path]:
     def build(directory: Path) -> Path:
-        path = directory / "9.pt"
-        _write_dump(path, [{**logs.sample(at), **({"group_index": at % 2} if more else {}), **more} for at in range(4)])
-        return path
+        groups = [{"group_index": at % 2} if more else {} for at in range(4)]
+        samples = [{**logs.sample(at), **group, **more} for at, group in enumerate(groups)]
+        _write_dump(directory / "9.pt", samples)
+        return directory / "9.pt"
 
     return build
 
@@ -215,7 +241,8 @@ def _cells(path: Path) -> list[Any]:
 
 def _write_cells(path: Path, records: Sequence[Any]) -> bool:
     with path.open("w", encoding="utf-8", errors="surrogatepass", newline="") as lines:
-        out = csv.DictWriter(lines, list(records[0]))
+        # Before 3.11 a NUL cannot be written without.
+        out = csv.DictWriter(lines, list(records[0]), escapechar="\\")
         out.writeheader()
         out.writerows(records)
     return True
@@ -232,7 +259,10 @@ def _neutral_json(directory: Path) -> Path:
 
 
 def _plain_rows() -> list[dict[str, Any]]:
-    return [{"group": f"g{at // 2}", "reward": at / 2, "step": 1, "label": "x", "response": str(at)} for at in range(4)]
+    return [
+        {"group": f"g{at // 2}", "reward": at / 2, "step": 1, "label": "x", "response": str(at)}
+        for at in range(4)
+    ]
 
 
 def _neutral_csv(directory: Path) -> Path:
@@ -262,11 +292,16 @@ def _write_database(path: Path, records: Sequence[Any]) -> bool:
                 names = ", ".join(f"{name} = ?" for name in record)
                 connection.execute(
                     f"UPDATE {table} SET {names} WHERE rowid = (SELECT min(rowid) FROM {table})",
-                    [value.encode("utf-8", "surrogatepass") if isinstance(value, str) and not value.isprintable() else value for value in record.values()],
+                    [_bytes_if_odd(value) for value in record.values()],
                 )
         except (sqlite3.Error, OverflowError, UnicodeEncodeError):
             return False
     return True
+
+
+def _bytes_if_odd(value: Any) -> Any:
+    odd = isinstance(value, str) and not value.isprintable()
+    return value.encode("utf-8", "surrogatepass") if odd else value
 
 
 def _checkpoint(path: Path) -> list[Any]:
@@ -281,7 +316,8 @@ def _write_checkpoint(path: Path, records: Sequence[Any]) -> bool:
     return True
 
 
-_LOGS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], list[Any]], Callable[[Path, Sequence[Any]], bool]]] = {
+_Log = tuple[Callable[[Path], Path], Callable[[Path], list[Any]], Callable[[Path, Sequence[Any]], bool]]
+LOGS: dict[str, _Log] = {
     "trl": (logs.trl, _rows, _write_parquet),
     "trl-wandb": (logs.trl_table, _lines, _write_lines),
     "verl": (logs.verl_v1, _lines, _write_lines),
@@ -298,6 +334,7 @@ _LOGS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], list[Any]], Call
     "openevolve": (logs.openevolve, _lines, _write_lines),
     "openevolve-checkpoint": (logs.openevolve_checkpoint, _checkpoint, _write_checkpoint),
     "shinka": (logs.shinka, _database, _write_database),
+    "openevolve-json": (_traces, _document_traces, _write_traces),
     "llm4ad": (logs.llm4ad, _document, _write_document),
     "neutral-jsonl": (_neutral, _lines, _write_lines),
     "neutral-json": (_neutral_json, _document, _write_document),

@@ -69,9 +69,9 @@ class GroupTable:
 
 
 def as_cell(text: str) -> str:
-    """A text of a log for a table that is opened in a spreadsheet, which would run what begins like a formula.
+    """A text of a log for a table that people open in a spreadsheet.
 
-    What is no number gets an apostrophe before it. A writer of CSV takes no NUL.
+    One that begins like a formula and is no number gets an apostrophe before it. No NUL: csv refuses it.
     """
     clean = text.replace("\0", "?")
     formula = clean.startswith(tuple("=+-@\t\r")) and not _NUMBER.fullmatch(clean)

@@ -44,7 +44,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
                 notes.append(Assumption("other_files", _OTHERS, {"files": others}))
             yield from _noted(chosen.read(same[0], options), notes)
     except RecursionError as error:
-        raise RecordError(f"{path}: values within values, too deep to read: leave such columns out") from error
+        raise RecordError(f"{path}: values within values, too deep to be read; leave them out") from error
 
 
 def _contents(format: Format, file: Path) -> bytes:

@@ -50,7 +50,8 @@ def read_chunks(path: Path) -> Iterator[Lines]:
                 refuse_dense(f"{path}:{number}", chunk)
                 # Several times as fast as counting in bytes.
                 count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
-                yield Lines(number, count, chunk)
+                if not chunk.isspace():
+                    yield Lines(number, count, chunk)
                 number, pieces, held = number + count, [], 0
             pieces.append(block[end:])
             held += len(pieces[-1])

@@ -53,7 +53,8 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
         try:
             for batch in table.iter_batches(batch_size=_rows_at_once(table), columns=list(columns)):
                 values = list(map(_values, batch.columns))
-                left -= sum(len(text) for column in values for text in column if isinstance(text, str | bytes))
+                texts = (value for column in values for value in column if isinstance(value, str | bytes))
+                left -= sum(map(len, texts))
                 if left < 0:
                     raise _swollen(path)
                 for row in zip(*values, strict=True):
@@ -75,12 +76,12 @@ def _rows_at_once(table: Any) -> int:
     """Few where one value within another may be large and is repeated by a byte."""
     groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(group.num_columns))
-    nested = (chunk.total_uncompressed_size for chunk in chunks if "." in chunk.path_in_schema)
-    return min(ROWS, max(_FEWEST, ROOM // max(1, *nested, 1)))
+    nested: list[int] = [one.total_uncompressed_size for one in chunks if "." in one.path_in_schema]
+    return min(ROWS, max(_FEWEST, ROOM // max([1, *nested])))
 
 
 def _opened(path: Path) -> Any:
-    """The file with its texts by number. Raises RecordError for one that is damaged, or is mostly promises."""
+    """The file, its texts by number; raises RecordError for one that is damaged or unpacks to far more."""
     parquet = _parquet()
     size = os.path.getsize(path)
     try:

@@ -37,8 +37,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 def _table(path: Path) -> tuple[list[Any], list[list[Any]]]:
     table = first_record(path)
     columns, data = table.get("columns"), table.get("data")
-    named = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    if not named or not isinstance(data, list) or not all(map(_is_row(columns), data)):
+    if (
+        not isinstance(columns, list)
+        or not all(isinstance(name, str) for name in columns)
+        or not isinstance(data, list)
+        or not all(map(_is_row(columns), data))
+    ):
         raise RecordError(
             f"{path}: not a table: names of columns and rows of their number are due; export it again"
         )
