@@ -92,7 +92,7 @@ TABLES = {
     "a text, repeated": {**_MANY, "response": _LONG},
     "a status, repeated": {**_MANY, "status": _LONG},
     "a prompt, repeated": {**_MANY, "step": [1] * 20_000, "prompt": _LONG, "completion": _LONG},
-    "rows without end": {"group": pa.array([1] * 2_000_000), "reward": pa.array([0.0] * 2_000_000)},
+    "rows without end": {"group": pa.array([1] * 3_000_000), "reward": pa.array([0.0] * 3_000_000)},
     "one huge text": {"group": [1] * 2, "reward": [0.0] * 2, "response": ["a" * 10**8, "b"]},
 }
 
