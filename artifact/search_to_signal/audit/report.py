@@ -305,14 +305,14 @@ def page(findings: Findings, title: str, groups: bool = False) -> str:
     return render(
         "search_to_signal.audit",
         "audit.html",
-        title=title,
+        title=one_line(title),
         findings=advice(findings),
         trains=bool(findings.knobs),
         caution=caution(findings),
         curves=curves(findings),
-        verdicts=[line for line in conclusions(findings) if line != caution(findings)],
-        assumptions=assumptions(findings),
-        tables=tables,
+        verdicts=[one_line(line) for line in conclusions(findings) if line != caution(findings)],
+        assumptions=[one_line(line) for line in assumptions(findings)],
+        tables=[(*about, [_cut(row) for row in rows]) for *about, rows in tables],
         files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),
         words=GLOSSARY,
     )
@@ -322,8 +322,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
+def _cut(row: Cells) -> Cells:
+    return tuple(one_line(cell, _WIDEST) for cell in row)
+
+
 def _aligned(rows: Sequence[Cells]) -> str:
-    rows = [tuple(one_line(cell, _WIDEST) for cell in row) for row in rows]
+    rows = list(map(_cut, rows))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

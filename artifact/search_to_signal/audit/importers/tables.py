@@ -53,9 +53,9 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
         raise RecordError(
             f"{path} has no column {', '.join(missing)}; it differs from the first file of its log"
         )
-    left = ROOM + GROWTH * os.path.getsize(path)
     with _opened(path) as table:
         try:
+            left = ROOM + GROWTH * os.path.getsize(path)
             rows = _rows_at_once(path, table.metadata)
             for batch in table.iter_batches(batch_size=rows, columns=list(columns)):
                 whole = _decoded(batch)
@@ -100,8 +100,8 @@ def _dictionary_size(file: io.BufferedReader, chunk: Any) -> int:
 def _opened(path: Path) -> Any:
     """The file; raises RecordError for one that is damaged or unpacks to far more than it holds."""
     parquet = _parquet()
-    size = os.path.getsize(path)
     try:
+        size = os.path.getsize(path)
         table = parquet.ParquetFile(path, thrift_container_size_limit=_DEEPEST)
         unpacked = sum(chunk.total_uncompressed_size for chunk in _chunks(table.metadata))
         values = sum(chunk.num_values for chunk in _chunks(table.metadata))
