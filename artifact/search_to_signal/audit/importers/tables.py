@@ -83,8 +83,8 @@ def _chunks(metadata: Any) -> Iterator[Any]:
 def _rows_at_once(path: Path, metadata: Any) -> int:
     """Few where a dictionary is large: each row may hold a text that is as long as the whole of it."""
     with regular(path) as file:
-        largest = max((_dictionary_size(file, chunk) for chunk in _chunks(metadata)), default=1)
-    return min(ROWS, max(1, ROOM // max(1, largest)))
+        sizes = [_dictionary_size(file, chunk) for chunk in _chunks(metadata) if chunk.num_values]
+    return min(ROWS, max(1, ROOM // max([1, *sizes])))
 
 
 def _dictionary_size(file: io.BufferedReader, chunk: Any) -> int:
