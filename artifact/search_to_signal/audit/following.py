@@ -46,7 +46,11 @@ class Following:
             return [] if before == self._complaint else [f"not read yet: {error}"]
         lines: list[str] = []
         for file in files:
-            stamp = _stamp(file)
+            try:
+                stamp = _stamp(file)
+            except OSError:
+                # Gone since it was found.
+                continue
             settled = self._seen.get(file) == stamp
             self._seen[file] = stamp
             if settled and self._read.get(file) != stamp:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from search_to_signal.audit.groups import Floats, RewardGroups
 # Groups that are written: a million of them are no table to read.
 MOST = 20_000
 FLAGS = ("singleton", "unscored", "flat", "silenced", "dead", "merged", "reversed", "repeated", "amplified")
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", re.IGNORECASE)
 _COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "flags", "rewards", "logged")
 
 
@@ -48,9 +50,9 @@ class GroupTable:
         steps = groups.step[:count].tolist()
         columns = [
             range(self._seen + 1, self._seen + count + 1),
-            groups.name or [""] * count,
-            groups.prompt or [""] * count,
-            map(groups.source_of, groups.offsets[:count].tolist()),
+            [as_cell(name) for name in groups.name[:count]] or [""] * count,
+            [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
+            (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
             [step if step >= 0 else "" for step in steps],
             groups.position[groups.offsets[:count]].tolist(),
             groups.sizes[:count].tolist(),
@@ -68,6 +70,16 @@ class GroupTable:
         if self._met > self._seen:
             self._rows.writerow(["", f"{self._met - self._seen} more groups are not in this table"])
         return self._out.getvalue().encode("utf-8", "replace")
+
+
+def as_cell(text: str) -> str:
+    """A text of a log for a table that people open in a spreadsheet.
+
+    One that begins like a formula and is no number gets an apostrophe before it. No NUL: csv refuses it.
+    """
+    clean = text.replace("\0", "?")
+    formula = clean.startswith(tuple("=+-@\t\r")) and not _NUMBER.fullmatch(clean)
+    return f"'{clean}" if formula else clean
 
 
 def _flags(facts: GroupFlags, count: int) -> list[str]:

@@ -16,6 +16,7 @@ from search_to_signal.audit.conclusions import at, caution, conclusions
 from search_to_signal.audit.curves import curves
 from search_to_signal.audit.findings import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
+from search_to_signal.audit.group_table import as_cell
 from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
@@ -213,7 +214,7 @@ def step_rows(findings: Findings) -> list[Cells]:
     """One row per step and file."""
     return [
         (
-            step.source,
+            as_cell(step.source),
             str(step.step),
             str(step.groups),
             str(step.completions),
@@ -309,14 +310,14 @@ def page(findings: Findings, title: str, groups: bool = False) -> str:
     return render(
         "search_to_signal.audit",
         "audit.html",
-        title=title,
+        title=one_line(title),
         findings=advice(findings),
         trains=bool(findings.knobs),
         caution=caution(findings),
         curves=curves(findings),
-        verdicts=[line for line in conclusions(findings) if line != caution(findings)],
-        assumptions=assumptions(findings),
-        tables=tables,
+        verdicts=[one_line(line) for line in conclusions(findings) if line != caution(findings)],
+        assumptions=[one_line(line) for line in assumptions(findings)],
+        tables=[(*about, [_cut(row) for row in rows]) for *about, rows in tables],
         files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),
         words=GLOSSARY,
     )
@@ -326,8 +327,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
+def _cut(row: Cells) -> Cells:
+    return tuple(one_line(cell, _WIDEST) for cell in row)
+
+
 def _aligned(rows: Sequence[Cells]) -> str:
-    rows = [tuple(one_line(cell, _WIDEST) for cell in row) for row in rows]
+    rows = list(map(_cut, rows))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

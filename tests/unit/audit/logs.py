@@ -379,6 +379,38 @@ def llm4ad(directory: Path) -> Path:
     return path
 
 
+def ms_swift(directory: Path) -> Path:
+    """A logged step of ms-swift: a list of completions under each column."""
+    line = {
+        "step": ["1"] * 4,
+        "prompt": ["a", "a", "b", "b"],
+        "completion": ["w", "x", "y", "z"],
+        "MathAccuracy": [0.0, 1.0, 1.0, 1.0],
+        "advantages": [-0.7, 0.7, 0.0, 0.0],
+    }
+    return jsonl(directory / "completions.jsonl", [line])
+
+
+def ms_swift_ray(directory: Path) -> Path:
+    """Rows of ms-swift under Ray, without advantages."""
+    rows = [
+        {"gen_step": 1, "prompt": name, "completion": name * 2, "reward": float(at)}
+        for at, name in enumerate("aabb")
+    ]
+    return jsonl(directory / "completions.jsonl", rows)
+
+
+def roll(directory: Path) -> Path:
+    """A dump of ROLL: one line for the step."""
+    line = {
+        "global_step": [9] * 4,
+        "prompt": ["a", "a", "b", "b"],
+        "responses": ["w", "x", "y", "z"],
+        "scores": [0.0, 1.0, 1.0, 1.0],
+    }
+    return jsonl(directory / "rollout_dump_data.step_9.jsonl", [line])
+
+
 def own_records(directory: Path) -> Path:
     """Two steps of two completions: each time one that failed and one that was admitted."""
     path = directory / "completions.jsonl"

@@ -3,7 +3,13 @@
 import collections
 import os
 import pickle
+import random
+import resource
+import time
+import warnings
 import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +192,34 @@ def test_a_tensor_cannot_reach_beyond_its_storage(
     assert "beyond" in refused(path)
 
 
+_NUMBERS = "(X\x07\x00\x00\x00storagectorch\nLongStorage\nX\x01\x00\x00\x000NK\x04tQ"
+_HUGE = "\x8a\x09" + "\x00" * 8 + "\x01"
+_VIEWS = {
+    "numbers of the file as its shape": ("K\x00", _NUMBERS, _NUMBERS),
+    "as its shape, in a tuple": ("K\x00", f"{_NUMBERS}\x85", "K\x01\x85"),
+    "as its offset": (_NUMBERS, "K\x01\x85", "K\x01\x85"),
+    "as its strides": ("K\x00", "(K\x03K\x01K\x01K\x01t", _NUMBERS),
+    "an offset beyond 64 bits": (_HUGE, "K\x01\x85", "K\x01\x85"),
+    "a size beyond 64 bits": ("K\x00", f"{_HUGE}\x85", "K\x01\x85"),
+    "a stride beyond 64 bits": ("K\x00", "K\x02\x85", f"{_HUGE}\x85"),
+    "sizes that overflow to one": ("K\x00", f"{_HUGE}{_HUGE}\x86", "K\x00K\x00\x86"),
+    "a fraction": ("K\x00", "G?\xf0\x00\x00\x00\x00\x00\x00\x85", "K\x01\x85"),
+    "truth": ("\x88", "K\x01\x85", "K\x01\x85"),
+    "a text": ("K\x00", "X\x01\x00\x00\x001", "K\x01\x85"),
+    "fewer strides": ("K\x00", "K\x01K\x01\x86", "K\x01\x85"),
+    "a thousand axes": ("K\x00", "(" + "K\x01" * 1000 + "t", "(" + "K\x01" * 1000 + "t"),
+}
+
+
+@pytest.mark.parametrize("name", _VIEWS)
+def test_a_view_is_made_of_whole_numbers_of_python(name: str, tmp_path: Path) -> None:
+    """Numbers of numpy overflow without a word: what they allow ends the process, or prints its memory."""
+    numbers = np.array([2**62, 4, 2**62, 4], "<i8").tobytes()
+    pickled = f"ctorch._utils\n_rebuild_tensor_v2\n({_NUMBERS}{''.join(_VIEWS[name])}\x89}}tR."
+    entries = [("a/data.pkl", PROTO + pickled.encode("latin1")), ("a/data/0", numbers)]
+    refused(_entries(tmp_path / "1.pt", entries))
+
+
 def _small(value: int) -> bytes:
     return b"J" + value.to_bytes(4, "little", signed=True)
 
@@ -210,12 +244,155 @@ def test_an_archive_that_is_cut_off_gives_one_line(tmp_path: Path) -> None:
         list(read(path))
 
 
-def test_a_nested_bomb_stays_small(torch: Any, tmp_path: Path) -> None:
-    """A prompt that doubles itself forty times is read without being written out."""
-    bomb: list[object] = ["x"]
-    for _ in range(40):
-        bomb = [bomb, bomb]
-    sample = {**logs.sample(0), "prompt": bomb, "metadata": bomb}
-    torch.save({"rollout_id": 1, "samples": [sample]}, tmp_path / "1.pt")
-    (groups,) = read(tmp_path / "1.pt")
-    assert groups.sizes.tolist() == [1]
+def _wide(rows: int, end: str) -> str:
+    """A list of references to the list before, three times over."""
+    first = "]q\x00(" + "K\x00" * rows + "e"
+    more = "".join(f"]q{chr(at)}(" + f"h{chr(at - 1)}" * rows + "e" for at in (1, 2))
+    return first + more + end
+
+
+_KEY = "K\x00\x85q\x00" + "0h\x00h\x00\x86q\x00" * 60
+_TEXT = "X\x00\x40\x00\x00" + "a" * 0x4000 + "q\x01X\x06\x00\x00\x00latin1q\x02"
+_ONE_HASH = [(at * (2**61 - 1)).to_bytes(12, "little").decode("latin1") for at in range(1, 9)]
+BOMBS = {
+    "lists that double": "]q\x00" + "](h\x00h\x00eq\x00" * 60 + ".",
+    "tuples that double": ")q\x00" + "h\x00h\x00\x86q\x00" * 60 + ".",
+    "tuples that double, by DUP": ")" + "2\x86" * 60 + ".",
+    "lists three deep, and wide": _wide(10_000, "."),
+    "a list in itself": "]q\x00h\x00a.",
+    "a mapping in itself": "}q\x00K\x00h\x00s.",
+    "as deep as it is long": "]" * 50_000 + "a" * 49_999 + ".",
+    "a key that takes years to hash": "}" + _KEY + "K\x01s.",
+    "a key that takes years to hash, among many": "}(" + _KEY + "K\x01u.",
+    "a set that takes years to hash": "cbuiltins\nset\n](" + _KEY + "e\x85R.",
+    "keys with one hash": "}(" + "".join(f"\x8a\x0c{key}N" for key in _ONE_HASH) + "u.",
+    "a text, encoded again": f"c_codecs\nencode\nq\x00{_TEXT}" + "h\x00h\x01h\x02\x86R" * 20_000 + ".",
+    "a size, made again": f"ctorch\nSize\nq\x00]({'K ' * 0x8000}eq\x01" + "h\x00h\x01\x85R" * 9999 + ".",
+    "a codec that is a bomb": f"c_codecs\nencode\nX\x01\x00\x00\x00a{_KEY}\x86R.",
+    "a dtype that is a bomb": f"cnumpy\ndtype\n{_KEY}K\x00K\x01\x87R.",
+    "a storage that is a bomb": f"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n{_KEY}NK\x01tQ.",
+    "empty containers without end": "]" * 1_200_000 + ".",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_dump_builds_little_and_soon(name: str, tmp_path: Path) -> None:
+    """References of two bytes to what was built before are no way to memory or time without end."""
+    pickled = PROTO + BOMBS[name].encode("latin1")
+    (tmp_path / "1.pkl").write_bytes(pickled)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    refused(tmp_path / "1.pkl")
+    assert time.process_time() - start < 5.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+    refused(logs.dump(tmp_path / "1.pt", pickled))
+
+
+def _array(shape: str, code: str, order: str, raw: str) -> bytes:
+    """A numpy array as protocol 2 writes it."""
+    text = f"X{chr(len(raw))}\x00\x00\x00{raw}X\x06\x00\x00\x00latin1"
+    dtype = (
+        f"cnumpy\ndtype\nX\x02\x00\x00\x00{code}K\x00K\x01\x87R"
+        f"(K\x03X\x01\x00\x00\x00{order}NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    )
+    state = f"(K\x01{shape}{dtype}\x89c_codecs\nencode\n{text}\x86Rtb."
+    start = "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85c_codecs\nencode\n"
+    return PROTO + (start + "X\x01\x00\x00\x00bX\x06\x00\x00\x00latin1\x86R\x87R" + state).encode("latin1")
+
+
+@pytest.mark.parametrize("shape", ["J\x00Zb\x02K\x00\x86", "K\x02J\x00Zb\x02K\x00\x87", "K\x00" * 3 + "\x87"])
+def test_an_array_without_numbers_takes_no_room(shape: str, tmp_path: Path) -> None:
+    """(40000000, 0) was forty million lists, from 226 bytes."""
+    (tmp_path / "1.pkl").write_bytes(_array(shape, "f8", "<", ""))
+    assert load_plain(tmp_path / "1.pkl") == []
+
+
+@pytest.mark.parametrize("order", "<>=|")
+def test_numbers_of_any_byte_order_are_read(order: str, tmp_path: Path) -> None:
+    """1 and 256 as numpy writes them."""
+    (tmp_path / "1.pkl").write_bytes(_array("K\x02K\x01\x86", "i2", order, "\x01\x00\x00\x01"))
+    assert load_plain(tmp_path / "1.pkl") == ([[256], [1]] if order == ">" else [[1], [256]])
+
+
+_ODD_SHAPES = (
+    *("K\x03\x85", "\x88\x85", "G?\xf0\x00\x00\x00\x00\x00\x00\x85", "]K\x02a", "(" + "K\x01" * 40 + "t"),
+    *("J\xff\xff\xff\xffJ\xfe\xff\xff\xff\x86", f"(\x8a\x0a{chr(0) * 8}\x01\x00K\x00t"),
+)
+
+
+@pytest.mark.parametrize("shape", _ODD_SHAPES)
+def test_an_array_of_another_shape_is_refused(shape: str, tmp_path: Path) -> None:
+    """More numbers than bytes, truth and fractions for sizes, sizes beyond 64 bits, no tuple."""
+    (tmp_path / "1.pkl").write_bytes(_array(shape, "i2", "<", "\x01\x00\x00\x01"))
+    refused(tmp_path / "1.pkl")
+
+
+def _entries(path: Path, entries: Sequence[tuple[str, bytes]]) -> Path:
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for name, content in entries:
+            archive.writestr(name, content)
+    return path
+
+
+def test_an_archive_is_as_torch_writes_it(tmp_path: Path) -> None:
+    """Every name once, one pickle, and no list of entries that is longer than a log needs."""
+    good = ("a/data.pkl", PROTO + b"N.")
+    assert load_plain(_entries(tmp_path / "1.pt", [good])) is None
+    for more in [[("a/x", b""), ("a/x", b"")], [("b/data.pkl", PROTO + b"N.")]]:
+        refused(_entries(tmp_path / "1.pt", [good, *more]))
+    many = [good, *((f"a/{'x' * 60_000}{at}", b"") for at in range(300))]
+    assert "list of entries" in refused(_entries(tmp_path / "1.pt", many))
+
+
+def test_entries_that_overlap_are_refused(tmp_path: Path) -> None:
+    """One megabyte of numbers under many names is many megabytes."""
+    entries = [("a/data.pkl", PROTO + b"N."), *((f"a/data/{at}", bytes(10)) for at in range(9))]
+    path = _entries(tmp_path / "1.pt", entries)
+    raw = path.read_bytes()
+    directory = raw.index(b"PK\x01\x02")
+    size = (10).to_bytes(4, "little")
+    path.write_bytes(raw[:directory] + raw[directory:].replace(size + size, (500).to_bytes(4, "little") * 2))
+    refused(path)
+
+
+@pytest.mark.parametrize("flag", [1, 64])
+def test_an_entry_that_is_encrypted_is_refused(flag: int, tmp_path: Path) -> None:
+    """zipfile asks for a password, or knows no such method."""
+    path = _entries(tmp_path / "1.pt", [("a/data.pkl", PROTO + b"N.")])
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"PK\x01\x02") + 8] |= flag
+    path.write_bytes(bytes(raw))
+    refused(path)
+
+
+def test_the_byte_order_is_stored_too(tmp_path: Path) -> None:
+    """The one entry that was read as it came: 2,682 bytes of it took 3.2 GB."""
+    with zipfile.ZipFile(tmp_path / "1.pt", "w") as archive:
+        archive.writestr("a/data.pkl", PROTO + b"N.")
+        archive.writestr("a/byteorder", bytes(10**7), zipfile.ZIP_DEFLATED)
+    assert "compressed" in refused(tmp_path / "1.pt")
+
+
+_ENDINGS = (b"J\x01", b"\x8a\x05a", b"X\x01", b"G?", b"\x8d\x01", b"\x95\x01", b"h", b"(", b"e", b"00", b"q")
+
+
+@pytest.mark.parametrize("ending", _ENDINGS)
+def test_a_pickle_that_ends_anywhere_is_one_line(ending: bytes, tmp_path: Path) -> None:
+    """In the middle of a number, a text or a frame, and without the values that an instruction takes."""
+    (tmp_path / "1.pkl").write_bytes(PROTO + ending)
+    refused(tmp_path / "1.pkl")
+
+
+def test_any_change_of_a_dump_is_read_or_refused(torch: Any, tmp_path: Path) -> None:
+    """One byte after the other replaced, in the archive of a real dump: never a traceback, never a crash."""
+    path = logs.slime(tmp_path)
+    raw = path.read_bytes()
+    drawn = random.Random(65)
+    for _ in range(400):
+        changed = bytearray(raw)
+        for _ in range(drawn.randint(1, 3)):
+            changed[drawn.randrange(len(raw))] = drawn.randrange(256)
+        path.write_bytes(bytes(changed))
+        with suppress(RecordError):
+            load_plain(path)

@@ -101,7 +101,8 @@ def test_a_batch_that_is_written_twice_counts_once(
     assert main(["audit", str(kind)]) == 0
     out = capsys.readouterr().out
     assert "8 groups with 32 completions in 2 steps (groups: 8 of 4)." in out
-    assert f"the same batch written again, and is left out ({again} files)" in out
+    files = "1 file" if again == 1 else f"{again} files"
+    assert f"the same batch written again, and is left out ({files})" in out
 
 
 def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,10 +51,14 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         partial(_read, read_file, list(run), options, () if number else notes)
         for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file)))
     ]
-    if len(files) == 1 or all(map(_BATCH.fullmatch, (file.name for file in files))):
-        yield from chain.from_iterable(source() for source in sources)
-    else:
-        yield from in_turn(sources) if options.together else by_step(sources, options.rows)
+    apart = len(files) == 1 or all(map(_BATCH.fullmatch, (file.name for file in files)))
+    try:
+        if apart:
+            yield from chain.from_iterable(source() for source in sources)
+        else:
+            yield from in_turn(sources) if options.together else by_step(sources, options.rows)
+    except RecursionError as error:
+        raise RecordError(f"{path}: values within values, too deep to be read; leave them out") from error
 
 
 def _read(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.importers.lines import parse_json
+from search_to_signal.audit.importers.lines import parse_json, refuse_dense
 from search_to_signal.audit.importers.streams import start_of
 from search_to_signal.errors import RecordError
 
@@ -18,6 +18,7 @@ def read_document(path: Path) -> list[dict[str, Any]]:
     text = start_of(path, LARGEST + 1)
     if len(text) > LARGEST:
         raise RecordError(f"{path} is one JSON document of over {LARGEST} bytes; write it as JSON Lines")
+    refuse_dense(str(path), text)
     try:
         document = parse_json(text)
     except (ValueError, RecursionError) as error:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from search_to_signal.audit.importers.streams import DAMAGED, GZIP, ZSTD, ends_early, opened
+from search_to_signal.audit.importers.streams import DAMAGED, GZIP, ZSTD, ends_early, opened, regular
 from search_to_signal.errors import RecordError
 
 LONGEST_LINE = 256 * 1024 * 1024
 # Bytes that are decoded at once: few enough to stay in a processor's cache.
 CHUNK = 256 * 1024
+# Lists and objects in one text, each of which takes some 60 bytes: so many, and one in so many bytes.
+_CONTAINERS, _SPARSE = 1_000_000, 12
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -46,9 +48,11 @@ def read_chunks(path: Path) -> Iterator[Lines]:
             end = block.rfind(b"\n") + 1
             if end:
                 chunk = b"".join([*pieces, block[:end]])
+                refuse_dense(f"{path}:{number}", chunk)
                 # Several times as fast as counting in bytes.
                 count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
-                yield Lines(number, count, chunk)
+                if not chunk.isspace():
+                    yield Lines(number, count, chunk)
                 number, pieces, held = number + count, [], 0
             pieces.append(block[end:])
             held += len(pieces[-1])
@@ -57,12 +61,13 @@ def read_chunks(path: Path) -> Iterator[Lines]:
                     f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
                 )
     if held or block is None:
-        yield Lines(number, 1, b"".join(pieces))
+        refuse_dense(f"{path}:{number}", chunk := b"".join(pieces))
+        yield Lines(number, 1, chunk)
 
 
 def cut_end(path: Path) -> bool:
     """Whether the last line or the end of a packed file was cut: its writer was stopped, or still writes."""
-    with path.open("rb") as file:
+    with regular(path) as file:
         packed = file.read(4).startswith((GZIP, ZSTD))
         file.seek(-1, os.SEEK_END)
         if file.read() == b"\n" and not packed:
@@ -114,6 +119,12 @@ def _is_cut(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return True
     return False
+
+
+def refuse_dense(where: str, text: bytes) -> None:
+    """Raise RecordError for JSON that is little but brackets, and takes far more memory than its length."""
+    if len(text) > _CONTAINERS and text.count(b"[") + text.count(b"{") > _CONTAINERS + len(text) // _SPARSE:
+        raise RecordError(f"{where}: millions of lists or objects with hardly a value; is this a log?")
 
 
 def parse_json(text: bytes) -> Any:

@@ -179,16 +179,13 @@ def _classes(rows: Sequence[Any], columns: Columns) -> list[str] | None:
     if not has(rows, "label"):
         return None
     if columns.label is None:
-        return [row.label or "" for row in rows]
+        return [row.label if isinstance(row.label, str) else _class(row, columns) for row in rows]
     return [_class(row, columns) for row in rows]
 
 
 def _class(row: Any, columns: Columns) -> str:
-    if row.label is None:
-        return ""
-    if columns.label is None:
-        return str(row.label)
-    return value_at({columns.of("label"): row.label}, columns.label)
+    name = columns.label or columns.names.get("label", "label")
+    return value_at({columns.of("label"): row.label}, name)
 
 
 def _row(row: Any, position: int, columns: Columns, prompts: Prompts) -> RolloutRow:

@@ -32,6 +32,7 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     rows_of,
 )
+from search_to_signal.audit.importers.streams import start_of
 from search_to_signal.errors import RecordError, reason
 
 Program = dict[str, Any]
@@ -87,7 +88,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def _program(file: Path) -> Program:
     try:
-        program = parse_json(file.read_bytes())
+        program = parse_json(start_of(file, -1))
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file}: no program ({reason(error)}); copy the checkpoint again") from error
     if not isinstance(program, dict):

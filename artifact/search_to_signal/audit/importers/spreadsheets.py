@@ -1,7 +1,8 @@
 """CSV files as rows: comma, semicolon or tab, whichever the first line has most of; cells are texts."""
 
 import csv
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ from search_to_signal.audit.importers.streams import DAMAGED, ends_early, opened
 from search_to_signal.errors import RecordError
 
 SUFFIXES = (".csv", ".tsv")
-_LONGEST = 2**31 - 1
+# Characters of a cell, and bytes of a line.
+_LONGEST = 64 * 1024 * 1024
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
 
 
@@ -59,19 +61,25 @@ class _Row(NamedTuple):
     ended: bool = True
 
 
+def _line(line: bytes) -> str:
+    if len(line) == _LONGEST:
+        raise csv.Error(f"a line of over {_LONGEST} bytes")
+    return line.decode()
+
+
 def _header(path: Path) -> list[str]:
     with opened(path) as stream:
         return next(_rows(path, stream), _Row(0, [])).cells
 
 
-def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[_Row]:
+def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
     """Every row that is not blank."""
     number, last = 0, b"\n"
 
     def lines() -> Iterator[str]:
         nonlocal last
-        for last in stream:
-            yield last.decode()
+        for last in iter(lambda: stream.readline(_LONGEST), b""):
+            yield _line(last)
 
     # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
     csv.field_size_limit(_LONGEST)
@@ -85,7 +93,7 @@ def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[_Row]:
             if cells:
                 yield _Row(number, cells, last.endswith(b"\n"))
     except _UNREADABLE as error:
-        if ends_early(error) or not last.endswith(b"\n"):
+        if ends_early(error) or (len(last) < _LONGEST and not last.endswith(b"\n")):
             yield _Row(number + 1, [], ended=False)
             return
         raise RecordError(

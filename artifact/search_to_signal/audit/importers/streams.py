@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,10 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.errors import ConfigError, RecordError, reason
 
 _PIECE = 1024 * 1024
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+# Unpacked bytes of a packed file: so many, and so many times its size. Repetitive logs come to 100 times.
+ROOM, GROWTH = 256 * 1024 * 1024, 250
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -32,15 +36,28 @@ def ends_early(error: Exception) -> bool:
     return isinstance(error, EOFError) or "Truncated" in str(error)
 
 
+def regular(path: Path) -> io.BufferedReader:
+    """A file to read. Raises RecordError where it cannot be opened, or is none: reading a pipe never ends."""
+    try:
+        # Opening a pipe would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    file = os.fdopen(descriptor, "rb")
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return file
+    file.close()
+    raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The unpacked bytes of a file, after a byte order mark.
 
-    Raises ConfigError for zstd where nothing reads it; damage shows while the bytes are read (``DAMAGED``).
+    Raises RecordError for what is no file, and for one that unpacks to far more than it holds; ConfigError
+    for zstd where nothing reads it. Damage shows while the bytes are read (``DAMAGED``).
     """
-    with path.open("rb") as file:
-        start = file.read(4)
-    with _unpacked(path, start) as stream:
+    with regular(path) as file, _unpacked(path, file) as stream:
         if stream.peek(len(MARK)).startswith(MARK):
             stream.read(len(MARK))
         yield stream
@@ -49,7 +66,7 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 def start_of(path: Path, size: int) -> bytes:
     """The first unpacked bytes; of a packed file that ends early those that it has.
 
-    Raises RecordError for a file that cannot be read, ConfigError as ``opened`` does.
+    Errors as in ``opened``, and RecordError for damage.
     """
     pieces: list[bytes] = []
     try:
@@ -59,38 +76,64 @@ def start_of(path: Path, size: int) -> bytes:
                 size -= len(piece)
     except DAMAGED as error:
         if not ends_early(error):
-            reason = getattr(error, "strerror", None) or error
-            raise RecordError(
-                f"cannot read {path} ({reason}): give a log file or a directory of them"
-            ) from error
+            raise _unreadable(path, error) from error
     return b"".join(pieces)
 
 
-def _unpacked(path: Path, start: bytes) -> Any:
+def _unreadable(path: Path, error: Exception) -> RecordError:
+    return RecordError(f"cannot read {path} ({reason(error)}): give a log file or a directory of them")
+
+
+class _Bounded(io.RawIOBase):
+    """Unpacked bytes, up to a number in proportion to those that are packed."""
+
+    def __init__(self, path: Path, stream: Any, size: int) -> None:
+        self._path, self._stream, self._left = path, stream, ROOM + GROWTH * size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read1(len(buffer))
+        self._left -= len(data)
+        if self._left < 0:
+            raise RecordError(
+                f"{self._path} unpacks to more than {GROWTH} times its size: unpack it where you trust it"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _unpacked(path: Path, file: io.BufferedReader) -> Any:
+    start, size = file.peek(4)[:4], os.fstat(file.fileno()).st_size
     if start.startswith(GZIP):
-        return gzip.open(path, "rb")
-    return _zstd(path) if start == ZSTD else path.open("rb")
+        stream: Any = gzip.GzipFile(fileobj=file)
+    elif start == ZSTD:
+        stream = _zstd(path, file)
+    else:
+        return file
+    return io.BufferedReader(_Bounded(path, stream, size), 256 * 1024)
 
 
-def _by_python(zstd: ModuleType, path: Path) -> Any:
-    return zstd.open(path, "rb")
+def _by_python(zstd: ModuleType, file: io.BufferedReader) -> Any:
+    return zstd.open(file, "rb")
 
 
-def _by_arrow(arrow: ModuleType, path: Path) -> Any:
-    return io.BufferedReader(arrow.CompressedInputStream(arrow.OSFile(str(path), "rb"), "zstd"))
+def _by_arrow(arrow: ModuleType, file: io.BufferedReader) -> Any:
+    return arrow.CompressedInputStream(file, "zstd")
 
 
 # Python itself reads zstd from 3.14 on.
-_ZSTD: Mapping[str, Callable[[ModuleType, Path], Any]] = {
+_ZSTD: Mapping[str, Callable[[ModuleType, io.BufferedReader], Any]] = {
     "compression.zstd": _by_python,
     "pyarrow": _by_arrow,
 }
 
 
-def _zstd(path: Path) -> Any:
+def _zstd(path: Path, file: io.BufferedReader) -> Any:
     for name, reader in _ZSTD.items():
         try:
-            return reader(import_module(name), path)
+            return reader(import_module(name), file)
         except ImportError:
             continue
     raise ConfigError(

@@ -66,7 +66,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Rollout
     iteration = record.get("iteration")
     steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
     final = number(record.get("final_reward"))
-    lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
+    lengths = [length for step in steps if (length := count(step.get("ac_len"))) >= 0]
     return RolloutRow(
         group=(count(iteration), _group(record)),
         name="/".join(_group(record)),

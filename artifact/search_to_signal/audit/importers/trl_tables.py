@@ -56,7 +56,9 @@ def _table(path: Path) -> tuple[list[Any], list[list[Any]]]:
         or not isinstance(data, list)
         or not all(map(_is_row(columns), data))
     ):
-        raise RecordError(f"{path}: not a table: columns and rows of one length are due; export it again")
+        raise RecordError(
+            f"{path}: not a table: names of columns and rows of their number are due; export it again"
+        )
     return columns, data
 
 
