@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_to_signal.records.files import read_regular
+
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # Size and mode, palette, transparency, and the packed rows. Other chunks are metadata.
 _HEADER = (b"IHDR", b"PLTE", b"tRNS")
@@ -45,7 +47,7 @@ def image_sha256(path: Path) -> str | None:
     """Return the SHA-256 over header, palette and unpacked rows of a PNG; None for a damaged file."""
     digest, inflate = hashlib.sha256(), zlib.decompressobj()
     try:
-        for kind, body in _chunks(memoryview(path.read_bytes())):
+        for kind, body in _chunks(memoryview(read_regular(path))):
             if kind in _HEADER:
                 digest.update(kind + body)
             elif kind == _ROWS:
