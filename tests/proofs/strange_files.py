@@ -1,9 +1,9 @@
-"""Replace every file of a results directory by something strange, one at a time, and give every command that reads it.
+"""Replace every file of a results directory by a pipe or worse, one at a time, and give every command.
 
-    python -m tests.proofs.strange_files results/smoke                          # pipes and endless links, all commands
+    python -m tests.proofs.strange_files results/smoke                 # pipes and endless links, all commands
     python -m tests.proofs.strange_files results/smoke --kind sparse --command verify
 
-A command has to end within ``--seconds``, without a traceback, and those that verify with another code than 0.
+A command has to end within ``--seconds``, without a traceback, and a check with another code than 0.
 """
 
 import tests.proofs.fixed_kernels  # noqa: F401

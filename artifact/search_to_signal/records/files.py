@@ -25,7 +25,7 @@ _KINDS = {
     stat.S_IFDIR: "a directory",
 }
 # Bytes of a file, of what is held in memory at once, and of a line. Sparse files take no room on a disk.
-LARGEST, WHOLE, LINE = 1 << 32, 1 << 28, 1 << 26
+LARGEST, WHOLE, LINE = 1 << 31, 1 << 28, 1 << 26
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 

@@ -104,7 +104,7 @@ def _model_files(run: Path) -> dict[str, str]:
     files = checked_files(model_directory(manifest.facts.model))
     if files != manifest.model_files:
         raise RecordError(
-            f"{run} was recorded with other files than those here of its model {manifest.facts.model}: its "
-            "tokens mean nothing to this one; restore the run, or the model"
+            f"{run} names the model {manifest.facts.model}, whose files here are not those that it was "
+            "recorded with: restore the run, or the model"
         )
     return files
