@@ -6,9 +6,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from io import BufferedReader
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -129,7 +128,7 @@ def _unfit(status: os.stat_result, largest: int) -> str:
     return ""
 
 
-def open_regular(path: Path, largest: int = LARGEST) -> BufferedReader:
+def open_regular(path: Path, largest: int = LARGEST) -> BinaryIO:
     """Open a file to read its bytes; raises RunDirectoryError for what is no file of such a size."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
