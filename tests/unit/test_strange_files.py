@@ -30,7 +30,13 @@ from search_to_signal.records.batches import read_batches
 from search_to_signal.records.database import read_database
 from search_to_signal.records.exposures import read_exposures
 from search_to_signal.records.external import read_external
-from search_to_signal.records.files import LARGEST, open_regular, read_lines, read_regular
+from search_to_signal.records.files import (
+    LARGEST,
+    open_regular,
+    read_lines,
+    read_regular,
+    refuse_special_files,
+)
 from search_to_signal.records.manifest import read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
@@ -189,6 +195,15 @@ def test_what_a_file_is_is_said(tmp_path: Path, kind: str) -> None:
     make(tmp_path / "x")
     with within(5), pytest.raises(S2SError, match=said):
         open_regular(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\udcff", "\udcfe/a"])
+def test_a_name_that_is_no_line_of_a_list_is_refused(tmp_path: Path, name: str) -> None:
+    """Lists of checksums hold a name a line, in UTF-8: whoever makes one would fail in its middle."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(S2SError, match="has a name that no list of checksums can hold"):
+        refuse_special_files(tmp_path)
 
 
 def test_a_line_without_an_end_is_not_gathered(tmp_path: Path) -> None:

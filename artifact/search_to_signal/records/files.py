@@ -75,8 +75,11 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
 
 def is_component(name: str) -> bool:
     """Whether a name is one component of a path: no way up, down or out, and nothing that a disk refuses."""
-    surrogates = any("\ud800" <= character <= "\udfff" for character in name)
-    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and not surrogates
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and not _has_surrogates(name)
+
+
+def _has_surrogates(name: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def is_place(name: str) -> bool:
@@ -108,14 +111,19 @@ def refuse_special_files(directory: Path) -> None:
 
     A link leads out of what was checked.
     """
-    special = sorted(Path(entry) for entry in entries_below(directory) if _unfit(_status(entry), LARGEST))
-    for path in special:
+    above = len(str(directory))
+    refused = ((entry.path, _unfit_entry(entry, above)) for entry in entries_below(directory))
+    special = sorted((path, problem) for path, problem in refused if problem)
+    for path, problem in special:
         more = f" (and {len(special) - 1} more)" if special[1:] else ""
-        raise RunDirectoryError(f"{path} {_unfit(path.lstat(), LARGEST)}; remove it{more}")
+        raise RunDirectoryError(f"{path} {problem}; remove it{more}")
 
 
-def _status(entry: os.DirEntry[str]) -> os.stat_result:
-    return entry.stat(follow_symlinks=False)
+def _unfit_entry(entry: os.DirEntry[str], above: int) -> str:
+    name = entry.path[above:]
+    if "\n" in name or _has_surrogates(name):
+        return "has a name that no list of checksums can hold"
+    return _unfit(entry.stat(follow_symlinks=False), LARGEST)
 
 
 def _unfit(status: os.stat_result, largest: int) -> str:
