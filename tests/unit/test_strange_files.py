@@ -25,6 +25,7 @@ from search_to_signal.provenance.adapters import tensors_sha256
 from search_to_signal.provenance.blocks import is_block_index, write_blocks
 from search_to_signal.provenance.checksums import read_sums, sha256_file, write_sums
 from search_to_signal.provenance.png import image_sha256
+from search_to_signal.provenance.ro_crate import CRATE
 from search_to_signal.records.anchor import read_contract
 from search_to_signal.records.batches import read_batches
 from search_to_signal.records.database import read_database
@@ -40,6 +41,7 @@ from search_to_signal.records.files import (
 from search_to_signal.records.manifest import read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
+from search_to_signal.verification.recompute.tables import table_findings
 
 Make = Callable[..., Path]
 
@@ -204,6 +206,12 @@ def test_a_name_that_is_no_line_of_a_list_is_refused(tmp_path: Path, name: str) 
     (tmp_path / name).touch()
     with pytest.raises(S2SError, match="has a name that no list of checksums can hold"):
         refuse_special_files(tmp_path)
+
+
+def test_a_crate_nested_without_end_is_a_finding(tmp_path: Path) -> None:
+    """Brackets within brackets are no traceback of ``--tables``."""
+    (tmp_path / CRATE).write_text("[" * 100_000)
+    assert [finding.line for finding in table_findings(tmp_path) if "RecursionError" in finding.line]
 
 
 def test_a_line_without_an_end_is_not_gathered(tmp_path: Path) -> None:
