@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.analysis.metrics.search import run_metrics
 from search_to_signal.errors import UNREADABLE, RunDirectoryError
-from search_to_signal.records.files import entries_below, refuse_special_files
+from search_to_signal.records.files import entries_below, read_lines, refuse_special_files
 from search_to_signal.records.manifest import INTERRUPTED, REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
 
@@ -150,11 +150,11 @@ def _measured(run: Path) -> dict[str, float | None]:
 
 def _first_differences(files: Mapping[str, Path], others: Mapping[str, Path]) -> Iterator[RecordDifference]:
     for name in sorted(files.keys() & others.keys()):
-        with files[name].open("rb") as file, others[name].open("rb") as other_file:
-            for number, (line, other_line) in enumerate(zip_longest(file, other_file), start=1):
-                if line != other_line:
-                    yield RecordDifference(name, number, _fields(line, other_line))
-                    break
+        pairs = zip_longest(read_lines(files[name]), read_lines(others[name]))
+        for number, (line, other_line) in enumerate(pairs, start=1):
+            if line != other_line:
+                yield RecordDifference(name, number, _fields(line, other_line))
+                break
 
 
 def _fields(line: bytes | None, other_line: bytes | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.package_data import PUBLISHED
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST
 
 T = TypeVar("T")
@@ -247,7 +247,7 @@ def first_of(reports: Mapping[str, Mapping[str, ClaimTable]]) -> MergedTables:
 
 def _read(path: Path, entry: TableEntry = _REPORTED) -> ClaimTable:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise LedgerError(f"cannot read {path}: {reason(error)}") from error
     head, *rows = list(csv.reader(io.StringIO(text))) or [[]]

@@ -17,6 +17,7 @@ from search_to_signal.cli.token_draws import add_draws, draw_findings
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display
+from search_to_signal.records.files import refuse_special_files
 from search_to_signal.runtime import without_cycle_search
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.recompute or arguments.draws:
         require(*EXTRAS["run"])
     load_allowed(arguments)
+    refuse_special_files(arguments.directory)
     refuse_packed(arguments.directory, "s2s verify")
     used = [levels.VERIFY]
     if arguments.signer is not None:

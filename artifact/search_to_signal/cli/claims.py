@@ -8,7 +8,7 @@ from search_to_signal.cli.options import AGAIN, Add
 from search_to_signal.cli.output import print_result
 from search_to_signal.errors import ConfigError, LedgerError, RunDirectoryError, reason
 from search_to_signal.progress import counted
-from search_to_signal.records.files import storage_errors
+from search_to_signal.records.files import refuse_special_files, storage_errors
 
 if TYPE_CHECKING:
     from search_to_signal.records.plan import Plan
@@ -36,6 +36,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.document is not None:
         return _check_document(arguments.document)
     if arguments.results is not None:
+        refuse_special_files(arguments.results)
         _refuse_rebuilt(arguments.results)
         _refuse_damaged(arguments.results)
     plan = _plan(arguments.results) if arguments.results else None

@@ -12,7 +12,7 @@ from search_to_signal.cli.output import show
 from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
-from search_to_signal.records.files import storage_errors
+from search_to_signal.records.files import refuse_special_files, storage_errors
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -127,6 +127,8 @@ def _updates(arguments: argparse.Namespace) -> None:
         mappings=tuple(arguments.mapping or MAPPINGS),
         normalizers=tuple(arguments.normalizer or NORMALIZERS),
     )
+    for directory in arguments.directories:
+        refuse_special_files(directory)
     runs = [run for directory in arguments.directories for run in runs_below(directory)]
     with progress_display() as progress:
         page = matched_updates(runs, arguments.out, settings, progress)

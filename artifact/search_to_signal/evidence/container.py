@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
-from search_to_signal.records.files import is_place, write_atomically
+from search_to_signal.records.files import is_place, read_regular, write_atomically
 
 RECORDS = "records.xz"
 """The container of a packed run."""
@@ -41,7 +41,7 @@ def read_container(path: Path) -> dict[str, bytes]:
     records do, or that contains a name twice or bytes after its end.
     """
     try:
-        whole = _expanded(path.read_bytes())
+        whole = _expanded(read_regular(path))
         head, _, body = whole.partition(b"\n")
         lengths = msgspec.json.decode(head, type=list[tuple[str, int]])
         if sum(length for _, length in lengths) != len(body) or any(length < 0 for _, length in lengths):

@@ -14,6 +14,7 @@ from search_to_signal.evidence.container import RECORDS, read_container, write_c
 from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, UNSHIPPED, read_sums
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
 from search_to_signal.verification.recompute.tokens import ModelTokenizer
@@ -58,7 +59,7 @@ def pack_run(run: Path, out: Path, tokens: Tokenizer | None, adapter: bool) -> N
     Every file is restored before the container is written: one whose bytes differ is stored whole.
     """
     manifest = read_manifest(run)
-    files = {name: (run / name).read_bytes() for name in _ENCODED if (run / name).is_file()}
+    files = {name: read_regular(run / name) for name in _ENCODED if (run / name).is_file()}
     parts = _encoded_files(files, manifest, tokens)
     decoded = restored(parts, manifest.facts, tokens)
     parts = {name: data for name, data in parts.items() if decoded.get(name) == files[name]}
@@ -68,12 +69,12 @@ def pack_run(run: Path, out: Path, tokens: Tokenizer | None, adapter: bool) -> N
         name = path.relative_to(run).as_posix()
         known = name in (*files, *OPEN) or path.name == UNSHIPPED
         if not known and (adapter or name.split("/")[0] != ADAPTER):
-            parts[f"{_WHOLE}{name}"] = path.read_bytes()
+            parts[f"{_WHOLE}{name}"] = read_regular(path)
     out.mkdir(parents=True, exist_ok=True)
     write_container(out / RECORDS, parts)
     for name in OPEN:
         if (run / name).is_file():
-            (out / name).write_bytes((run / name).read_bytes())
+            (out / name).write_bytes(read_regular(run / name))
 
 
 def _encoded_files(
@@ -174,7 +175,7 @@ def unpack_run(packed: Path, out: Path, tokens: Tokenizer | None, with_tokens: b
         files = restored(parts, manifest.facts, tokens, with_tokens)
     except (KeyError, IndexError, TypeError, ArithmeticError, ValueError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path} ({reason(error)}): restore the file") from error
-    files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}
+    files |= {name: read_regular(packed / name) for name in OPEN if (packed / name).is_file()}
     for name, sha256 in read_sums(packed).items():
         if name in files and hashlib.sha256(files[name]).hexdigest() != sha256:
             raise RunDirectoryError(

@@ -20,7 +20,7 @@ from search_to_signal.provenance.adapters import ADAPTER, left_out
 from search_to_signal.provenance.blocks import BLOCKS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, UNSHIPPED, sha256_file, sum_problems
 from search_to_signal.provenance.ro_crate import CRATE
-from search_to_signal.records.files import TEMPORARY, refuse_special_files
+from search_to_signal.records.files import TEMPORARY, read_regular, refuse_special_files
 from search_to_signal.records.manifest import (
     INTERRUPTED,
     MANIFEST,
@@ -71,6 +71,7 @@ def pack(
     in ``results``.
     """
     refuse_special_files(results)
+    refuse_special_files(out)
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(f"{out} lies in the directory that is packed: give another --out")
     runs = {run: run.relative_to(results).as_posix() for run in runs_below(results)}
@@ -121,7 +122,7 @@ def _is_packed(run: Path, packed: Path) -> bool:
     """Whether a readable container with the same checksum list is packed already."""
     try:
         read_container(packed / RECORDS)
-        return (packed / SUMS).read_bytes() == (run / SUMS).read_bytes()
+        return read_regular(packed / SUMS) == read_regular(run / SUMS)
     except (OSError, RunDirectoryError):
         return False
 
@@ -160,9 +161,9 @@ def _pack_other_files(results: Path, runs: set[Path], out: Path) -> None:
             continue
         if path.name in OPEN_NAMES or (report and path.suffix == TABLES):
             (out / place).parent.mkdir(parents=True, exist_ok=True)
-            (out / place).write_bytes(path.read_bytes())
+            (out / place).write_bytes(read_regular(path))
         elif not report and place.as_posix() != BLOCKS:
-            parts[place.as_posix()] = path.read_bytes()
+            parts[place.as_posix()] = read_regular(path)
     write_container(out / FILES, parts)
 
 

@@ -11,6 +11,7 @@ from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
 from search_to_signal.records.conditions import run_name, split_run_name
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
@@ -136,7 +137,7 @@ def table_problems(page: Path, answers: Sequence[str], required: str) -> Iterato
     the ``required`` one. Raises RunDirectoryError for a page that cannot be read.
     """
     try:
-        lines = [line.strip() for line in page.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_regular(page).decode().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {page} ({reason(error)}): restore the file") from error
     rebuilt = [_rows(answer) for answer in answers]

@@ -38,7 +38,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.awaited import awaited_runs, closed_layers, missing_runs
 from search_to_signal.records.conditions import split_run_name
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_regular, write_atomically
 from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
@@ -196,7 +196,7 @@ def _courses(plan: Plan, root: Path, out: Path) -> dict[str, str]:
     files = {name: _course_file(out / name) for name in plan.profiles}
     first = _planned_conditions(root / plan.studies[0].profiles[0])
     return {
-        name: path.read_text(encoding="utf-8")
+        name: read_regular(path).decode()
         for name, path in files.items()
         if path.is_file() and _planned_conditions(root / name) == first
     }
@@ -252,7 +252,7 @@ def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
             copied = shipped / made.relative_to(rebuilt)
             if not copied.exists():
                 copied.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(copied, made.read_bytes())
+                write_atomically(copied, read_regular(made))
     list_evidence(root)
 
 
@@ -262,7 +262,7 @@ def copy_files(source: Path, out: Path) -> None:
         if path.is_file():
             copied = out / path.relative_to(source)
             copied.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(copied, path.read_bytes())
+            write_atomically(copied, read_regular(path))
 
 
 def _report_directories(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:

@@ -16,6 +16,7 @@ from search_to_signal.evidence.plan_rebuilding import OtherPlans, PlanRebuild, c
 from search_to_signal.evidence.unpacking import damages
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, read_sums
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.plan import PLAN, evidence_roots, read_plan
 
@@ -130,7 +131,7 @@ def _refuse_moved_plan(root: Path) -> None:
     courses = root / REPORT / FIGURES / f"{COURSES}.csv"
     if not courses.is_file():
         return
-    head, *rows = courses.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    head, *rows = read_regular(courses).decode(errors="replace").splitlines() or [""]
     shown = {row.partition(",")[0] for row in rows} if head.startswith("cohort,") else set()
     if missing := shown.difference(read_plan(root / PLAN.name).profiles):
         raise ConfigError(

@@ -4,7 +4,10 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
+
+from search_to_signal.records.files import read_regular
 
 _LONG_FORM = ["row", "column", "value", "spread", "n"]
 # The last bits of a mean depend on the processor.
@@ -26,7 +29,7 @@ def table_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
 
 def cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
     """Yield the differences of two CSV tables, a line each with both values; last bits are none."""
-    if shipped.read_bytes() == rebuilt.read_bytes():
+    if read_regular(shipped) == read_regular(rebuilt):
         return
     try:
         yield from _cell_differences(shipped, rebuilt)
@@ -44,8 +47,8 @@ def _cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
 
 def _read_cells(path: Path) -> dict[str, str]:
     """The texts of a table by row and column."""
-    with path.open(encoding="utf-8", newline="") as lines:
-        head, *rows = list(csv.reader(lines)) or [[]]
+    lines = StringIO(read_regular(path).decode(), newline="")
+    head, *rows = list(csv.reader(lines)) or [[]]
     if head == _LONG_FORM:
         counts = Counter[str]()
         cells: dict[str, str] = {}

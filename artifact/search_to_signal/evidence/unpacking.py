@@ -31,7 +31,7 @@ from search_to_signal.provenance.checksums import (
 )
 from search_to_signal.provenance.unshipped import why_left_out, write_unshipped
 from search_to_signal.records.conditions import split_run_name
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import (
     REPORT,
@@ -123,7 +123,7 @@ def unpack_rest(packed: Path, out: Path) -> None:
     write_files(read_container(packed / FILES), out, packed / FILES)
     for path in packed.rglob("*"):
         if path.name in OPEN_NAMES and path.is_file() and not (path.parent / RECORDS).exists():
-            write_files({path.relative_to(packed).as_posix(): path.read_bytes()}, out, path)
+            write_files({path.relative_to(packed).as_posix(): read_regular(path)}, out, path)
 
 
 def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> list[str]:
@@ -280,10 +280,10 @@ def readable(
     ``names`` are the runs to unpack, by default all runs and all other files; with ``tokens`` their token ids
     too, which may follow from the tokenizers of ``models``. Raises RunDirectoryError as unpacking does.
     """
+    refuse_special_files(directory)
     if not packed_results(directory):
         yield directory
         return
-    refuse_special_files(directory)
     with unpacked_apart(directory) as out:
         for packed in packed_results(directory):
             unpacked = out if packed == directory else out / packed.name

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save
 
 from search_to_signal.errors import ConfigError, ModelFileError
 from search_to_signal.learner.settings import PROJECTIONS, LearnerSettings
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import open_regular, read_regular, write_atomically
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -62,7 +62,7 @@ def load_adapter(model: Any, directory: Path) -> Any:
     """
     try:
         config = _read_config(directory / CONFIG)
-        tensors = load_file(directory / TENSORS)
+        tensors = _stored(directory / TENSORS)
         adapted = _attached(model, config, seed=0)
         expected = {name: tensor.shape for name, tensor in adapter_tensors(adapted).items()}
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
@@ -76,13 +76,18 @@ def load_adapter(model: Any, directory: Path) -> Any:
 def read_tensors(directory: Path) -> dict[str, torch.Tensor]:
     """The tensors of a stored adapter by name, of whatever model; raises ModelFileError."""
     try:
-        return load_file(directory / TENSORS)
+        return _stored(directory / TENSORS)
     except (OSError, SafetensorError) as error:
         raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
 
 
+def _stored(path: Path) -> dict[str, torch.Tensor]:
+    open_regular(path).close()  # safetensors opens it again, by its name.
+    return load_file(path)
+
+
 def _read_config(path: Path) -> LoraConfig:
-    stored = json.loads(path.read_bytes())
+    stored = json.loads(read_regular(path))
     if not isinstance(stored, dict):
         raise ValueError(f"{path.name} is no object")
     rank, alpha = stored.get("r"), stored.get("lora_alpha")

@@ -9,7 +9,7 @@ import msgspec
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.learner.base import Learner
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import LARGEST, read_regular, write_atomically
 from search_to_signal.records.writer import Mark, RunFiles
 
 # What only an unfinished run needs; it goes when the run is complete.
@@ -62,11 +62,11 @@ def newest_checkpoint(directory: Path) -> tuple[RunCheckpoint, bytes | None] | N
 
 def _read(folder: Path, file: Path) -> tuple[RunCheckpoint, bytes | None] | None:
     try:
-        checkpoint = msgspec.json.decode(file.read_bytes(), type=RunCheckpoint)
+        checkpoint = msgspec.json.decode(read_regular(file), type=RunCheckpoint)
     except (FileNotFoundError, *UNREADABLE):
         return None
     dumped = _learner(folder, checkpoint.done)
-    learner = dumped.read_bytes() if checkpoint.learner and dumped.is_file() else None
+    learner = read_regular(dumped, LARGEST) if checkpoint.learner and dumped.is_file() else None
     if learner is not None and hashlib.sha256(learner).hexdigest() != checkpoint.learner:
         return None
     return checkpoint, learner

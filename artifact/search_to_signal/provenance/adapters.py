@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import read_sums
+from search_to_signal.records.files import open_regular, read_regular
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.schema import StepRecord
 
@@ -26,12 +28,18 @@ def tensors_sha256(path: Path) -> str:
     has bytes that belong to no tensor.
     """
     try:
-        return digest_of(path.read_bytes())
+        return digest_of(mapped_bytes(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunDirectoryError(f"{path} is no sound safetensors file ({error}); restore it") from error
 
 
-def digest_of(data: bytes) -> str:
+def mapped_bytes(path: Path) -> mmap:
+    """The bytes of a file of tensors, which may be more than memory holds; raises ValueError for none."""
+    with open_regular(path) as file:
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
+
+
+def digest_of(data: bytes | mmap) -> str:
     """Return the hash of ``tensors_sha256`` for a file's bytes.
 
     Raises ValueError, KeyError, TypeError or AttributeError for bytes of another format.
@@ -51,7 +59,7 @@ class StoredTensor(NamedTuple):
     data: memoryview
 
 
-def stored_tensors(data: bytes) -> dict[str, StoredTensor]:
+def stored_tensors(data: bytes | mmap) -> dict[str, StoredTensor]:
     """Return the tensors of a file's bytes in order of name; raises as ``digest_of``."""
     length = int.from_bytes(data[:8], "little")
     if length > min(_LONGEST_HEADER, len(data) - 8):
@@ -100,7 +108,7 @@ def adapter_problems(
 def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:
     learner = manifest.config.get("learner", {})
     try:
-        config = json.loads(path.read_bytes())
+        config = json.loads(read_regular(path))
         settings = (config["r"], config["lora_alpha"], config["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         yield f"{ADAPTER}/{path.name} is no adapter configuration ({error})"

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 
 from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.provenance.checksums import listed_files
+from search_to_signal.records.files import LARGEST, WHOLE, read_lines, read_regular
 
 BLOCKS = "BLOCKS.jsonl"
 BLOCK_BYTES = 64
@@ -42,7 +44,7 @@ class Damage:
 
 
 def _pieces(path: Path) -> list[bytes]:
-    data = path.read_bytes()
+    data = read_regular(path, LARGEST)
     return re.findall(rb"[^\n]*\n|[^\n]+", data) if path.suffix in _TEXT else [data]
 
 
@@ -60,8 +62,30 @@ def blocks_of(directory: Path, path: Path) -> Blocks:
 
 def block_index(directory: Path) -> bytes:
     """Return the checks of every file below a directory except the index itself, one line for each."""
-    files = [path for path in listed_files(directory) if path != directory / BLOCKS]
-    return b"".join(msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
+    return b"".join(_row(directory, path) for path in _indexed(directory))
+
+
+def is_block_index(directory: Path) -> bool:
+    """Whether the block index of a directory is that of its files as they are."""
+    rows = zip_longest(_rows(directory), _indexed(directory))
+    return all(row and path and _is_row(directory, row, path) for row, path in rows)
+
+
+def _is_row(directory: Path, row: bytes, path: Path) -> bool:
+    # Eight digits a block: a file that is larger than the row can be of is not read.
+    return len(row) * BLOCK_BYTES >= 8 * path.stat().st_size and row == _row(directory, path)
+
+
+def _row(directory: Path, path: Path) -> bytes:
+    return msgspec.json.encode(blocks_of(directory, path)) + b"\n"
+
+
+def _indexed(directory: Path) -> list[Path]:
+    return [path for path in listed_files(directory) if path != directory / BLOCKS]
+
+
+def _rows(directory: Path) -> Iterator[bytes]:
+    return read_lines(directory / BLOCKS, LARGEST // 8 + WHOLE)
 
 
 def write_blocks(directory: Path) -> None:
@@ -78,7 +102,7 @@ def read_blocks(directory: Path) -> dict[str, Blocks]:
     if not path.is_file():
         return {}
     try:
-        rows = [msgspec.json.decode(line, type=Blocks) for line in path.read_bytes().splitlines()]
+        rows = [msgspec.json.decode(line, type=Blocks) for line in _rows(directory)]
     except UNREADABLE as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
     return {row.path: row for row in rows}
@@ -144,11 +168,13 @@ def _describe(path: Path, damages: Sequence[Damage]) -> Iterator[str]:
 
 
 def _explain(recorded: Blocks, path: Path) -> list[str]:
+    size = path.stat().st_size
+    sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
+    if size > WHOLE:
+        return [*sizes, "too many bytes to say which"]
     damages = locate(recorded, path)
     if not damages:
         return ["every block is as recorded: the checksum was changed, not the file"]
-    size = path.stat().st_size
-    sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
     more = [f"and {len(damages) - SHOWN} more places"] if len(damages) > SHOWN else []
     return [*sizes, *_describe(path, damages[:SHOWN]), *more]
 

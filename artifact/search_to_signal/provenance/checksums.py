@@ -14,6 +14,8 @@ from search_to_signal.records.files import (
     entries_below,
     files_named,
     is_place,
+    open_regular,
+    read_regular,
     write_atomically,
 )
 
@@ -28,7 +30,7 @@ UNSHIPPED = "SHA256SUMS.unshipped"
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file, read in blocks."""
     digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as stream:
+    with open_regular(path) as stream:
         while block := stream.read(1 << 17):
             digest.update(block)
     return digest.hexdigest()
@@ -70,7 +72,7 @@ def _sound_image_sha256(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     sums = {}
-    *lines, rest = path.read_bytes().split(b"\n")
+    *lines, rest = read_regular(path).split(b"\n")
     for number, line in enumerate([*lines, *([rest] if rest else [])], start=1):
         digest, separator, name = line.decode(errors="replace").partition("  ")
         if not separator or len(digest) != 64 or rest:

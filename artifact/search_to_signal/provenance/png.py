@@ -6,11 +6,15 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_to_signal.records.files import read_regular
+
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # Size and mode, palette, transparency, and the packed rows. Other chunks are metadata.
 _HEADER = (b"IHDR", b"PLTE", b"tRNS")
 _ROWS = b"IDAT"
 _PIECE = 1 << 16
+# Unpacked bytes of a picture: a megabyte of zlib may hold a gigabyte.
+_MOST = 1 << 29
 
 
 def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
@@ -42,15 +46,17 @@ def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterat
 
 
 def image_sha256(path: Path) -> str | None:
-    """Return the SHA-256 over header, palette and unpacked rows of a PNG; None for a damaged file."""
-    digest, inflate = hashlib.sha256(), zlib.decompressobj()
+    """Return the SHA-256 of a PNG's header, palette and unpacked rows; None for a damaged or huge one."""
+    digest, inflate, left = hashlib.sha256(), zlib.decompressobj(), _MOST
     try:
-        for kind, body in _chunks(memoryview(path.read_bytes())):
+        for kind, body in _chunks(memoryview(read_regular(path))):
             if kind in _HEADER:
                 digest.update(kind + body)
             elif kind == _ROWS:
                 for rows in _unpacked(inflate, body):
                     digest.update(rows)
+                    if (left := left - len(rows)) < 0:
+                        return None
     except (ValueError, struct.error, zlib.error):
         return None
     return digest.hexdigest() if inflate.eof and not inflate.unused_data else None

@@ -6,7 +6,12 @@ from pathlib import Path
 from search_to_signal.errors import SignatureError
 from search_to_signal.progress import one_line
 from search_to_signal.provenance.checksums import SIGNATURE, SUMS, sum_problems
-from search_to_signal.records.files import refuse_special_files, storage_errors, write_atomically
+from search_to_signal.records.files import (
+    read_regular,
+    refuse_special_files,
+    storage_errors,
+    write_atomically,
+)
 
 # Signatures of other namespaces are invalid here.
 NAMESPACE = "search-to-signal"
@@ -27,7 +32,7 @@ def sign(directory: Path, key: Path) -> Path:
         raise SignatureError(f"{directory} is not what its {SUMS} says ({name}: {what}): nothing was signed")
     if not key.is_file():
         raise SignatureError(f"there is no key {key}: make one with ssh-keygen -t ed25519 -f {key}")
-    content = (directory / SUMS).read_bytes()
+    content = read_regular(directory / SUMS)
     signed = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, standard_input=content)
     if signed.returncode != 0:
         raise SignatureError(f"ssh-keygen cannot sign with {key}: {_output(signed)}")
@@ -54,7 +59,7 @@ def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
         )
     name = identity or _principal(signature, signers)
     arguments = ("-f", str(signers), "-I", name, "-n", NAMESPACE, "-s", str(signature))
-    checked = _ssh_keygen("verify", *arguments, standard_input=listing.read_bytes())
+    checked = _ssh_keygen("verify", *arguments, standard_input=read_regular(listing))
     if checked.returncode != 0:
         raise SignatureError(
             f"{signature} is no signature of {name} on this {SUMS} ({_output(checked)}): list, signature or "

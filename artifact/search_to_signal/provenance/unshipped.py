@@ -8,7 +8,7 @@ from pathlib import Path
 
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, UNSHIPPED, read_sums
-from search_to_signal.records.files import files_named, write_atomically
+from search_to_signal.records.files import files_named, read_regular, write_atomically
 from search_to_signal.records.manifest import INTERRUPTED
 
 
@@ -53,7 +53,7 @@ def unfit_names(directory: Path) -> list[str]:
 
 
 def _named(path: Path) -> frozenset[str]:
-    return frozenset(path.read_text(errors="replace").splitlines() if path.is_file() else ())
+    return frozenset(read_regular(path).decode(errors="replace").splitlines() if path.is_file() else ())
 
 
 def _left_out(directory: Path) -> list[str]:

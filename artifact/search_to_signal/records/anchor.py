@@ -17,7 +17,7 @@ import numpy as np
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import UNREADABLE, ContractError, RecordError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_lines, read_regular, write_atomically
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest
 from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
@@ -140,8 +140,8 @@ def _recorder(manifest: Manifest) -> tuple[str, str, str]:
 
 def _begins_with(long: Path, short: Path) -> bool:
     """Whether a run's first groups are those of a shorter one."""
-    first = (short / STEPS).read_bytes()
-    return (long / STEPS).read_bytes().startswith(first)
+    lines = read_lines(long / STEPS)
+    return all(line == next(lines, b"") for line in read_lines(short / STEPS))
 
 
 def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:
@@ -177,7 +177,7 @@ def write_contract(directory: Path, contract: AnchorContract) -> None:
 def read_contract(directory: Path) -> AnchorContract:
     """The contract of an anchor directory; raises ContractError when it is missing, altered or unreadable."""
     try:
-        text, line = (directory / CONTRACT).read_bytes(), (directory / CONTRACT_SUM).read_bytes()
+        text, line = read_regular(directory / CONTRACT), read_regular(directory / CONTRACT_SUM)
     except FileNotFoundError as error:
         raise ContractError(
             f"{directory} has no contract: budgets are fixed before any endpoint is computed; "

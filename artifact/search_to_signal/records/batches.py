@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from search_to_signal.errors import RecordError
 from search_to_signal.records.external import external_batch, read_external
-from search_to_signal.records.files import files_named
+from search_to_signal.records.files import files_named, read_lines, refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.manifest import INTERRUPTED
 from search_to_signal.records.reader import COMPLETIONS, read_groups
@@ -20,7 +20,7 @@ def record_files(inputs: Sequence[Path]) -> list[Path]:
     """The record files among the inputs: files themselves, and every completions.jsonl below a directory.
 
     Unfinished runs that a cohort set aside below a directory are left out.
-    Raises RecordError for a path without any.
+    Raises RecordError for a path without any, and RunDirectoryError for a link or pipe in a directory.
     """
     all_files: list[Path] = []
     for path in inputs:
@@ -32,6 +32,7 @@ def record_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def _below(directory: Path) -> list[Path]:
+    refuse_special_files(directory)
     files = files_named(directory, COMPLETIONS)
     return [file for file in files if INTERRUPTED not in file.relative_to(directory).parts]
 
@@ -66,5 +67,4 @@ def _batched(
 
 def _is_external(file: Path) -> bool:
     """A line of this package has no candidates, a line from outside must have them."""
-    with file.open("rb") as lines:
-        return b'"candidates"' in lines.readline()
+    return b'"candidates"' in next(read_lines(file), b"")

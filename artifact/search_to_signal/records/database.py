@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import UNREADABLE, RecordError
-from search_to_signal.records.files import write_json
+from search_to_signal.records.files import read_regular, write_json
 
 DATABASE = "database.json"
 VERSION = 1
@@ -33,7 +33,7 @@ def read_database(directory: Path) -> Database:
     """The database of a run directory; raises RecordError where there is none of this version."""
     path = directory / DATABASE
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
         if (version := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
             raise RecordError(
                 f"{path} is a database of version {version}, this is version {VERSION}: "

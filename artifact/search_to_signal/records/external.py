@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import UNREADABLE, IllFormedGroupError, RecordError
+from search_to_signal.records.files import read_lines
 from search_to_signal.records.groups import OUTCOMES, GroupBatch, floats, padded
 from search_to_signal.records.schema import Outcome
 
@@ -46,17 +47,16 @@ def read_external(path: Path) -> Iterator[ExternalGroup]:
     Raises RecordError, naming file and line, for a line that does not follow the schema.
     """
     decoder = msgspec.json.Decoder(ExternalGroup)
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                group = decoder.decode(line)
-            except UNREADABLE as error:
-                raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
-            if not group.candidates:
-                raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
-            if any((c.outcome is Outcome.VALID) != (c.score is not None) for c in group.candidates):
-                raise RecordError(f"{path}:{number}: give a score to every valid candidate and to no other")
-            yield group
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            group = decoder.decode(line)
+        except UNREADABLE as error:
+            raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
+        if not group.candidates:
+            raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
+        if any((c.outcome is Outcome.VALID) != (c.score is not None) for c in group.candidates):
+            raise RecordError(f"{path}:{number}: give a score to every valid candidate and to no other")
+        yield group
 
 
 def external_batch(groups: Sequence[ExternalGroup]) -> GroupBatch:

@@ -1,12 +1,13 @@
-"""Files that survive a crash: what has its name is whole, and what was synced is on disk."""
+"""Files that survive a crash, and files from anywhere: what each is is asked before it is read."""
 
 import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -16,7 +17,14 @@ from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 TEMPORARY = ".tmp"
 # Directories within directories: no record lies deeper, and making them calls itself for each.
 _DEEPEST = 100
-_KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a directory",
+}
+# Bytes of a file, of what is held in memory at once, and of a line. Sparse files take no room on a disk.
+LARGEST, WHOLE, LINE = 1 << 31, 1 << 28, 1 << 26
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
@@ -58,7 +66,7 @@ def write_json(path: Path, value: msgspec.Struct) -> None:
 def read_json(path: Path, kind: type[T], missing: str) -> T:
     """Decode a JSON file; raises RunDirectoryError, which says ``missing`` where there is no such file."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_regular(path), type=kind)
     except FileNotFoundError as error:
         raise RunDirectoryError(missing) from error
     except (OSError, *UNREADABLE) as error:
@@ -67,8 +75,11 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
 
 def is_component(name: str) -> bool:
     """Whether a name is one component of a path: no way up, down or out, and nothing that a disk refuses."""
-    surrogates = any("\ud800" <= character <= "\udfff" for character in name)
-    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and not surrogates
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and not _has_surrogates(name)
+
+
+def _has_surrogates(name: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def is_place(name: str) -> bool:
@@ -95,24 +106,63 @@ def files_named(directory: Path, name: str) -> list[Path]:
     return sorted(Path(entry) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-def special_files(directory: Path) -> dict[str, str]:
-    """What below a directory is neither a regular file nor a directory: its kind by relative path, sorted.
-
-    A link leads out of what was checked, and reading a pipe never ends, so no record may be either.
-    """
-    special = (entry for entry in entries_below(directory) if not entry.is_file(follow_symlinks=False))
-    kinds = {Path(entry).relative_to(directory).as_posix(): _kind(entry) for entry in special}
-    return dict(sorted(kinds.items()))
-
-
-def _kind(entry: os.DirEntry[str]) -> str:
-    return _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "special file")
-
-
 def refuse_special_files(directory: Path) -> None:
-    """Raise RunDirectoryError that names a link, pipe, socket or device below a directory."""
-    for name, kind in special_files(directory).items():
-        raise RunDirectoryError(f"{directory / name} is a {kind}: only regular files are read; remove it")
+    """Raise RunDirectoryError that names what below a directory ``open_regular`` refuses, or a link.
+
+    A link leads out of what was checked.
+    """
+    above = len(str(directory))
+    refused = ((entry.path, _unfit_entry(entry, above)) for entry in entries_below(directory))
+    special = sorted((path, problem) for path, problem in refused if problem)
+    for path, problem in special:
+        more = f" (and {len(special) - 1} more)" if special[1:] else ""
+        raise RunDirectoryError(f"{path} {problem}; remove it{more}")
+
+
+def _unfit_entry(entry: os.DirEntry[str], above: int) -> str:
+    name = entry.path[above:]
+    if "\n" in name or _has_surrogates(name):
+        return "has a name that no list of checksums can hold"
+    return _unfit(entry.stat(follow_symlinks=False), LARGEST)
+
+
+def _unfit(status: os.stat_result, largest: int) -> str:
+    """Why a file is not read, empty where it is: a pipe and a device have no end."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        return f"is {kind}: only regular files are read"
+    if status.st_size > largest:
+        return f"has {status.st_size} bytes: files of more than {largest} are not read"
+    return ""
+
+
+def open_regular(path: Path, largest: int = LARGEST) -> BinaryIO:
+    """Open a file to read its bytes; raises RunDirectoryError for what is no file of such a size."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise RunDirectoryError(f"{path} is a socket: only regular files are read; remove it") from error
+        raise
+    if problem := _unfit(os.fstat(descriptor), largest):
+        os.close(descriptor)
+        raise RunDirectoryError(f"{path} {problem}; remove it")
+    return os.fdopen(descriptor, "rb", 1 << 17)
+
+
+def read_regular(path: Path, largest: int = WHOLE) -> bytes:
+    """The bytes of a file as large as it is now; raises as ``open_regular``."""
+    with open_regular(path, largest) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_lines(path: Path, longest: int = LINE) -> Iterator[bytes]:
+    """Yield the lines of a file; raises as ``open_regular``, and RunDirectoryError for one without an end."""
+    with open_regular(path) as file:
+        for line in iter(partial(file.readline, longest), b""):
+            if len(line) == longest:
+                raise RunDirectoryError(f"{path} has a line of {longest} bytes or more: restore the file")
+            yield line
 
 
 def sync_directory(directory: Path) -> None:

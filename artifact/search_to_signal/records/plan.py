@@ -13,6 +13,7 @@ from search_to_signal.config import Range, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.package_data import EVIDENCE
 from search_to_signal.records.anchor import Clock
+from search_to_signal.records.files import read_regular
 
 PLAN = EVIDENCE / "plan.toml"
 
@@ -183,6 +184,6 @@ def read_plan(path: Path = PLAN) -> Plan:
 def plan_sha256(path: Path = PLAN) -> str:
     """SHA-256 of the plan's file as it stands; raises ConfigError where there is none."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError as error:
         raise ConfigError(f"cannot read the plan {path}: restore it") from error

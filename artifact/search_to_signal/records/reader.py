@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from search_to_signal.errors import UNREADABLE, RecordError
+from search_to_signal.records.files import read_lines
 from search_to_signal.records.schema import CompletionRecord
 
 COMPLETIONS = "completions.jsonl"
@@ -33,15 +34,14 @@ def read_completions(path: Path) -> Iterator[CompletionRecord]:
 def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
     """Yield the records of any record file; raises RecordError as read_completions does."""
     decode = msgspec.json.Decoder(kind).decode
-    with file.open("rb", buffering=1 << 17) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = decode(line)
-            except UNREADABLE as error:
-                raise _error(file, number, f"unreadable line ({error})") from error
-            if not line.endswith(b"\n"):
-                raise _error(file, number, "the last line is cut off")
-            yield record
+    for number, line in enumerate(read_lines(file), start=1):
+        try:
+            record = decode(line)
+        except UNREADABLE as error:
+            raise _error(file, number, f"unreadable line ({error})") from error
+        if not line.endswith(b"\n"):
+            raise _error(file, number, "the last line is cut off")
+        yield record
 
 
 def read_groups(path: Path) -> Iterator[Group]:

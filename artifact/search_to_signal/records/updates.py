@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -13,6 +14,11 @@ SETUP = "setup.json"
 
 Variant = Literal["fresh", "history", "sgd"]
 Relation = Literal["equal", "proportional", "different", "without_credit"]
+
+
+def run_name_below(directory: Path) -> str:
+    """Return layer and name of a run, its last two folders."""
+    return "/".join(directory.resolve().parts[-2:])
 
 
 class FixedInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -15,6 +15,7 @@ from typing import Any
 from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reason
 from search_to_signal.loop.directory import set_aside
 from search_to_signal.progress import Progress
+from search_to_signal.records.files import LARGEST, read_regular
 from search_to_signal.records.reader import STEPS
 from search_to_signal.scheduling.execution import (
     Execution,
@@ -168,6 +169,6 @@ def _result(ray: Any, reference: Any, run: PlannedRun) -> list[str]:
 
 def _groups(directory: Path) -> int:
     try:
-        return (directory / STEPS).read_bytes().count(b"\n")
+        return read_regular(directory / STEPS, LARGEST).count(b"\n")
     except FileNotFoundError:
         return 0

@@ -13,6 +13,7 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.extras import require
+from search_to_signal.records.files import LARGEST, read_regular
 from search_to_signal.records.manifest import runs_below
 from search_to_signal.records.reader import STEPS
 from search_to_signal.records.schema import StepRecord
@@ -72,7 +73,7 @@ class Scalars:
 def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
     """The steps from line ``start`` on, without a last line that is still incomplete."""
     if file.is_file():
-        *lines, _ = file.read_bytes().split(b"\n")
+        *lines, _ = read_regular(file, LARGEST).split(b"\n")
         yield from (msgspec.json.decode(line, type=StepRecord) for line in lines[start:])
 
 

@@ -24,7 +24,7 @@ from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.awaited import find_awaited_runs
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.files import storage_errors
+from search_to_signal.records.files import refuse_special_files, storage_errors
 from search_to_signal.records.layers import API, AUDIT, BREADTH, COHORT, HELDOUT, LAYERS, UPDATES, Layer
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.scheduling.card_check import Part, card_warnings, require_card, trains
@@ -64,10 +64,12 @@ def run_layer(layer: Layer, reproduction: Reproduction) -> None:
 def require_place(results: Path, resume: bool) -> None:
     """Raise RunDirectoryError where a results directory cannot be made or written; no file remains.
 
-    With ``resume`` what is in it goes on, and the error says how: in another place nothing would.
+    Nor where a link in it leads what is written elsewhere. With ``resume`` what is in it goes on, and the
+    error says how: in another place nothing would.
     """
     if results.exists() and not results.is_dir():
         raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    refuse_special_files(results)
     missing = [path for path in (results, *results.parents) if not path.exists()]
     try:
         results.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError, reason
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import in_paper_order
 
 LEDGER = Path("claims") / "claims.csv"
@@ -76,7 +77,7 @@ def read_ledger(report: Path) -> JudgedLedger | None:
     if not path.is_file():
         return None
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        rows = list(csv.DictReader(io.StringIO(read_regular(path).decode())))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RunDirectoryError(
             f"cannot read {path}: {reason(error)}; make it again with s2s claims"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from search_to_signal.analysis.figures.plot import PNG_DPI
+from search_to_signal.records.files import read_regular
 
 _PIXELS_PER_INCH = 140
 
@@ -18,7 +19,7 @@ class EmbeddedPicture(NamedTuple):
 
 def embed_picture(path: Path) -> EmbeddedPicture:
     """Embed a PNG that a plot was drawn to; its letters have one size, however many panels it has."""
-    png = path.read_bytes()
+    png = read_regular(path)
     pixels = int.from_bytes(png[16:20], "big")
     data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
     return EmbeddedPicture(data, round(pixels / PNG_DPI * _PIXELS_PER_INCH))

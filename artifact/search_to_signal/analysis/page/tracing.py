@@ -10,6 +10,7 @@ from pathlib import Path
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.catalogue import Catalogue
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.records.files import read_lines
 
 _WIDTH = 160
 _LONGEST = 60
@@ -58,10 +59,9 @@ def trace_cell(cell: Cell, where: str, directory: Path, shown: int = 0) -> Itera
 
 def _records(path: Path, origin: Origin) -> Iterator[tuple[int, str]]:
     wanted = None if origin.lines is None else set(origin.lines)
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if wanted is None or number in wanted:
-                yield number, _short(line.rstrip("\n"))
+    for number, line in enumerate(read_lines(path), start=1):
+        if wanted is None or number in wanted:
+            yield number, _short(line.decode(errors="replace").rstrip("\n"))
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_regular, write_atomically
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.probe import (
@@ -101,7 +101,7 @@ def _stored_manifest(
 def _write_bank(directory: Path, bank: bytes) -> None:
     file = directory / BANK
     directory.mkdir(parents=True, exist_ok=True)
-    if file.exists() and file.read_bytes() != bank:
+    if file.exists() and read_regular(file) != bank:
         raise RunDirectoryError(
             f"{file} is another bank than the cohort's records give: move {directory} away"
         )
@@ -111,7 +111,7 @@ def _write_bank(directory: Path, bank: bytes) -> None:
 def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
 ) -> tuple[Barriers, ProbedCheckpoint]:
-    bank = (directory / BANK).read_bytes()
+    bank = read_regular(directory / BANK)
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
     isolation = _writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)

@@ -32,7 +32,14 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant, couples
+from search_to_signal.records.updates import (
+    PairRecord,
+    Relation,
+    UpdateRecord,
+    Variant,
+    couples,
+    run_name_below,
+)
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import get_mapping, rewards_of
 from search_to_signal.seeding import derive_seed
@@ -59,11 +66,6 @@ class UpdateWindow:
     config: RunConfig
     generations: tuple[GenerationRecord, ...]
     credit: Mapping[Credit, Floats]
-
-
-def run_name_below(directory: Path) -> str:
-    """Return layer and name of a run, its last two folders."""
-    return "/".join(directory.resolve().parts[-2:])
 
 
 def read_cell(directory: Path, settings: UpdateSettings) -> UpdateWindow:

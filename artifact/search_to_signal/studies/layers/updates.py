@@ -12,21 +12,21 @@ import msgspec
 
 from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError
 from search_to_signal.generators.model_files import checked_files, model_directory
 from search_to_signal.profiles.layer_settings import UpdateSettings
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.source import source
 from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import BREADTH
 from search_to_signal.records.layers import UPDATES as LAYER
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
-from search_to_signal.records.updates import PAIRS, SETUP, UPDATES
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, run_name_below
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.scheduling.planned_runs import Reproduction, unfinished
-from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell, run_name_below
 
 PAGE = "matched.md"
 
@@ -47,13 +47,16 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
     The run is the frozen one of the smallest seed where there is one, since the initial adapter samples like
     its model; its window is the middle of the run. Results depend on run, settings and source alone: existing
     ones with equal inputs are kept. Raises ConfigError for a run that is too short and where there is none,
-    LearnerError where an update cannot start, RecordError for unreadable records.
+    LearnerError where an update cannot start, RecordError for unreadable records and those of another model.
     """
     chosen = choose_runs(runs)
     setup = _setup(chosen, settings)
-    if (out / SETUP).is_file() and (out / SETUP).read_bytes() == setup:
+    if (out / SETUP).is_file() and read_regular(out / SETUP) == setup:
         progress.say(f"matched updates in {out}: kept")
         return out / PAGE
+    # It loads torch, which takes seconds: whatever is wrong with the records is told before.
+    from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell
+
     out.mkdir(parents=True, exist_ok=True)
     for name in (SETUP, UPDATES, PAIRS):
         (out / name).unlink(missing_ok=True)
@@ -88,9 +91,20 @@ def _setup(runs: Sequence[Path], settings: UpdateSettings) -> bytes:
         {
             "run": run_name_below(run),
             "files": {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)},
-            "model": checked_files(model_directory(read_manifest(run).facts.model)),
+            "model": _model_files(run),
         }
         for run in runs
     ]
     facts = {"runs": inputs, "settings": settings, "source_sha256": source().sha256}
     return msgspec.json.format(canonical_json(facts), indent=2) + b"\n"
+
+
+def _model_files(run: Path) -> dict[str, str]:
+    manifest = read_manifest(run)
+    files = checked_files(model_directory(manifest.facts.model))
+    if files != manifest.model_files:
+        raise RecordError(
+            f"{run} names the model {manifest.facts.model}, whose files here are not those that it was "
+            "recorded with: restore the run, or the model"
+        )
+    return files

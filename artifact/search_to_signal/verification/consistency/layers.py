@@ -8,7 +8,7 @@ from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
 from search_to_signal.records.conditions import FROZEN, run_name
-from search_to_signal.records.files import files_named
+from search_to_signal.records.files import files_named, read_regular
 from search_to_signal.records.layers import ANCHOR, COHORT, PROBE
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -138,7 +138,7 @@ def _shared_facts(directory: Path) -> Iterator[str]:
             yield f"{run.name} has other files of model {facts.model} than another run"
         adapter_config = run / ADAPTER / CONFIG
         if adapter_config.is_file():
-            content = adapter_config.read_bytes()
+            content = read_regular(adapter_config)
             if configs.setdefault(repr(learner), content) != content:
                 yield f"{run.name} has another {CONFIG} than other adapters of these settings"
         if manifest.final_adapter_sha256 is not None:

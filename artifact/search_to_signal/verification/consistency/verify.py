@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.blocks import BLOCKS, block_index, explain_changes
+from search_to_signal.provenance.blocks import BLOCKS, explain_changes, is_block_index
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.provenance.unshipped import unfit_names, unshipped, why_left_out
-from search_to_signal.records.files import special_files
+from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts
 from search_to_signal.verification.consistency.layers import lineage_findings
@@ -21,14 +21,13 @@ def verify(directory: Path, *, programs: bool = False) -> VerificationResult:
     Files that were left out of a pack, and named so by ``s2s unpack``, are findings that are not compared.
     ``programs`` also hashes every program again, which takes longer than all other checks together. The
     result counts ``files`` and ``runs``. Raises RunDirectoryError where the directory, its list of checksums
-    or every run is missing.
+    or every run is missing, and for what ``refuse_special_files`` names.
     """
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
-    special = special_files(directory).items()
-    findings = [Finding(name, f"a {kind}: only regular files are read") for name, kind in special]
+    refuse_special_files(directory)
     changed = _checksum_findings(directory)
-    findings += changed
+    findings = list(changed)
     if not any(finding.compared for finding in changed):
         findings += [Finding("", problem) for problem in nested_problems(directory)]
     findings += [Finding("", problem) for problem in unfit_names(directory)]
@@ -83,6 +82,6 @@ def _excuses(directory: Path) -> dict[str, str]:
     """Why files may differ from the list, by name: they were not shipped, or index what is here."""
     excuses = {name: why_left_out(name) or "" for name in unshipped(directory)}
     index = directory / BLOCKS
-    if excuses and index.is_file() and index.read_bytes() == block_index(directory):
+    if excuses and index.is_file() and is_block_index(directory):
         excuses[BLOCKS] = "the index of those files that are here, made as they were unpacked"
     return excuses

@@ -15,6 +15,7 @@ from search_to_signal.problems import find_problem
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.probe import (
@@ -42,7 +43,7 @@ def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     problem = find_problem(config.problem)
     tokenizer = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
-    if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != (folder / BANK).read_bytes():
+    if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != read_regular(folder / BANK):
         yield Finding(BANK, "it is not the bank that the Frozen runs give")
     for checkpoint in manifest.checkpoints:
         file = folder / f"{checkpoint.name}.jsonl"

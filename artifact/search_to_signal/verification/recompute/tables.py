@@ -10,13 +10,14 @@ from pathlib import Path
 
 from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.errors import RunDirectoryError, S2SError
-from search_to_signal.provenance.blocks import BLOCKS, block_index
-from search_to_signal.provenance.checksums import listed_files
+from search_to_signal.provenance.blocks import BLOCKS, is_block_index
+from search_to_signal.provenance.checksums import listed_files, sha256_file
 from search_to_signal.provenance.png import image_sha256
 from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.unshipped import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, read_manifest, runs_below
 from search_to_signal.studies.example_tours import tour_problems
@@ -63,7 +64,7 @@ def _with_errors(part: Iterator[Finding]) -> Iterator[Finding]:
         yield from part
     except (S2SError, OSError) as error:
         yield Finding("", str(error))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         # Contradictory records break the arithmetic of a table; the consistency checks name the records.
         text = f"it cannot be made again from these records ({type(error).__name__}: {error})"
         yield Finding("", text)
@@ -101,14 +102,14 @@ def _compare_files(recorded: Path, rebuilt: Path, run_folders: set[str]) -> Iter
         text = "missing" if name in expected else "not what these records give"
         yield Finding(f"{recorded.name}/{name}", text)
     for name in sorted(actual & expected):
-        digest = image_sha256 if name.endswith(".png") else Path.read_bytes
+        digest = image_sha256 if name.endswith(".png") else sha256_file
         if digest(recorded / name) != digest(rebuilt / name):
             yield Finding(f"{recorded.name}/{name}", "differs from what the records give")
 
 
 def _page_findings(directory: Path) -> Iterator[Finding]:
     page = directory / UPDATES / MATCHED
-    if page.is_file() and page.read_text(encoding="utf-8") != matched_page(page.parent):
+    if page.is_file() and read_regular(page).decode() != matched_page(page.parent):
         yield Finding(f"{UPDATES}/{MATCHED}", "differs from what the records give")
     if (directory / ANCHOR / CONTRACT).is_file():
         contract = read_contract(directory / ANCHOR)
@@ -119,11 +120,11 @@ def _page_findings(directory: Path) -> Iterator[Finding]:
 def _packaging_findings(directory: Path) -> Iterator[Finding]:
     crate = directory / CRATE
     if crate.is_file():
-        recorded = _crate_content(crate.read_bytes(), unshipped(directory))
+        recorded = _crate_content(read_regular(crate), unshipped(directory))
         made_again = _crate_content(describe_crate(directory, ""))
         if recorded != made_again:
             yield Finding(CRATE, "differs from what the directory holds")
-    if (directory / BLOCKS).is_file() and (directory / BLOCKS).read_bytes() != block_index(directory):
+    if (directory / BLOCKS).is_file() and not is_block_index(directory):
         yield Finding(BLOCKS, "it is not the index of these files")
 
 

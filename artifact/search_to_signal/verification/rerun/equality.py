@@ -13,7 +13,8 @@ import numpy as np
 from search_to_signal.errors import RecordError
 from search_to_signal.numerics import Floats
 from search_to_signal.profiles.run_config import CONFIG
-from search_to_signal.provenance.adapters import ADAPTER, TENSORS, StoredTensor, stored_tensors
+from search_to_signal.provenance.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.verification.findings import Finding
@@ -127,7 +128,7 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> Difference |
             if first.get(name) != second.get(name):
                 return _tensor_difference(name, first.get(name), second.get(name), groups)
     for name in _other_records(recorded, again):
-        first_bytes, second_bytes = ((run / name).read_bytes() for run in (recorded, again))
+        first_bytes, second_bytes = (read_regular(run / name) for run in (recorded, again))
         if first_bytes != second_bytes:
             texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
             return Difference(name, *_excerpts(*texts), groups)
@@ -150,7 +151,7 @@ def _adapter_tensors(run: Path) -> dict[str, StoredTensor] | None:
     if not path.is_file():
         return None
     try:
-        return stored_tensors(path.read_bytes())
+        return stored_tensors(mapped_bytes(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(f"{path} is no sound safetensors file ({error}); restore it") from error
 

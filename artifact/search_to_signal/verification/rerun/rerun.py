@@ -84,7 +84,6 @@ def rerun(
     unknown run, for code that is not available, and where ``out`` lies in the directory, RunDirectoryError
     where ``out`` contains another run, RunFailedError and StoppedError as ``execute`` does.
     """
-    refuse_special_files(directory)
     refuse_inside(out, directory)
     manifests = with_parents(directory, names)
     for name in manifests:
@@ -115,6 +114,7 @@ def refuse_inside(out: Path, directory: Path) -> None:
 
 def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
     """Return the manifests of runs and of their parents by name; raises ConfigError for an unknown name."""
+    refuse_special_files(directory)
     manifests: dict[str, Manifest] = {}
     pending = list(names)
     while pending:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.model_files import checked_files
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import NORMALIZERS
@@ -101,7 +102,13 @@ def recorded(
         learner=LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=1e-3),
         evaluation=EvaluationSettings(),
     )
-    run = make_run(root / "cohort" / "frozen-s42", "frozen", groups=7, config=msgspec.to_builtins(config))
+    run = make_run(
+        root / "cohort" / "frozen-s42",
+        "frozen",
+        groups=7,
+        config=msgspec.to_builtins(config),
+        model_files=checked_files(root / "model"),
+    )
     write_tokens(run, 7)
     return run
 
@@ -254,6 +261,16 @@ def test_one_run_per_problem_and_model(
     assert choose_runs(list(made.values())) == [made["e"], made["c"]]
     with pytest.raises(ConfigError, match="no complete run"):
         choose_runs([made["b"]])
+
+
+def test_another_model_is_told_before_anything_is_written(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A run that names a model which is here, with other files, is no minute of updates on foreign tokens."""
+    run = make_run(tmp_path / "run", "frozen", config={"model": "llama-2.1m"}, model_files={"a": "0" * 64})
+    with pytest.raises(RecordError, match=r"names the model llama-2\.1m, whose files here are not those"):
+        matched_updates([run], tmp_path / "updates", SETTINGS, Silent())
+    assert not (tmp_path / "updates").exists()
 
 
 def test_a_short_run_is_refused(recorded: Path, tmp_path: Path) -> None:

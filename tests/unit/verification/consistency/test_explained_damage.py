@@ -155,10 +155,14 @@ def test_bytes_that_are_no_text_are_a_problem_and_no_crash(
 
 
 @pytest.mark.parametrize("bytes_of_rows", [1 << 16, (1 << 18) + 1])
-def test_rows_that_unpack_to_many_pieces_are_hashed_whole(tmp_path: Path, bytes_of_rows: int) -> None:
-    """However much an image unpacks to, its hash is that of header and all rows."""
+def test_rows_that_unpack_to_many_pieces_are_hashed_whole(
+    tmp_path: Path, bytes_of_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an image unpacks to, its hash is that of header and all rows; more than any has is damage."""
     header, rows = b"IHDR" + bytes(13), bytes(bytes_of_rows)
     chunks = (header, b"IDAT" + zlib.compress(rows), b"IEND")
     body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     assert image_sha256(tmp_path / "a.png") == hashlib.sha256(header + rows).hexdigest()
+    monkeypatch.setattr("search_to_signal.provenance.png._MOST", bytes_of_rows - 1)
+    assert image_sha256(tmp_path / "a.png") is None
