@@ -93,10 +93,12 @@ def rewards(hosts: HostPair) -> Iterator[HostFinding]:
     for name in _SEVERITIES:
         subject = f"severity, {name}"
         yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, [hosts.child[1]], odd[name])
-    for subject, operator, bases in _cases(hosts.child[1]):
-        yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
-    for subject, bases, shown in _hidden(hosts.child[1]):
-        text = answer(hosts.child[0])
+    text, score = answer(hosts.child[0]), hosts.child[1]
+    for subject, operator, bases in _cases(score):
+        yield from attempted(subject, rewarded, hosts, subject, operator, bases, text)
+    far = 0.3 * abs(score) or 1.0
+    for subject, other, shown in (("better", score - far, (1,)), ("worse, equal to another", score, (0,))):
+        subject, bases = f"{subject}, beside a member not shown", [score + far, other]
         yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, bases, text, shown)
     yield from attempted("creation", _created, hosts)
 
@@ -137,13 +139,6 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     yield "crossover, a copy of the lesser base", CROSSOVER, [score + far, score]
     yield "crossover, between the bases", CROSSOVER, [score + far, score - far]
     yield "crossover, worse", CROSSOVER, [score + 2 * far, score + far]
-
-
-def _hidden(score: float) -> Iterator[tuple[str, list[float], tuple[int, ...]]]:
-    """Members of these scores, and which of them the prompt shows: only those are bases."""
-    far = 0.3 * abs(score) or 1.0
-    yield "better than what is shown, worse than another", [score + far, score - far], (1,)
-    yield "worse than what is shown, equal to another", [score + far, score], (0,)
 
 
 def rewarded(

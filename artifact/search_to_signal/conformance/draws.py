@@ -10,7 +10,8 @@ from search_to_signal.conformance.findings import HostFinding, Verdict, attempte
 from search_to_signal.conformance.frequencies import Kind, chances, crossovers, frequencies
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import crowded_state
-from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.selection import primary
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.records.schema import Operator
@@ -47,13 +48,10 @@ def _operators_often(hosts: HostPair, size: int) -> HostFinding:
 
 def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]:
     """Chances where injection gets the largest weight plus one meanwhile, as in a later version."""
-    weights = {name: float(getattr(settings, name)) for name in OPERATORS}
-    if size < 2:
-        weights[CROSSOVER] = 0.0
-    if size < settings.population_size:
-        weights[INJECTION] = max(weights.values()) + 1
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items() if weight > 0}
+    if size >= settings.population_size:
+        return _due(size, settings)
+    most = max(getattr(settings, name) for name in OPERATORS if size > 1 or name != CROSSOVER)
+    return _due(size, msgspec.structs.replace(settings, injection=most + 1, population_size=1))
 
 
 def _in_a_row(hosts: HostPair) -> HostFinding:
@@ -71,6 +69,7 @@ def parents(hosts: HostPair) -> Iterator[HostFinding]:
     """
     for size in SIZES:
         yield from attempted(f"{size} members", _parents_often, hosts, size)
+        yield from attempted(f"{size} members, single parents", _singles_often, hosts, size)
     for name, scores, ideas in _rules(hosts.seed.score):
         yield from attempted(name, paired, hosts, name, _state(hosts, scores, ideas))
 
@@ -80,12 +79,19 @@ def _parents_often(hosts: HostPair, size: int) -> HostFinding:
     return frequencies(f"{size} members", Counter(_kinds(hosts, size)), expected)
 
 
+def _singles_often(hosts: HostPair, size: int) -> HostFinding:
+    counted = Counter(shown for operator, shown in _kinds(hosts, size) if operator != CROSSOVER)
+    expected = {(i,): float(share) for i, share in enumerate(primary(size, hosts.settings))}
+    return frequencies(f"{size} members, single parents", counted, expected)
+
+
 def _rules(score: float) -> Iterator[tuple[str, list[float], Sequence[str]]]:
     """States of six members, four of them the population, in which one rule decides; scores and ideas."""
     apart, equal = [score - i for i in range(6)], [score - 1e-9 * i for i in range(6)]
     one = ["the one idea of all"] * 6
     yield "by performance alone", [score, score - 5e-8, *apart[2:]], one
     yield "by diversity alone", equal, IDEAS
+    yield "by diversity, some of them alike", equal, ["a b c d e f", "a b c d", "a b e", "a", "a g", "c f h"]
     yield "one way or the other", apart, [*one[:4], "some quite other words", "another idea with more"]
 
 
@@ -110,4 +116,5 @@ def paired(hosts: HostPair, name: str, state: SearchState) -> HostFinding:
     """How often each pair is shown among crossovers, where four members are a full population."""
     with hosts.theirs.sized(HEAD):
         counted = Counter(hosts.kinds(name, state, CROSSOVER))
-    return frequencies(name, counted, crossovers(state, msgspec.structs.replace(hosts.settings, population_size=HEAD)))
+    settings = msgspec.structs.replace(hosts.settings, population_size=HEAD)
+    return frequencies(name, counted, crossovers(state, settings))

@@ -24,6 +24,12 @@ _KNOWN = "a known part"
 _AT_DEFAULT = 40
 _NEGATIVE = (-1, -2)
 _QUICK = 0.04
+_PARTS = {
+    **{"after the code": "part", "apostrophe and hyphen": "'half-open'", "round brackets": "part (a)"},
+    **{"square brackets": "part [a]", "a digit": "part 2", "with a comma": "part, part", "of a letter": "p"},
+    **{"known before": _KNOWN, "known before in capitals": _KNOWN.upper(), "blanks around": "   part   "},
+    **{"over a line break": "a\npart", "with an underscore": "part_a"},
+}
 
 
 def transition(hosts: HostPair) -> Iterator[HostFinding]:
@@ -104,28 +110,17 @@ def components(hosts: HostPair) -> Iterator[HostFinding]:
     idea = f"{OPENING} do what the code says."
     state = replace(hosts.members([score + 1.0, score - 1.0]), injected=(_KNOWN,))
     equal = replace(hosts.members([score + 1.0, score]), injected=(_KNOWN,))
-    broken = f"{code}\nraise ValueError"
+    broken, noted = f"{code}\nraise ValueError", f"{code}\n# random"
     texts = {
         "in the idea": answer(code, f"{idea} {_said('part')}"),
         "before the idea": f"{_said('part')}\n{answer(code)}",
-        "after the code": f"{answer(code)}\n{_said('part')}",
-        "apostrophe and hyphen": f"{answer(code)}\n{_said(chr(39) + 'half-open' + chr(39))}",
-        "round brackets": f"{answer(code)}\n{_said('part (a)')}",
-        "square brackets": f"{answer(code)}\n{_said('part [a]')}",
-        "a digit": f"{answer(code)}\n{_said('part 2')}",
-        "known before": f"{answer(code)}\n{_said(_KNOWN)}",
-        "known before in capitals": f"{answer(code)}\n{_said(_KNOWN.upper())}",
+        **{name: f"{answer(code)}\n{_said(part)}" for name, part in _PARTS.items()},
         "two of them": f"{answer(code)}\n{_said('part')} {_said('part (b)')}",
         "in small letters": f"{answer(code)}\n{_said('part').lower()}",
-        "over a line break": f"{answer(code)}\n{_said('a' + chr(10) + 'part')}",
-        "with a comma": f"{answer(code)}\n{_said('part, part')}",
-        "with an underscore": f"{answer(code)}\n{_said('part_a')}",
-        "of a letter": f"{answer(code)}\n{_said('p')}",
-        "blanks around": f"{answer(code)}\n{_said('   part   ')}",
         "without a name": f"{answer(code)}\n{COMPONENT_BEFORE} {COMPONENT_AFTER}.",
-        "of a program with randomness": f"{answer(code + chr(10) + '# random')}\n{_said('part')}",
         "without code": f"{{{{{idea}}}}}\n{_said('part')}",
         "of a program that does not load": f"{answer(broken)}\n{_said('part')}",
+        "of a program with randomness": f"{answer(noted)}\n{_said('part')}",
     }
     asked = [(name, state, INJECTION, text) for name, text in texts.items()]
     asked.append(("of a child not admitted", equal, INJECTION, texts["after the code"]))

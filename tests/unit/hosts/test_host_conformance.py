@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.unit.hosts.rule_mutants import RULES
 from tests.unit.hosts.settings_mutants import SETTINGS
 
 from search_to_signal.cli import main
@@ -272,24 +273,30 @@ MUTANTS = {
     ),
     "padded performance": (
         "prompts",
-        "simplification, numbers",
+        "simplification, layout",
         "utils.py",
         "return str(int(abs(number) * 1000) / 1000)",
         'return f"{int(abs(number) * 1000) / 1000:.3f}"',
     ),
     "rounded performance": (
         "prompts",
-        "crossover, numbers",
+        "crossover, layout",
         "utils.py",
         "int(abs(number) * 1000) / 1000",
         "round(abs(number), 3)",
     ),
-    "the task last": ("prompts", "task first", "calm_trainer.py", "[task, *shown]", "[*shown, task]"),
+    "the task last": (
+        "prompts",
+        "replacement, task first",
+        "calm_trainer.py",
+        "[task, *shown]",
+        "[*shown, task]",
+    ),
     "worst first": (
         "prompts",
-        "crossover, order",
+        "crossover, layout",
         "calm_trainer.py",
-        "key=lambda algo: -algo.perf), start",
+        "key=lambda algo: algo.perf)[::-1], start",
         "key=lambda algo: algo.perf), start",
     ),
     "eleven components named": ("prompts", "injection, components", "calm_trainer.py", "[-10:]", "[-11:]"),
@@ -305,7 +312,8 @@ MUTANTS = {
 
 def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
     """What the comparison of bin packing says of the small split."""
-    asked = conform(path, ["obp"], checks, programs=3, draws=draws, split="embedded")
+    words = path / "words.toml"
+    asked = conform(path, ["obp"], checks, programs=3, draws=draws, split="embedded", words=words)
     return [finding for _, _, finding in asked]
 
 
@@ -347,7 +355,8 @@ def small_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "EvaluationPool", lambda *given: small())
 
 
-ALL = {**MUTANTS, **SETTINGS}
+ALL = {**MUTANTS, **SETTINGS, **RULES}
+DRAWS = {"parents": 5000, "operators": 2000, "prompts": 3000, "collapse": 2000}
 
 
 @pytest.mark.usefixtures("one_pool")
@@ -357,7 +366,7 @@ def test_every_mutant_is_found(
 ) -> None:
     """The check that a changed fact belongs to says that it differs, and names it."""
     # A coin that is hardly unfair shows in many draws, the other frequencies in few.
-    found = findings(sabotaged(file, old, new), check, draws=600 if check == "parents" else 300)
+    found = findings(sabotaged(file, old, new), check, draws=DRAWS.get(check, 300))
     differing = [one.subject for one in found if one.verdict is Verdict.DIFFERS]
     assert any(one.startswith(subject) for one in differing), found
     assert all(one.detail for one in found if one.verdict is Verdict.DIFFERS)
