@@ -108,8 +108,8 @@ class Trainer:
         self.used_prompts.append(prompt)
         system = (
             f"{self.problem.name}: {self.problem.description} You see algorithms and answer with another: "
-            f"its original idea, which explains itself, names no earlier algorithm and begins as below, and one "
-            f"function with the same input and output, deterministic, without usage examples and tuned "
+            f"its original idea, which explains itself, names no earlier algorithm and begins as below, and "
+            f"one function with the same input and output, deterministic, without usage examples and tuned "
             f"constants; nothing else.\n"
             f"{{{{{OPENING} ...}}}}\n```python\n...\n```"
         )

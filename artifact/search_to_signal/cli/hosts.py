@@ -9,7 +9,6 @@ from pathlib import Path
 
 from search_to_signal.cli.options import Add
 from search_to_signal.extras import EXTRAS, require
-from search_to_signal.package_data import PIN
 from search_to_signal.progress import progress_display
 
 _NOT_COMPARED = 11
@@ -91,7 +90,7 @@ def register(add: Add) -> None:
     compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
     compare.add_argument("--draws", type=int, default=5000, help="prompts drawn per state; seeded")
-    compare.add_argument("--words", type=Path, default=PIN, help="TOML file with fingerprints of the prompts")
+    compare.add_argument("--words", type=Path, help="TOML file with fingerprints (default: pin.toml)")
     compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     example = "--calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run"
     run = add(_released, f"s2s released {example}")

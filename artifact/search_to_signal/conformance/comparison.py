@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from search_to_signal.conformance.answers import evaluators, parsing, rewards
 from search_to_signal.conformance.data import data
 from search_to_signal.conformance.draws import operators, parents
@@ -24,11 +22,10 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
-from search_to_signal.hosts.released.revision import require_checkout, require_pinned
+from search_to_signal.hosts.released.revision import known_words, require_checkout, require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
-from search_to_signal.package_data import PIN
 from search_to_signal.problems import get_problem
-from search_to_signal.progress import PlainProgress, Progress, counted, one_line
+from search_to_signal.progress import PlainProgress, Progress, counted
 
 Check = Callable[[HostPair], Iterator[HostFinding]]
 
@@ -48,14 +45,14 @@ def conform(
     draws: int,
     split: str = "train",
     any_revision: bool = False,
-    words: Path = PIN,
+    words: Path | None = None,
     progress: Progress | None = None,
 ) -> Generator[tuple[str, str, HostFinding], None, None]:
     """Yield (problem, check, finding) as they are made.
 
     Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
     (D41). ``split`` names our instances; the released host has its training set. ``words`` is a file with
-    fingerprints of the prompts' words (HOST.md, point 31). What cannot be compared,
+    fingerprints of the prompts' words, by default pin.toml (HOST.md, point 31). What cannot be compared,
     because the checkout raises there or its time is up, is a finding "not compared" with its reason, and the
     rest goes on. Raises ConfigError for an unknown name. Raises HostError, naming file and fact, before any
     code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
@@ -69,7 +66,7 @@ def conform(
     asked = _known("--check", checks, CHECKS)
     if min(programs, draws) < 1:
         raise ConfigError("--programs and --draws count from 1")
-    known = fingerprints(words)
+    known = known_words(words)
     require_interface(path, [name for name in wanted if name in available or problems is not None])
     with opened(path) as checkout, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
@@ -81,14 +78,6 @@ def conform(
             with ExitStack() as stack:
                 pair = partial(_pair, stack, checkout, name, programs, draws, known, split)
                 yield from _compared(pair, name, asked, progress)
-
-
-def fingerprints(path: Path) -> dict[str, str]:
-    """The table ``words`` of a TOML file, by text; empty where it has none."""
-    try:
-        return msgspec.convert(msgspec.toml.decode(path.read_bytes()).get("words", {}), dict[str, str])
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ConfigError(f"{path}: no table words of fingerprints ({one_line(str(error))})") from error
 
 
 def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> list[str]:

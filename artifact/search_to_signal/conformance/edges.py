@@ -83,7 +83,6 @@ def forms(problem: Problem) -> dict[str, str]:
 _ANSWERS = {
     "tsp": {
         "the first of the set": "next(iter(unvisited_nodes))",
-        "a node as array": "np.array([min(unvisited_nodes)])",
         "a node as text": "str(min(unvisited_nodes))",
         "a fraction": "min(unvisited_nodes) + 0.9",
         "the last node by -1": "-1",

@@ -1,6 +1,6 @@
 """How often a host asks which prompt, against the exact chances of ours."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +25,7 @@ Kind = tuple[Operator, tuple[int, ...]]
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
     """Exact chance of each kind of prompt, as ``selection`` has it."""
-    by_kind: Counter[Kind] = Counter()
+    by_kind: defaultdict[Kind, float] = defaultdict(float)
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
         if operator != CROSSOVER:

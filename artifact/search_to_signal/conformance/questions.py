@@ -130,6 +130,6 @@ def groups(problem: Problem, codes: Sequence[str], seed: str) -> list[tuple[str,
     return [
         (answer(seed), answer(first), answer(first), "nothing"),
         (answer(second, announced.replace("%d", "a")), answer(third, announced.replace("%d", "a")), "", ""),
-        (answer(rest[0], announced.replace("%d", "b")), answer(first), answer(first), answer("x = 1")),
+        (answer(rest[0], announced.replace("%d", "b")), answer(first), answer(seed), answer("x = 1")),
         (answer(f"{second}\n# random"), answer(f"{head}    raise ValueError"), answer(third), ""),
     ]
