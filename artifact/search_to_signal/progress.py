@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from search_to_signal.runtime import called_every
 from search_to_signal.workload import Status, Task, Workload, duration
@@ -71,8 +71,9 @@ class Progress(Protocol):
 class PlainProgress:
     """A line when a task begins and when it ends; ``report`` prints one about all that is under way."""
 
-    def __init__(self, work: Workload | None = None) -> None:
-        self._work = work or Workload()
+    def __init__(self, work: Workload | None = None, stream: TextIO | None = None) -> None:
+        """Print to ``stream``, or to what is standard output at the time."""
+        self._work, self._stream = work or Workload(), stream
         self._begun: set[str] = set()
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -85,7 +86,7 @@ class PlainProgress:
 
     def say(self, line: str) -> None:
         # One write: runs side by side report from threads of their own.
-        print(f"{line}\n", end="", flush=True)
+        print(f"{line}\n", end="", flush=True, file=self._stream)
 
     def report(self) -> None:
         """Print how far everything is, if anything runs."""
@@ -169,11 +170,14 @@ def _live(progress: LiveProgress, console: "Console") -> "Live":
 
 
 @contextmanager
-def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
-    """Live lines on a terminal with rich, plain ones otherwise; ``planned`` is all the work, where known."""
+def progress_display(planned: Iterable[Task] = (), stream: TextIO | None = None) -> Iterator[Progress]:
+    """Live lines on a terminal with rich, plain ones otherwise; ``planned`` is all the work, where known.
+
+    A command whose standard output is its result gives another ``stream``, for plain lines.
+    """
     work = Workload(planned)
-    if not (sys.stdout.isatty() and find_spec("rich")):
-        plain = PlainProgress(work)
+    if stream or not (sys.stdout.isatty() and find_spec("rich")):
+        plain = PlainProgress(work, stream)
         with called_every(PLAIN_SECONDS, plain.report):
             yield plain
         return

@@ -108,8 +108,9 @@ class Trainer:
         self.used_prompts.append(prompt)
         system = (
             f"{self.problem.name}: {self.problem.description} You see algorithms and answer with another: "
-            f"its original idea, which explains itself and begins as below, and one function with the same "
-            f"input and output, deterministic, without usage examples and tuned constants; nothing else.\n"
+            f"its original idea, which explains itself, names no earlier algorithm and begins as below, and "
+            f"one function with the same input and output, deterministic, without usage examples and tuned "
+            f"constants; nothing else.\n"
             f"{{{{{OPENING} ...}}}}\n```python\n...\n```"
         )
         return [{"role": "system", "content": system}, {"role": "user", "content": prompt.text}]
@@ -126,9 +127,9 @@ class Trainer:
         if kind == "injection" and self.injected_components:
             task += f" Known: {', '.join(self.injected_components[-10:])}."
         shown = [
-            f"No. {rank} has {self.problem.unit} {cut(algo.perf)}:\n"
+            f"No. {rank} has {cut(algo.perf)} {self.problem.unit} and rank {rank}:\n"
             f"{{{{{algo.idea}}}}}\n```python\n{algo.code.strip()}\n```"
-            for rank, algo in enumerate(sorted(parents, key=lambda algo: -algo.perf), start=1)
+            for rank, algo in enumerate(sorted(parents, key=lambda algo: algo.perf)[::-1], start=1)
         ]
         return Prompt("\n\n".join([task, *shown]), kind)
 
@@ -196,7 +197,7 @@ class Trainer:
             return None, args.reward_function
         try:
             policy = self.policy_of(codes[0], idea, prompt.kind)
-        except Exception:  # noqa: BLE001 - a model's code may raise anything
+        except BaseException:  # noqa: BLE001 - a model's code may raise anything
             return None, args.reward_function
         return policy, self.env.run_async(policy, self.instances)
 
@@ -204,7 +205,7 @@ class Trainer:
         """The reward of a heuristic that failed, or None when it did not."""
         try:
             self.rate(policy, promise)
-        except Exception:  # noqa: BLE001 - a model's code may raise anything
+        except BaseException:  # noqa: BLE001 - a model's code may raise anything
             return self.calm_args.reward_runtime
         return self.calm_args.reward_random if "random" in policy.code else None
 

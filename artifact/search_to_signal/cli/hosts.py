@@ -3,7 +3,8 @@
 import argparse
 import sys
 from collections import Counter
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 from search_to_signal.cli.options import Add
@@ -16,10 +17,11 @@ _NOT_COMPARED = 11
 def _conformance(arguments: argparse.Namespace) -> int:
     """Compare our host with a CALM checkout, whose code runs with your rights.
 
-    A line per finding; the last one counts them. Prompts, and whatever else the host prints, are not. Exit
-    codes: 0 all equal; 1 something differs; 11 nothing differs, but something was not compared; 12 the
-    checkout is another revision, or lacks a file, a signature or an option of the released host, and nothing
-    of it ran; 130 Ctrl-C or SIGTERM.
+    A line per finding; the last one counts them, by family and with the draws behind them. Prompts, and
+    whatever else the host prints, are not; standard error says how far it is. Exit codes: 0 all equal; 1
+    something differs; 11 nothing differs, but something was not compared; 12 the checkout is another
+    revision, or lacks a file, a signature or an option of the released host, and nothing of it ran; 130
+    Ctrl-C or SIGTERM.
     """
     require(*EXTRAS["run"])
     from search_to_signal.conformance.comparison import conform
@@ -27,21 +29,25 @@ def _conformance(arguments: argparse.Namespace) -> int:
     from search_to_signal.hosts.released.host import quiet
     from search_to_signal.hosts.released.stopping import stoppable
 
-    counts = Counter({kind: 0 for kind in Agreement})
-    findings = conform(
+    counts, families, draws = Counter({kind: 0 for kind in Agreement}), Counter[str](), Counter[str]()
+    findings = partial(
+        conform,
         arguments.calm,
         arguments.problem,
         arguments.check,
         arguments.programs,
         arguments.draws,
         any_revision=arguments.any_revision,
+        words=arguments.words,
     )
     # Threads of the host print at any time; those of Ray print the output of its workers.
     report = sys.stdout
-    with stoppable() as stop, quiet(), closing(findings):
-        for problem, check, finding in findings:
+    with stoppable() as stop, progress_display(stream=sys.stderr) as progress, quiet(), ExitStack() as stack:
+        for problem, check, finding in stack.enter_context(closing(findings(progress=progress))):
             stop.check()
             counts[finding.verdict.agreement] += 1
+            families[check] += 1
+            draws[check] += finding.draws
             detail = f" ({finding.detail})" if finding.detail else ""
             line = f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}"
             print(line, file=report, flush=True)
@@ -49,7 +55,8 @@ def _conformance(arguments: argparse.Namespace) -> int:
     tally = ", ".join(f"{count} {kind.value}" for kind, count in counts.items())
     ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
     state, code = next((ends[kind] for kind in ends if counts[kind]), ("EQUAL", 0))
-    print(f"s2s: {state}: {tally}")
+    told = (f"{name} {families[name]}" + f" ({draws[name]} draws)" * (draws[name] > 0) for name in families)
+    print(f"s2s: {state}: {tally}; of {', '.join(told)}")
     return code
 
 
@@ -82,7 +89,8 @@ def register(add: Add) -> None:
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
     compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
-    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state; seeded")
+    compare.add_argument("--draws", type=int, default=5000, help="prompts drawn per state; seeded")
+    compare.add_argument("--words", type=Path, help="TOML file with fingerprints (default: pin.toml)")
     compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     example = "--calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run"
     run = add(_released, f"s2s released {example}")

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from search_to_signal.conformance.edges import edges
 from search_to_signal.conformance.findings import (
     HostFinding,
@@ -14,6 +16,7 @@ from search_to_signal.conformance.findings import (
 )
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer, odd_answers
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.state import state_of
 from search_to_signal.hosts.compared import PlayedGroup
@@ -30,20 +33,20 @@ def evaluators(hosts: HostPair) -> Iterator[HostFinding]:
     codes = {"our seed": own}
     codes |= {f"program {number}": code for number, code in enumerate(hosts.codes)}
     codes |= edges(hosts.problem)
-    yield from attempted("released seed", _seed, hosts)
+    yield from attempted("released seed", _seed, hosts, "released seed", hosts.seed_code)
     for name, code in codes.items():
-        yield from attempted(name, _scored, hosts, name, code, code)
-    yield from attempted("seeds", _scored, hosts, "our seed as the released one", own, hosts.seed_code)
+        yield from attempted(name, _scored, hosts, name, code)
+    yield from attempted("seeds", _seed, hosts, "our seed as the released one", own)
 
 
-def _seed(hosts: HostPair) -> HostFinding:
-    return numbers("released seed", hosts.ours.scores(hosts.seed_code), hosts.released_seed)
+def _seed(hosts: HostPair, subject: str, code: str) -> HostFinding:
+    return numbers(subject, hosts.ours.scores(code), hosts.released_seed)
 
 
-def _scored(hosts: HostPair, subject: str, ours: str, theirs: str) -> HostFinding:
+def _scored(hosts: HostPair, subject: str, code: str) -> HostFinding:
     if hosts.released_seed is None:
         return HostFinding(subject, Verdict.UNKNOWN, "the released evaluator cannot run its own seed here")
-    return numbers(subject, hosts.ours.scores(ours), hosts.theirs.scores(theirs))
+    return numbers(subject, hosts.ours.scores(code), hosts.theirs.scores(code))
 
 
 def parsing(hosts: HostPair) -> Iterator[HostFinding]:
@@ -60,9 +63,16 @@ def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[HostFinding]:
         what = f"its reward of {theirs.rewards[0]} is no severity that the checkout's options name"
         yield HostFinding(subject, Verdict.UNKNOWN, what)
     else:
-        yield things(subject, own.value, other.value)
+        yield _explained(subject, things(subject, own.value, other.value))
     if _idea(ours) or _idea(theirs):
-        yield things(f"{subject}, idea kept", _idea(ours), _idea(theirs))
+        yield _explained(subject, things(f"{subject}, idea kept", _idea(ours), _idea(theirs)))
+
+
+def _explained(subject: str, finding: HostFinding) -> HostFinding:
+    """Where an idea without braces ends is read off copies, not off the pinned revision (20)."""
+    if finding.verdict is Verdict.DIFFERS and subject.startswith("loose idea"):
+        return replace(finding, detail=f"{finding.detail}: HOST.md, point 20, says what decides it")
+    return finding
 
 
 def _idea(played: PlayedGroup) -> str:
@@ -83,8 +93,13 @@ def rewards(hosts: HostPair) -> Iterator[HostFinding]:
     for name in _SEVERITIES:
         subject = f"severity, {name}"
         yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, [hosts.child[1]], odd[name])
-    for subject, operator, bases in _cases(hosts.child[1]):
-        yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
+    text, score = answer(hosts.child[0]), hosts.child[1]
+    for subject, operator, bases in _cases(score):
+        yield from attempted(subject, rewarded, hosts, subject, operator, bases, text)
+    far = 0.3 * abs(score) or 1.0
+    for subject, other, shown in (("better", score - far, (1,)), ("worse, equal to another", score, (0,))):
+        subject, bases = f"{subject}, beside a member not shown", [score + far, other]
+        yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, bases, text, shown)
     yield from attempted("creation", _created, hosts)
 
 
@@ -95,8 +110,14 @@ def _created(hosts: HostPair) -> HostFinding:
     ours = hosts.ours.play(state, asked, (text,)).rewards
     try:
         theirs = hosts.theirs.play(state, asked, (text,)).rewards
-    except (ValueError, LookupError) as error:
-        raised = f"ours {ours}, theirs raises {reason(error)}"
+    except HostError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the host raises without a base
+        wanted = getattr(error, "obj", None)
+        if wanted is hosts.theirs.trainer or wanted is hosts.theirs.trainer.calm_args:
+            why = f"{reason(error)}: it wanted what only the host's constructor sets"
+            return HostFinding("creation, a valid child", Verdict.UNKNOWN, why)
+        raised = f"ours {ours}, theirs wanted a base: {reason(error)} (HOST.md, point 16)"
         return HostFinding("creation, a valid child", Verdict.DIFFERS, raised)
     return numbers("creation, a valid child", ours, theirs)
 
@@ -110,6 +131,8 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
             yield f"{operator}, {name}", operator, [base]
     yield "better by almost nothing", REPLACEMENT, [score - near]
     yield "worse by almost nothing", REPLACEMENT, [score + near]
+    yield "better by the last bit", REPLACEMENT, [float(np.nextafter(score, -np.inf))]
+    yield "worse many times over", REPLACEMENT, [score + 9 * abs(score) + 1]
     yield "better many times over", REPLACEMENT, [score - 9 * abs(score) - 1]
     yield "beside a score of zero", REPLACEMENT, [0.0]
     yield "crossover, better", CROSSOVER, [score - far, score - 2 * far]
@@ -118,10 +141,17 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     yield "crossover, worse", CROSSOVER, [score + 2 * far, score + far]
 
 
-def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> HostFinding:
-    """The rewards of one answer beside bases of these scores."""
+def rewarded(
+    hosts: HostPair,
+    subject: str,
+    operator: Operator,
+    bases: list[float],
+    text: str,
+    shown: tuple[int, ...] | None = None,
+) -> HostFinding:
+    """The rewards of one answer beside members of these scores; a prompt shows all unless ``shown``."""
     state = hosts.members(bases)
-    asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))
+    asked = hosts.asked(state, subject, operator, tuple(range(len(bases))) if shown is None else shown)
     ours, theirs = hosts.both(state, asked, (text,))
     finding = numbers(subject, ours.rewards, theirs.rewards)
     if finding.verdict is Verdict.CLOSE and ours.scores == theirs.scores:

@@ -1,8 +1,9 @@
 """All checks on a checkout, problem by problem."""
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from search_to_signal.conformance.answers import evaluators, parsing, rewards
@@ -21,17 +22,19 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
-from search_to_signal.hosts.released.revision import require_checkout, require_pinned
+from search_to_signal.hosts.released.revision import known_words, require_checkout, require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.problems import get_problem
+from search_to_signal.progress import PlainProgress, Progress, counted
 
 Check = Callable[[HostPair], Iterator[HostFinding]]
 
 _ALL: tuple[Check, ...] = (
-    *(options, data, evaluators, parsing, rewards, components, transition, ties, stagnation, collapse),
-    *(operators, parents, prompts),
+    *(options, data, prompts, operators, parents, collapse, stagnation, ties, components, parsing),
+    *(transition, rewards, evaluators),
 )
 CHECKS: dict[str, Check] = {check.__name__: check for check in _ALL}
+"""By name, those that run many programs last."""
 
 
 def conform(
@@ -42,11 +45,14 @@ def conform(
     draws: int,
     split: str = "train",
     any_revision: bool = False,
+    words: Path | None = None,
+    progress: Progress | None = None,
 ) -> Generator[tuple[str, str, HostFinding], None, None]:
     """Yield (problem, check, finding) as they are made.
 
     Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
-    (D41). ``split`` names our instances; the released host has its training set. What cannot be compared,
+    (D41). ``split`` names our instances; the released host has its training set. ``words`` is a file with
+    fingerprints of the prompts' words, by default pin.toml (HOST.md, point 31). What cannot be compared,
     because the checkout raises there or its time is up, is a finding "not compared" with its reason, and the
     rest goes on. Raises ConfigError for an unknown name. Raises HostError, naming file and fact, before any
     code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
@@ -60,6 +66,7 @@ def conform(
     asked = _known("--check", checks, CHECKS)
     if min(programs, draws) < 1:
         raise ConfigError("--programs and --draws count from 1")
+    known = known_words(words)
     require_interface(path, [name for name in wanted if name in available or problems is not None])
     with opened(path) as checkout, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
@@ -69,7 +76,8 @@ def conform(
                 yield name, "all", HostFinding("all", Verdict.UNKNOWN, missing)
                 continue
             with ExitStack() as stack:
-                yield from _compared(stack, checkout, name, asked, programs, draws, split)
+                pair = partial(_pair, stack, checkout, name, programs, draws, known, split)
+                yield from _compared(pair, name, asked, progress)
 
 
 def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> list[str]:
@@ -81,26 +89,30 @@ def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> li
 
 
 def _compared(
-    stack: ExitStack,
-    checkout: ReleasedCheckout,
-    name: str,
-    checks: list[str],
-    count: int,
-    draws: int,
-    split: str,
+    made: Callable[[], HostPair], name: str, checks: list[str], progress: Progress | None
 ) -> Iterator[tuple[str, str, HostFinding]]:
+    report = progress or PlainProgress(stream=None)
+    report.update(name, 0, len(checks) + 1, "our evaluator and the seed")
     try:
-        pair = _pair(stack, checkout, name, count, draws, split)
+        pair = made()
     except (Exception, SystemExit) as error:
         yield name, "all", HostFinding("all", Verdict.UNKNOWN, reason(error))
         return
-    for check in checks:
-        for finding in attempted("rest", CHECKS[check], pair):
+    for done, check in enumerate(checks, start=1):
+        for count, finding in enumerate(attempted("rest", CHECKS[check], pair)):
+            report.update(name, done, len(checks) + 1, f"{check}, {counted(count + 1, 'finding')}")
             yield name, check, finding
+    report.update(name, len(checks) + 1, len(checks) + 1)
 
 
 def _pair(
-    stack: ExitStack, checkout: ReleasedCheckout, name: str, count: int, draws: int, split: str
+    stack: ExitStack,
+    checkout: ReleasedCheckout,
+    name: str,
+    count: int,
+    draws: int,
+    words: Mapping[str, str],
+    split: str,
 ) -> HostPair:
     problem = get_problem(name)
     with quiet():
@@ -110,4 +122,4 @@ def _pair(
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceSide(problem, pool, settings, split)
     seed, template = (checkout.named(name, given, option) for option in ("seed_algo_fp", "template_fp"))
-    return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws)
+    return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws, words)

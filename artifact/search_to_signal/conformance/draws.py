@@ -1,40 +1,45 @@
 """Which operator asks, and which heuristics a prompt shows."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+
+import msgspec
 
 from search_to_signal.conformance.findings import HostFinding, Verdict, attempted
-from search_to_signal.conformance.frequencies import chances, frequencies, kind_of
+from search_to_signal.conformance.frequencies import Kind, chances, crossovers, frequencies
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import crowded_state
-from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.selection import primary
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.compared import AskedPrompt
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.records.schema import Operator
 
 SIZES = (1, 2, 5, 9, 10, 14)
+HEAD = 4
+"""Population size where second parents are looked at: few kinds, so that a small change of chances shows."""
 
 
 def operators(hosts: HostPair) -> Iterator[HostFinding]:
     """How often each operator is drawn, at archives from the seed alone to more than the population."""
     for size in SIZES:
         yield from attempted(f"{size} members", _operators_often, hosts, size)
+    yield from attempted("one after another", _in_a_row, hosts)
 
 
-def draws(hosts: HostPair, name: str, size: int, named: bool = True) -> list[AskedPrompt]:
-    """Prompts in a state of the seed and made-up members, with or without their operators' names."""
-    state = crowded_state(hosts.problem, hosts.seed, size)
-    with hosts.seeded(f"{name} {size}"):
-        return list(islice(hosts.theirs.asks(state, named=named), hosts.draws))
+def _kinds(hosts: HostPair, size: int) -> list[Kind]:
+    return hosts.kinds(f"operators {size}", crowded_state(hosts.problem, hosts.seed, size))
+
+
+def _due(size: int, settings: SearchSettings) -> dict[Operator, float]:
+    chances = operator_probabilities(size, settings)
+    return {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
 
 
 def _operators_often(hosts: HostPair, size: int) -> HostFinding:
-    chances = operator_probabilities(size, hosts.settings)
-    expected = {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
-    counted = Counter(asked.operator for asked in draws(hosts, "operators", size))
-    finding = frequencies(f"{size} members", counted, expected)
+    counted = Counter(operator for operator, _ in _kinds(hosts, size))
+    finding = frequencies(f"{size} members", counted, _due(size, hosts.settings))
     raised = _raised_by_one(size, hosts.settings)
     if finding.verdict is Verdict.DIFFERS and frequencies("", counted, raised).verdict is Verdict.CLOSE:
         return replace(finding, detail=f"{finding.detail}: injection has the largest weight plus one (9)")
@@ -43,25 +48,73 @@ def _operators_often(hosts: HostPair, size: int) -> HostFinding:
 
 def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]:
     """Chances where injection gets the largest weight plus one meanwhile, as in a later version."""
-    weights = {name: float(getattr(settings, name)) for name in OPERATORS}
-    if size < 2:
-        weights[CROSSOVER] = 0.0
-    if size < settings.population_size:
-        weights[INJECTION] = max(weights.values()) + 1
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items() if weight > 0}
+    if size >= settings.population_size:
+        return _due(size, settings)
+    most = max(getattr(settings, name) for name in OPERATORS if size > 1 or name != CROSSOVER)
+    return _due(size, msgspec.structs.replace(settings, injection=most + 1, population_size=1))
+
+
+def _in_a_row(hosts: HostPair) -> HostFinding:
+    """Pairs of successive prompts: a host that takes turns has the right frequencies."""
+    drawn = [operator for operator, _ in _kinds(hosts, SIZES[-1])]
+    due = _due(SIZES[-1], hosts.settings)
+    expected = {(one, two): due[one] * due[two] for one in due for two in due}
+    return frequencies("one after another", Counter(zip(drawn[::2], drawn[1::2], strict=False)), expected)
 
 
 def parents(hosts: HostPair) -> Iterator[HostFinding]:
-    """How often each parent and pair of parents is drawn, against our exact chances.
+    """How often each operator shows which heuristics, and each rule of a second parent by itself.
 
     Ideas lie at different distances: the host's order of equal ones depends on the processor (22).
     """
     for size in SIZES:
         yield from attempted(f"{size} members", _parents_often, hosts, size)
+        yield from attempted(f"{size} members, single parents", _singles_often, hosts, size)
+    for name, scores, ideas in _rules(hosts.seed.score):
+        yield from attempted(name, paired, hosts, name, _state(hosts, scores, ideas))
 
 
 def _parents_often(hosts: HostPair, size: int) -> HostFinding:
-    counted = Counter(kind_of(asked) for asked in draws(hosts, "parents", size, named=False))
     expected = chances(crowded_state(hosts.problem, hosts.seed, size), hosts.settings)
-    return frequencies(f"{size} members", counted, expected)
+    return frequencies(f"{size} members", Counter(_kinds(hosts, size)), expected)
+
+
+def _singles_often(hosts: HostPair, size: int) -> HostFinding:
+    counted = Counter(shown for operator, shown in _kinds(hosts, size) if operator != CROSSOVER)
+    expected = {(i,): float(share) for i, share in enumerate(primary(size, hosts.settings))}
+    return frequencies(f"{size} members, single parents", counted, expected)
+
+
+def _rules(score: float) -> Iterator[tuple[str, list[float], Sequence[str]]]:
+    """States of six members, four of them the population, in which one rule decides; scores and ideas."""
+    apart, equal = [score - i for i in range(6)], [score - 1e-9 * i for i in range(6)]
+    one = ["the one idea of all"] * 6
+    yield "by performance alone", [score, score - 5e-8, *apart[2:]], one
+    yield "by diversity alone", equal, IDEAS
+    yield "by diversity, some of them alike", equal, ["a b c d e f", "a b c d", "a b e", "a", "a g", "c f h"]
+    yield "one way or the other", apart, [*one[:4], "some quite other words", "another idea with more"]
+
+
+IDEAS = (
+    "weigh sort room",
+    "ün a bins b ün (by) ün sort",
+    "weigh left_over (by) age; Sort the Room 2 by",
+    "the Sort (by) bins, age; ün left_over (by)",
+    "age; age; age; ün ün",
+    "by é sort weigh weigh bins bins,",
+)
+"""Of differing words, cases, repeats, marks and lengths."""
+
+
+def _state(hosts: HostPair, scores: list[float], ideas: Sequence[str]) -> SearchState:
+    state = hosts.members(scores)
+    members = [replace(one, idea=idea) for one, idea in zip(state.archive, ideas, strict=True)]
+    return state_of(members, state.seeds)
+
+
+def paired(hosts: HostPair, name: str, state: SearchState) -> HostFinding:
+    """How often each pair is shown among crossovers, where four members are a full population."""
+    with hosts.theirs.sized(HEAD):
+        counted = Counter(hosts.kinds(name, state, CROSSOVER))
+    settings = msgspec.structs.replace(hosts.settings, population_size=HEAD)
+    return frequencies(name, counted, crossovers(state, settings))

@@ -36,14 +36,65 @@ def stateful(problem: Problem) -> dict[str, str]:
     }
 
 
+_FORMS = {
+    "tsp": {
+        "the place is an int": "type(current_node) is int",
+        "the destination is the int 0": "type(destination_node) is int and destination_node == 0",
+        "the unvisited are a set of ints": "{*map(type, [unvisited_nodes, *unvisited_nodes])} == {set, int}",
+        "the distances are floats": "type(distance_matrix) is np.ndarray and distance_matrix.dtype == float",
+        "no node is its own neighbour": "distance_matrix[current_node, current_node] == 0.0",
+        "nothing written stays": "distance_matrix.min() >= 0.0 and destination_node not in unvisited_nodes",
+    },
+    "obp": {
+        "the size is a float": "type(item_size) is float",
+        "the capacities are floats": "type(remaining_capacity) is np.ndarray "
+        "and remaining_capacity.dtype == float",
+        "every capacity fits": "remaining_capacity.ndim == 1 and remaining_capacity.min() >= item_size",
+        "nothing written stays": "remaining_capacity.min() > 0.0",
+    },
+    "cvrp": {
+        "arguments": "distance_matrix.dtype == demands.dtype == float and coordinates.shape == (51, 2) "
+        "and demands.shape == (51,) and demands[0] == 0 and capacity == 50"
+    },
+    "op": {
+        "arguments": "prize.dtype == distance.dtype == float and distance.shape == (50, 50) "
+        "and prize.shape == (50,) and maxlen == 3"
+    },
+}
+"""What holds of the arguments of every call; a program asserts it, and then writes into them."""
+
+_SPOILED = {
+    "tsp": "distance_matrix[:] = -1.0\n    unvisited_nodes.add(destination_node)",
+    "obp": "remaining_capacity[:] = -1.0",
+}
+
+
+def forms(problem: Problem) -> dict[str, str]:
+    """Programs that run where the arguments of every call have the form that ours have."""
+    (head,) = re.findall(r"^def .*:$", problem.template, re.MULTILINE)
+    limit, value = _TWO_WAYS[problem.name]
+    return {
+        f"arguments, {name}": f"import numpy as np\n\n\n{head}\n    assert {what}\n    sign = 1.0\n"
+        f"    answer = {value}\n    {_SPOILED.get(problem.name, 'pass')}\n    return answer"
+        for name, what in _FORMS[problem.name].items()
+    }
+
+
 _ANSWERS = {
     "tsp": {
+        "the first of the set": "next(iter(unvisited_nodes))",
+        "a node as text": "str(min(unvisited_nodes))",
+        "a fraction": "min(unvisited_nodes) + 0.9",
         "the last node by -1": "-1",
         "a node as float": "float(min(unvisited_nodes))",
         "a visited node": "0",
     },
     "obp": {
         "priorities as list": "list(-remaining_capacity)",
+        "one priority for all": "np.zeros_like(remaining_capacity)",
+        "the middle bin": "-abs(np.arange(len(remaining_capacity)) - len(remaining_capacity) // 2)",
+        "priorities that are no numbers": "remaining_capacity * np.nan",
+        "one number": "1.0",
         "a priority too few": "remaining_capacity[1:]",
     },
     "cvrp": {
@@ -66,4 +117,4 @@ def edges(problem: Problem) -> dict[str, str]:
         name: f"import numpy as np\n\n\n{head}\n    return {value}"
         for name, value in _ANSWERS[problem.name].items()
     }
-    return {**plain, **stateful(problem)}
+    return {**plain, **stateful(problem), **forms(problem)}

@@ -43,11 +43,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class HostFinding:
-    """One compared thing; ``detail`` says by how much, or why not."""
+    """One compared thing; ``detail`` says by how much, or why not; ``draws`` of the host are behind it."""
 
     subject: str
     verdict: Verdict
     detail: str = ""
+    draws: int = 0
 
 
 def numbers(subject: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> HostFinding:

@@ -1,6 +1,6 @@
 """How often a host asks which prompt, against the exact chances of ours."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,34 +12,35 @@ from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator
 from search_to_signal.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
-from search_to_signal.hosts.compared import AskedPrompt
 from search_to_signal.numerics import Floats
+from search_to_signal.records.schema import Operator
 
 UNLIKELY = 1e-6
 """Frequencies differ when chance alone would take them further apart less often than this."""
 FEWEST = 5
 
-Kind = tuple[str, tuple[int, ...]]
-"""Whether a prompt shows one parent or two, and the sorted positions of its bases."""
-
-
-def kind_of(asked: AskedPrompt) -> Kind:
-    """The kind of a prompt; that it comes from one operator or another does not count here."""
-    return ("crossover" if asked.operator == CROSSOVER else "one parent"), asked.bases
+Kind = tuple[Operator, tuple[int, ...]]
+"""The operator of a prompt, and the positions of its heuristics in the order in which it shows them."""
 
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
     """Exact chance of each kind of prompt, as ``selection`` has it."""
-    by_kind: Counter[Kind] = Counter()
+    by_kind: defaultdict[Kind, float] = defaultdict(float)
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
         if operator != CROSSOVER:
-            for position, share in enumerate(alone):
-                by_kind[kind_of(AskedPrompt(operator, (position,)))] += chance * share
+            by_kind.update({(operator, (i,)): float(chance * share) for i, share in enumerate(alone)})
         elif chance:
-            for (first, second), share in np.ndenumerate(_pairs(state, len(alone))):
-                by_kind[kind_of(AskedPrompt(operator, tuple(sorted((first, second)))))] += chance * share
-    return {kind: float(chance) for kind, chance in by_kind.items() if chance > 0}
+            for pair, share in np.ndenumerate(_pairs(state, len(alone))):
+                shown = sorted(pair, key=lambda position: state.archive[position].score)[::-1]
+                by_kind[operator, tuple(shown)] += float(chance * share)
+    return {kind: chance for kind, chance in by_kind.items() if chance > 0}
+
+
+def crossovers(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
+    """The same among crossovers."""
+    pairs = {kind: chance for kind, chance in chances(state, settings).items() if kind[0] == CROSSOVER}
+    return {kind: chance / sum(pairs.values()) for kind, chance in pairs.items()}
 
 
 def _pairs(state: SearchState, head: int) -> Floats:
@@ -56,7 +57,8 @@ def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, floa
     draws = sum(counted.values())
     impossible = draws - sum(counted[kind] for kind in expected)
     if impossible:
-        return HostFinding(subject, Verdict.DIFFERS, f"{impossible} of {draws} draws are impossible for ours")
+        detail = f"{impossible} of {draws} draws are impossible for ours"
+        return HostFinding(subject, Verdict.DIFFERS, detail, draws)
     common = [kind for kind, due in expected.items() if due * draws >= FEWEST]
     rare = 1.0 - sum(expected[kind] for kind in common)
     seen = draws - sum(counted[kind] for kind in common)
@@ -65,7 +67,7 @@ def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, floa
         values.append(float(binomtest(seen, draws, min(max(rare, 0.0), 1.0)).pvalue))
     chance = min(1.0, len(values) * min(values))
     verdict = Verdict.CLOSE if chance >= UNLIKELY else Verdict.DIFFERS
-    return HostFinding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}")
+    return HostFinding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}", draws)
 
 
 def _pearson(counts: Sequence[int], chances: Sequence[float]) -> float:

@@ -1,12 +1,13 @@
 """Both hosts of one problem, and the states, answers and draws that several checks look at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from search_to_signal.conformance.frequencies import Kind
 from search_to_signal.conformance.questions import answer, crowded_state, programs
 from search_to_signal.conformance.reference_side import ReferenceSide
 from search_to_signal.errors import HostError
@@ -26,7 +27,7 @@ class HostPair:
     """Both hosts of one problem, and how much to ask them.
 
     ``options`` are the checkout's own, ``seed_code`` and ``template`` what they name; ``programs`` are
-    generated, ``draws`` are prompts per state.
+    generated, ``draws`` are prompts per state. ``words`` are fingerprints of texts by name (HOST.md, 31).
     """
 
     problem: Problem
@@ -38,6 +39,7 @@ class HostPair:
     template: str
     programs: int
     draws: int
+    words: Mapping[str, str]
 
     @cached_property
     def codes(self) -> list[str]:
@@ -62,6 +64,21 @@ class HostPair:
         others = [member for member in made if member is not self.seed and member.id != self.seed.id]
         scored = [replace(member, score=score) for member, score in zip(others, scores, strict=True)]
         return state_of(scored, [self.seed]).listed()
+
+    def kinds(self, name: str, state: SearchState, wanted: Operator | None = None) -> list[Kind]:
+        """The kinds of ``draws`` prompts in a state, drawn once under a name.
+
+        Of one operator where one is wanted: then prompts are told by what they show, not by their words.
+        """
+        if name not in self._drawn:
+            with self.seeded(name):
+                asked = islice(self.theirs.asks(state, wanted, named=wanted is None), self.draws)
+                self._drawn[name] = [(one.operator, one.shown) for one in asked]
+        return self._drawn[name]
+
+    @cached_property
+    def _drawn(self) -> dict[str, list[Kind]]:
+        return {}
 
     def asked(
         self,

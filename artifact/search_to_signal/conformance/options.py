@@ -7,6 +7,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,25 +95,30 @@ def _searched(settings: SearchSettings) -> dict[str, float]:
     }
 
 
-def _template(hosts: HostPair) -> HostFinding:
-    """Names and order of the arguments, and what is returned, without annotations."""
-    return things("template", _shape(hosts.problem.template), _shape(hosts.template))
+def _template(hosts: HostPair) -> Iterator[HostFinding]:
+    """Names and order of the arguments, and what is returned, without annotations; the name apart (32)."""
+    names, shapes = zip(*map(_shape, (hosts.problem.template, hosts.template)), strict=True)
+    yield things("template", *shapes)
+    finding = things("name of the template's function", *names)
+    if finding.verdict is Verdict.DIFFERS:
+        finding = replace(finding, detail=f"{finding.detail}: HOST.md, point 32, says what decides it")
+    yield finding
 
 
-def _shape(template: str) -> str:
-    """Each function of a template in one line, and whatever else stands there but imports and notes."""
+def _shape(template: str) -> tuple[str, str]:
+    """The functions' names, and each in one line, with whatever else stands there but imports and notes."""
     tree = ast.parse(template)
-    return "; ".join(
-        _signature(node) if isinstance(node, ast.FunctionDef) else ast.unparse(node)
-        for node in tree.body
-        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
+    kept = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)]
+    names = ", ".join(node.name for node in kept if isinstance(node, ast.FunctionDef))
+    return names, "; ".join(
+        _signature(node) if isinstance(node, ast.FunctionDef) else ast.unparse(node) for node in kept
     )
 
 
 def _signature(function: ast.FunctionDef) -> str:
     names = ", ".join(argument.arg for argument in function.args.args)
     body = [node for node in function.body if not isinstance(node, ast.Pass | ast.Expr)]
-    return f"{function.name}({names}): {'; '.join(map(ast.unparse, body))}"
+    return f"({names}): {'; '.join(map(ast.unparse, body))}"
 
 
 def _time_limit(hosts: HostPair) -> HostFinding:

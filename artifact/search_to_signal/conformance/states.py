@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from search_to_signal.conformance.findings import HostFinding, Verdict, attempted, numbers, things
 from search_to_signal.conformance.frequencies import frequencies
 from search_to_signal.conformance.host_pair import HostPair
@@ -21,12 +23,20 @@ _COUNTED = 3
 _KNOWN = "a known part"
 _AT_DEFAULT = 40
 _NEGATIVE = (-1, -2)
+_QUICK = 0.04
+_PARTS = {
+    **{"after the code": "part", "apostrophe and hyphen": "'half-open'", "round brackets": "part (a)"},
+    **{"square brackets": "part [a]", "a digit": "part 2", "with a comma": "part, part", "of a letter": "p"},
+    **{"known before": _KNOWN, "known before in capitals": _KNOWN.upper(), "blanks around": "   part   "},
+    **{"over a line break": "a\npart", "with an underscore": "part_a"},
+}
 
 
 def transition(hosts: HostPair) -> Iterator[HostFinding]:
     """Whom a group brings into an archive of one, a growing and a full one, and what is kept of it."""
-    played = groups(hosts.codes, hosts.seed_code)
-    for size, texts in zip((1, 6, 12), played, strict=True):
+    yield from attempted("listing", _listed, hosts)
+    played = groups(hosts.problem, hosts.codes, hosts.seed_code)
+    for size, texts in zip((1, 6, 12, 3), played, strict=True):
         subject = f"{size} members"
         yield from attempted(subject, _moved, hosts, subject, size, texts)
 
@@ -35,6 +45,15 @@ def _moved(hosts: HostPair, subject: str, size: int, texts: tuple[str, ...]) -> 
     state = crowded_state(hosts.problem, hosts.seed, size)
     ours, theirs = hosts.both(state, hosts.asked(state, f"transition {size}"), texts)
     yield from compared(subject, ours.after, theirs.after)
+
+
+def _listed(hosts: HostPair) -> HostFinding:
+    """In which order a round finds four members, of which the first three are equal (8)."""
+    state = hosts.members([-1.0, -1.0, -1.0, -2.0])
+    with hosts.seeded("listing"):
+        theirs = hosts.theirs.drawn_at(state, 0)
+    both = ([member.id[:8] for member in listed.archive] for listed in (state.listed(), theirs))
+    return things("listing, equal members", *both)
 
 
 def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[HostFinding]:
@@ -58,8 +77,9 @@ def stagnation(hosts: HostPair) -> Iterator[HostFinding]:
     score, size = hosts.child[1], hosts.settings.population_size
     below = [score - 1.0 - number for number in range(size - 1)]
     child = answer(hosts.child[0])
+    noted = answer(f"{hosts.child[0]}\n# random")
     cases = {
-        "archive below the population size": ([score + 1.0, *below[:-1]], child, None),
+        "archive below the population size": ([score + 1.0, *below[: size // 2]], child, None),
         "archive that the round fills": ([score + 1.0, *below[:-1]], child, None),
         "full archive, child below the best": ([score + 1.0, *below], child, None),
         "full archive, child equal to the best": ([score, *below], child, None),
@@ -67,16 +87,20 @@ def stagnation(hosts: HostPair) -> Iterator[HostFinding]:
         "child above the best": ([score - 1.0 - number for number in range(size)], child, None),
         "child above the best by less than equality": ([score - 5e-8, *below], child, None),
         "child above its base alone": ([score + 1.0, *below], child, (1,)),
+        "failed child above the best": ([score - 1.0 - number for number in range(size)], noted, None),
     }
     for subject, (scores, text, bases) in cases.items():
-        yield from attempted(subject, _counted, hosts, subject, scores, text, bases)
+        yield from attempted(subject, _counted, hosts, subject, scores, (text,), bases)
+    for subject, texts in (("first of two", (child, "nothing")), ("last of two", ("nothing", child))):
+        subject = f"child above the best, {subject}"
+        yield from attempted(subject, _counted, hosts, subject, [score - 1.0, *below[1:]], texts, None)
 
 
 def _counted(
-    hosts: HostPair, subject: str, scores: list[float], text: str, bases: tuple[int, ...] | None
+    hosts: HostPair, subject: str, scores: list[float], texts: tuple[str, ...], bases: tuple[int, ...] | None
 ) -> HostFinding:
     state = replace(hosts.members(scores), stagnation=_COUNTED)
-    ours, theirs = hosts.both(state, hosts.asked(state, subject, bases=bases), (text,))
+    ours, theirs = hosts.both(state, hosts.asked(state, subject, bases=bases), texts)
     return things(subject, ours.after.stagnation, theirs.after.stagnation)
 
 
@@ -86,18 +110,17 @@ def components(hosts: HostPair) -> Iterator[HostFinding]:
     idea = f"{OPENING} do what the code says."
     state = replace(hosts.members([score + 1.0, score - 1.0]), injected=(_KNOWN,))
     equal = replace(hosts.members([score + 1.0, score]), injected=(_KNOWN,))
-    broken = f"{code}\nraise ValueError"
+    broken, noted = f"{code}\nraise ValueError", f"{code}\n# random"
     texts = {
         "in the idea": answer(code, f"{idea} {_said('part')}"),
         "before the idea": f"{_said('part')}\n{answer(code)}",
-        "after the code": f"{answer(code)}\n{_said('part')}",
-        "apostrophe and hyphen": f"{answer(code)}\n{_said(chr(39) + 'half-open' + chr(39))}",
-        "round brackets": f"{answer(code)}\n{_said('part (a)')}",
-        "square brackets": f"{answer(code)}\n{_said('part [a]')}",
-        "a digit": f"{answer(code)}\n{_said('part 2')}",
-        "known before": f"{answer(code)}\n{_said(_KNOWN)}",
+        **{name: f"{answer(code)}\n{_said(part)}" for name, part in _PARTS.items()},
+        "two of them": f"{answer(code)}\n{_said('part')} {_said('part (b)')}",
+        "in small letters": f"{answer(code)}\n{_said('part').lower()}",
+        "without a name": f"{answer(code)}\n{COMPONENT_BEFORE} {COMPONENT_AFTER}.",
         "without code": f"{{{{{idea}}}}}\n{_said('part')}",
         "of a program that does not load": f"{answer(broken)}\n{_said('part')}",
+        "of a program with randomness": f"{answer(noted)}\n{_said('part')}",
     }
     asked = [(name, state, INJECTION, text) for name, text in texts.items()]
     asked.append(("of a child not admitted", equal, INJECTION, texts["after the code"]))
@@ -122,19 +145,26 @@ def collapse(hosts: HostPair) -> Iterator[HostFinding]:
     cases = {
         "best and seed": full,
         "a best that equals the seed": hosts.members([near, *(near - number for number in range(1, 12))]),
+        "three equal bests": hosts.members([near + 2.0] * 3 + [near + 1.0]),
     }
     for subject, state in cases.items():
         yield from attempted(subject, _kept, hosts, subject, state)
     limit = hosts.settings.collapse_threshold
     for counter in (0, limit * 2 // 5, limit - 1, limit):
-        yield from attempted(f"at counter {counter}", _often, hosts, full, counter)
+        subject = f"at counter {counter}"
+        yield from attempted(subject, _often, hosts, subject, full, counter)
+    for counter in (1, 10):
+        subject = f"at counter {counter} and a speed of {_QUICK}"
+        yield from attempted(subject, _often, hosts, subject, full, counter, _QUICK)
     yield from attempted("threshold -1", _defaults, hosts, full)
 
 
 def _kept(hosts: HostPair, subject: str, state: SearchState) -> Iterator[HostFinding]:
+    hosts.theirs.trainer.log_step = _COUNTED
     with hosts.seeded(subject):
         ours, theirs = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
     yield from compared(subject, ours, theirs)
+    yield things(f"{subject}, steps so far", _COUNTED, hosts.theirs.trainer.log_step)
     yield things(f"{subject}, counter", ours.stagnation, theirs.stagnation)
     yield things(f"{subject}, injected components", ours.injected, theirs.injected)
 
@@ -143,12 +173,17 @@ def _collapses(hosts: HostPair, state: SearchState, counter: int) -> bool:
     return len(hosts.theirs.drawn_at(state, counter).archive) < len(state.archive)
 
 
-def _often(hosts: HostPair, state: SearchState, counter: int) -> HostFinding:
-    chance = collapse_probability(counter, hosts.settings)
-    with hosts.seeded(f"collapse {counter}"):
+def _often(
+    hosts: HostPair, subject: str, state: SearchState, counter: int, speed: float | None = None
+) -> HostFinding:
+    """``speed`` in place of the checkout's, at which so few collapse that a wrong rule would not show."""
+    speed = hosts.settings.collapse_speed if speed is None else speed
+    settings = msgspec.structs.replace(hosts.settings, collapse_speed=speed)
+    chance = collapse_probability(counter, settings)
+    with changed(hosts.theirs.trainer.calm_args, speed_collapse=speed), hosts.seeded(f"collapse {counter}"):
         counted = Counter(_collapses(hosts, state, counter) for _ in range(hosts.draws))
     expected = {whether: due for whether, due in ((True, chance), (False, 1 - chance)) if due > 0}
-    return frequencies(f"at counter {counter}", counted, expected)
+    return frequencies(subject, counted, expected)
 
 
 def _defaults(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:

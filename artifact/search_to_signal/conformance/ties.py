@@ -1,13 +1,11 @@
 """When two heuristics are one: on either side of the edge, and by score alone, whatever their code (6)."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from search_to_signal.conformance.answers import rewarded
+from search_to_signal.conformance.draws import paired
 from search_to_signal.conformance.findings import HostFinding, attempted, things
-from search_to_signal.conformance.frequencies import Kind, chances, frequencies, kind_of
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer
 from search_to_signal.hosts.calm.operators import CROSSOVER
@@ -30,7 +28,7 @@ def ties(hosts: HostPair) -> Iterator[HostFinding]:
         yield from attempted(subject, rewarded, hosts, subject, CROSSOVER, bases, answer(code))
         subject = f"second parents, {side}"
         scores = [score, score - gap, score - 1.0]
-        yield from attempted(subject, _paired, hosts, subject, hosts.members(scores))
+        yield from attempted(subject, paired, hosts, subject, hosts.members(scores))
     for side, gap in {**_SIDES, "at 1e-7": EQUAL_WITHIN}.items():
         subject = f"collapse, a seed {side} below the best"
         yield from attempted(subject, _survivors, hosts, subject, gap)
@@ -52,19 +50,6 @@ def _by_code(hosts: HostPair) -> Iterator[HostFinding]:
     state = state_of([apart.archive[0], twin], apart.seeds).listed()
     yield _admitted(hosts, "admission, a member's code at another score", state)
     yield _admitted(hosts, "admission, a member's score by other code", hosts.members([score + 1.0, score]))
-
-
-def _paired(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
-    """How often each pair of parents is drawn, among crossovers."""
-    with hosts.seeded(subject):
-        asked = list(islice(hosts.theirs.asks(state, CROSSOVER), hosts.draws))
-    expected = _crossovers(chances(state, hosts.settings))
-    return frequencies(subject, Counter(kind_of(request) for request in asked), expected)
-
-
-def _crossovers(by_kind: dict[Kind, float]) -> dict[Kind, float]:
-    pairs = {kind: chance for kind, chance in by_kind.items() if kind[0] == "crossover"}
-    return {kind: chance / sum(pairs.values()) for kind, chance in pairs.items()}
 
 
 def _survivors(hosts: HostPair, subject: str, gap: float) -> HostFinding:

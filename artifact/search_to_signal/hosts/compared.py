@@ -17,7 +17,7 @@ class AskedPrompt:
     """A prompt: its operator, the positions of its bases in the listed archive, and its text.
 
     ``chat`` is what the released host asked, ``used`` are its own objects for the prompts of the round, among
-    which its rewards look.
+    which its rewards look. ``shown`` are the positions of the heuristics as it shows them, repeats included.
     """
 
     operator: Operator
@@ -25,6 +25,7 @@ class AskedPrompt:
     prompt: str = ""
     chat: Any = None
     used: tuple[Any, ...] = ()
+    shown: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def small(standin: Path, tmp_path: Path) -> Path:
         text = (calm / name).read_text(encoding="utf-8")
         assert old in text
         (calm / name).write_text(text.replace(old, new), encoding="utf-8")
-    answers = groups(programs(TSP, 3), TSP.seed.code)[:1]
+    answers = groups(TSP, programs(TSP, 3), TSP.seed.code)[:1]
     (calm / "answers.json").write_text(json.dumps(answers), encoding="utf-8")
     return calm
 

@@ -85,11 +85,10 @@ def _released_system(problem: Problem) -> str:
 
 def _shown(problem: Problem, rank: int, heuristic: Shown, form: PromptForm) -> str:
     score = truncated_score(heuristic.score)
-    number = f"{score}" if form == "released" else f"{score:.3f}"
-    return (
-        f"Algorithm {rank}, rank {rank}, {problem.unit} {number}\n"
-        f"{{{{{heuristic.idea}}}}}\n```python\n{heuristic.code.strip()}\n```"
-    )
+    head = f"rank {rank}, {problem.unit} {score:.3f}"
+    if form == "released":
+        head = f"{score} {problem.unit}, rank {rank}"
+    return f"Algorithm {rank}, {head}\n{{{{{heuristic.idea}}}}}\n```python\n{heuristic.code.strip()}\n```"
 
 
 def _task(operator: Operator, variant: int, injected: Sequence[str]) -> str:
@@ -110,8 +109,12 @@ def build_prompt(
     injected: Sequence[str] = (),
     form: PromptForm = "compact",
 ) -> Prompt:
-    """Render the prompt of one operator; parents are shown best first, whatever order they come in."""
-    ranked = sorted(parents, key=lambda heuristic: heuristic.score, reverse=True)
+    """Render the prompt of one operator; parents are shown best first, whatever order they come in.
+
+    Of equal ones the released form shows the later first (HOST.md, point 28).
+    """
+    ranked = sorted(parents, key=lambda heuristic: heuristic.score, reverse=form == "compact")
+    ranked = ranked if form == "compact" else ranked[::-1]
     blocks = [_shown(problem, rank, heuristic, form) for rank, heuristic in enumerate(ranked, start=1)]
     if operator == CREATION:
         blocks = [f"```python\n{problem.template.strip()}\n```"]

@@ -38,6 +38,7 @@ from search_to_signal.hosts.released.trainer import (
     score_of,
     settings_of,
     severities_of,
+    shown_in,
     snapshot,
 )
 from search_to_signal.hosts.released.wording import Wording, learn_wording
@@ -119,9 +120,9 @@ class ReleasedHost:
             if len(self.trainer.algos) != len(state.archive):
                 listed = snapshot(self.trainer)
                 load(self.trainer, self.policy, state)
-            shown = bases_of(text, listed.archive)
-            positions = tuple(i for i, member in enumerate(listed.archive) if member in shown)
-            asked = AskedPrompt(wording.operator(text, shown), positions, text, chat, kept)
+            shown = shown_in(text, listed.archive)
+            operator = wording.operator(text, [listed.archive[position] for position in shown])
+            asked = AskedPrompt(operator, tuple(sorted(set(shown))), text, chat, kept, shown)
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
@@ -133,7 +134,7 @@ class ReleasedHost:
         Raises HostError where that shows a member.
         """
         load(self.trainer, self.policy, state)
-        with self._full_with_one(), self.weighing(CROSSOVER):
+        with self.sized(1), self.weighing(CROSSOVER):
             (chat,) = self.rows(1)
         text = content(chat)
         if bases_of(text, state.archive):
@@ -176,9 +177,13 @@ class ReleasedHost:
         self.rows(1)
         return snapshot(self.trainer)
 
-    def rows(self, count: int) -> list[Any]:
-        """The chats of a round of so many prompts, drawn in the state that the trainer is in."""
-        self.trainer.used_prompts = []
+    def rows(self, count: int, kept: bool = False) -> list[Any]:
+        """The chats of a round of so many prompts, drawn in the state that the trainer is in.
+
+        Prompts of earlier rounds are forgotten unless ``kept``.
+        """
+        if not kept:
+            self.trainer.used_prompts = []
         self.trainer.n_prompts = self.trainer.calm_args.n_prompts = count
         with quiet():
             rows = self.trainer.prepare_dataset()
@@ -199,19 +204,22 @@ class ReleasedHost:
             self.wordings[state.injected] = learn_wording(prompts, best)
         return self.wordings[state.injected]
 
-    def worded(self, member: Member, injected: tuple[str, ...], wanted: Operator) -> list[str]:
-        """Sixty prompts of an operator that show this member.
+    def worded(
+        self, member: Member, injected: tuple[str, ...], wanted: Operator, count: int = _WORDED
+    ) -> list[str]:
+        """Prompts of an operator that show this member.
 
         The member alone counts as a full population meanwhile, so injection gets no weight of its own.
         """
         load(self.trainer, self.policy, replace(state_of([member], [member]), injected=injected))
-        with self._full_with_one(), self.weighing(wanted):
-            return [content(self.rows(1)[0]) for _ in range(_WORDED)]
+        with self.sized(1), self.weighing(wanted):
+            return [content(self.rows(1)[0]) for _ in range(count)]
 
     @contextmanager
-    def _full_with_one(self) -> Iterator[None]:
+    def sized(self, size: int) -> Iterator[None]:
+        """Let so many members be a full population meanwhile."""
         options = self.trainer.calm_args
-        with changed(self.trainer, population_size=1), changed(options, population_size=1):
+        with changed(self.trainer, population_size=size), changed(options, population_size=size):
             yield
 
 

@@ -4,13 +4,26 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import HostError
+from search_to_signal.errors import ConfigError, HostError
 from search_to_signal.package_data import PIN
+from search_to_signal.progress import one_line
 
 
 def pinned() -> str:
     """The revision that the paper pins, as it prints it: the first digits of a commit."""
     return str(msgspec.toml.decode(PIN.read_bytes())["revision"])
+
+
+def known_words(path: Path | None = None) -> dict[str, str]:
+    """Fingerprints of the words of prompts, by text: table ``words`` of a TOML file, by default the pin.
+
+    Raises ConfigError where the file holds something else.
+    """
+    path = path or PIN
+    try:
+        return msgspec.convert(msgspec.toml.decode(path.read_bytes()).get("words", {}), dict[str, str])
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ConfigError(f"{path}: no table words of fingerprints ({one_line(str(error))})") from error
 
 
 def revision_of(path: Path) -> tuple[Path, str] | None:

@@ -115,6 +115,13 @@ def content(message: Any) -> str:
     return message if isinstance(message, str) else str(message[-1]["content"])
 
 
+def shown_in(prompt: str, archive: Sequence[Member]) -> tuple[int, ...]:
+    """Positions of the members whose stripped codes are blocks of the prompt, block by block."""
+    position = {member.code.strip(): i for i, member in reversed([*enumerate(archive)])}
+    blocks = (block.strip() for block in _BLOCK.findall(prompt))
+    return tuple(position[block] for block in blocks if block in position)
+
+
 def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
     """The members, as listed, whose stripped code is a code block of the prompt (HOST.md, Prompts)."""
     shown = {block.strip() for block in _BLOCK.findall(prompt)}

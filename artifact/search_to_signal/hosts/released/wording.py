@@ -5,6 +5,7 @@ then say is that operator's. Nothing of it is kept or printed.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,13 +41,16 @@ def words_of(prompt: str, shown: Sequence[Member]) -> str:
 
 
 def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> Wording:
-    """The words of each operator, from prompts of each that show one member.
+    """The words of each operator, from as many prompts of each that show one member.
 
-    Raises HostError when two operators say the same.
+    A host may keep weights of its own: words belong to the operator that says them most often. Raises
+    HostError when two say them as often.
     """
+    said = {name: Counter(words_of(text, [shown]) for text in texts) for name, texts in prompts.items()}
     known: dict[str, Operator] = {}
-    for operator, texts in prompts.items():
-        for text in texts:
-            if known.setdefault(words_of(text, [shown]), operator) != operator:
-                raise HostError("calm_trainer.py: prompts of two operators say the same")
+    for words in sorted({words for counted in said.values() for words in counted}):
+        first, second, *_ = sorted(said, key=lambda operator: -said[operator][words])
+        if said[first][words] == said[second][words]:
+            raise HostError("calm_trainer.py: prompts of two operators say the same")
+        known[words] = first
     return Wording(known)
