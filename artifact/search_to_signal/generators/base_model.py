@@ -62,5 +62,7 @@ def open_local(
     On a card the learner adapts the very weights that are sampled from: there is room for them once, and
     nothing is merged into them, because bfloat16 would round small updates away.
     """
+    # First: a tokenizer that lives in a forked child would keep the memory of a model that was there before.
+    tokenizer = load_tokenizer(directory)
     model = open_base_model(directory, loading, less_memory)
-    return LocalGenerator(model, load_tokenizer(directory), settings, shared=loading != ModelLoading())
+    return LocalGenerator(model, tokenizer, settings, shared=loading != ModelLoading())
