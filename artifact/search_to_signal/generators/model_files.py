@@ -16,7 +16,7 @@ CHECKSUMS = "SHA256SUMS"
 MOST_POSITIONS = 10_000_000
 # What families of models call their context.
 _POSITIONS = {"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"}
-_NOT_NEGATIVE = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_freq_base"}
+_POSITIVE = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_freq_base"}
 _LONGEST_LISTING = 1 << 20
 LONGEST_SETTINGS = 16 << 20
 
@@ -102,9 +102,9 @@ def refuse_odd_settings(directory: Path) -> None:
     for key in _POSITIONS & config.keys():
         if type(config[key]) is not int or not 0 < config[key] <= MOST_POSITIONS:
             raise _odd(path, key, config[key], f"a number of positions from 1 to {MOST_POSITIONS:,}")
-    for key in _NOT_NEGATIVE & config.keys():
-        if type(config[key]) not in (int, float) or config[key] < 0:
-            raise _odd(path, key, config[key], "a number from 0 up")
+    for key in _POSITIVE & config.keys():
+        if type(config[key]) not in (int, float) or config[key] <= 0:
+            raise _odd(path, key, config[key], "a number above 0")
     for file in (path, directory / "generation_config.json"):
         for key, value in json_settings(file).items():
             ids = value if isinstance(value, list) else [] if value is None else [value]

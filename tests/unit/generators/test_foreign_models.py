@@ -226,7 +226,7 @@ def _infinite(tensors: dict[str, torch.Tensor]) -> None:
         (config(rope_theta=float("nan")), "config.json"),
         (config(rms_norm_eps=float("inf")), "config.json"),
         (config(rms_norm_eps=-5.0), "config.json: rms_norm_eps is -5.0"),
-        (config(rope_theta=0), "computes what is no number"),
+        (config(rope_theta=0), "config.json: rope_theta is 0"),
         (config(rms_norm_eps="x"), "config.json: rms_norm_eps"),
         (config(quantization_config={"quant_method": "awq"}), "config.json: quantization_config"),
         (lambda m: (m / "config.json").write_text("[" * 99999), "config.json is no JSON"),
