@@ -72,8 +72,8 @@ def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], None] = st
     most = _MOST_TEXT + _MOST_GROWTH * sum(len(part) for message in chat for part in message.values())
     if len(text) > most:
         raise ConfigError(
-            f"the chat template in {tokenizer.name_or_path} makes {len(text):,} characters of these messages, "
-            f"more than {most:,}: give another model"
+            f"the chat template in {tokenizer.name_or_path} makes {len(text):,} characters of these "
+            f"messages, more than {most:,}: give another model"
         )
     at("tokenizer.json")
     ids = tokenizer.encode(text, add_special_tokens=False)

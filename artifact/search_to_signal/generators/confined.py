@@ -116,7 +116,8 @@ class Confined:
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not ready.poll(1000 * left):
-                raise ConfinedError(self._place, f"takes more than {self._budget.wall_seconds:g} s", over=True)
+                what = f"takes more than {self._budget.wall_seconds:g} s"
+                raise ConfinedError(self._place, what, over=True)
             block = os.read(child.told, 1 << 16)
             if not block:
                 raise ConfinedError(self._place, self._death(child), over=True)

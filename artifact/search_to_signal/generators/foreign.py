@@ -23,7 +23,12 @@ from search_to_signal.errors import ConfigError, ModelFileError, S2SError
 from search_to_signal.generators.base import Message
 from search_to_signal.generators.chat import rendered
 from search_to_signal.generators.confined import Answer, At, Confined, ConfinedError
-from search_to_signal.generators.model_files import LONGEST_SETTINGS, json_settings, refuse_odd_settings, shipped
+from search_to_signal.generators.model_files import (
+    LONGEST_SETTINGS,
+    json_settings,
+    refuse_odd_settings,
+    shipped,
+)
 from search_to_signal.generators.weight_headers import Shape, tensor_shapes
 from search_to_signal.progress import one_line
 
@@ -140,7 +145,8 @@ def _try_parts(tokenizer: Any, directory: Path, at: At) -> None:
         text = parts.normalizer.normalize_str(_TEXT)
         if len(text) > _MOST_GROWTH * len(_TEXT):
             raise ModelFileError(
-                f"{directory / 'tokenizer.json'}: normalizer makes {len(text):,} characters of {len(_TEXT)}: {_AGAIN}"
+                f"{directory / 'tokenizer.json'}: normalizer makes {len(text):,} characters of {len(_TEXT)}: "
+                f"{_AGAIN}"
             )
     if parts is not None and parts.pre_tokenizer is not None:
         at("tokenizer.json: pre_tokenizer")
@@ -155,8 +161,9 @@ def try_model(directory: Path) -> None:
     """
     if shipped(directory):
         return
-    if (directory / "adapter_config.json").exists():
-        raise ModelFileError(f"{directory} holds an adapter, adapter_config.json: merge it into its base first")
+    adapter = directory / "adapter_config.json"
+    if adapter.exists():
+        raise ModelFileError(f"{adapter} is an adapter's: merge that into its base first")
     refuse_odd_settings(directory)
     held = tensor_shapes(directory)
     path, config = directory / "config.json", json_settings(directory / "config.json")
@@ -164,7 +171,8 @@ def try_model(directory: Path) -> None:
         # Each has tensors of its own, and each that is claimed takes time to build.
         if type(config[key]) is not int or not 0 < config[key] <= len(held):
             raise ModelFileError(
-                f"{path}: {key} is {one_line(repr(config[key]), 60)}, the weights hold {len(held)} tensors: {_AGAIN}"
+                f"{path}: {key} is {one_line(repr(config[key]), 60)}, the weights hold {len(held)} tensors: "
+                f"{_AGAIN}"
             )
     try:
         claimed = _confined_once(partial(_built, directory))
@@ -203,8 +211,8 @@ def _built(directory: Path, at: At) -> Answer:
     kind = json_settings(directory / "config.json").get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise ModelFileError(
-            f"{directory / 'config.json'}: model_type is {one_line(repr(kind), 60)}, no language model that the "
-            f"pinned transformers knows: give one of a family as Qwen2 or Llama"
+            f"{directory / 'config.json'}: model_type is {one_line(repr(kind), 60)}, no language model "
+            "that the pinned transformers knows: give one of a family such as Qwen2 or Llama"
         )
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
@@ -220,11 +228,16 @@ def _refuse_not_finite(directory: Path) -> None:
     for path in sorted(directory.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             for name in file.keys():  # noqa: SIM118  # it is no dict
-                tensor = file.get_tensor(name)
-                # A sum needs no second table; finite numbers may overflow it.
-                if tensor.is_floating_point() and not torch.isfinite(tensor.float().sum()):
-                    if not torch.isfinite(tensor.float()).all():
-                        raise ModelFileError(f"{path}: {name} holds what is no number: get the file again")
+                if not _finite(file.get_tensor(name)):
+                    raise ModelFileError(f"{path}: {name} holds what is no number: get the file again")
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point():
+        return True
+    values = tensor.float()
+    # A sum needs no second table; finite numbers may overflow it.
+    return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 
 def _confined_once(make: Callable[[At], Answer]) -> Any:

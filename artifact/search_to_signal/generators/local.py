@@ -53,8 +53,8 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     try_model(directory)
     if "quantization_config" in json_settings(directory / "config.json"):
         raise ModelFileError(
-            f"{directory / 'config.json'}: quantization_config: weights that are quantized already are not read "
-            "here; give those that they were made of"
+            f"{directory / 'config.json'}: quantization_config: weights that are quantized "
+            "already are not read here; give those that they were made of"
         )
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(

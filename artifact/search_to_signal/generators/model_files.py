@@ -158,7 +158,7 @@ def listed_files(directory: Path) -> dict[str, str]:
             f"'sha256sum *.json *.safetensors > {CHECKSUMS}' inside the directory, if you trust it"
         )
     if listing.stat().st_size > _LONGEST_LISTING:
-        raise ModelFileError(f"{listing} has more than {_LONGEST_LISTING:,} bytes, no such list does: restore it")
+        raise ModelFileError(f"{listing} has more than {_LONGEST_LISTING:,} bytes, no list does: restore it")
     sums = {}
     for number, line in enumerate(listing.read_text(errors="replace").splitlines(), start=1):
         expected, _, name = line.partition(" ")

@@ -170,7 +170,8 @@ def _handler(
             if "Transfer-Encoding" in self.headers or len(said) > 1:
                 return self._give_up(411, "send the body as a whole, with one Content-Length")
             if not (said[0].isascii() and said[0].isdigit()):
-                return self._give_up(400, f"Content-Length is {one_line(repr(said[0]), 40)}, no number of bytes")
+                shown = one_line(repr(said[0]), 40)
+                return self._give_up(400, f"Content-Length is {shown}, no number of bytes")
             # No number of 20 digits is read as one: thousands of digits would take their time.
             if len(said[0]) > 20 or int(said[0]) > _LONGEST_BODY:
                 return self._give_up(413, f"a request has {_LONGEST_BODY >> 20} MB at most")

@@ -1,4 +1,4 @@
-"""What the headers of weight files say, without the weights: names and shapes of tensors, where a file ends."""
+"""What the headers of weight files say, without the weights: tensors by name, and where a file ends."""
 
 import json
 from collections.abc import Iterator

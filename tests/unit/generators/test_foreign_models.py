@@ -1,4 +1,4 @@
-"""Model directories that somebody else made: one line that names file and key, soon, or a model that works."""
+"""Model directories that somebody else made: soon a line that names file and key, or a model that works."""
 
 import json
 import os
@@ -7,19 +7,28 @@ import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.gguf_files import write_gguf
 
-from search_to_signal.errors import ConfigError, ModelFileError, S2SError
+from search_to_signal.cli import main
+from search_to_signal.errors import ModelFileError, S2SError
+from search_to_signal.evaluation.locks.limits import footprint
 from search_to_signal.generators import confined
 from search_to_signal.generators.chat import encoded
-from search_to_signal.generators.confined import Budget, Confined, ConfinedError
+from search_to_signal.generators.confined import Budget
+from search_to_signal.generators.fetching.converting import sizes_of
+from search_to_signal.generators.fetching.gguf_file import GgufModel
+from search_to_signal.generators.fetching.tokens import read_vocabulary
+from search_to_signal.generators.fetching.weights import tensor_names
 from search_to_signal.generators.foreign import ForeignTokenizer
 from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.weight_headers import tensor_shapes
 from search_to_signal.package_data import MODELS
 
 pytestmark = pytest.mark.slow
@@ -232,7 +241,7 @@ def _infinite(tensors: dict[str, torch.Tensor]) -> None:
         (lambda m: (m / "config.json").write_text("[" * 99999), "config.json is no JSON"),
         (lambda m: (m / "config.json").write_text("[]"), "config.json holds no settings"),
         (lambda m: (m / "config.json").write_text(" " * (17 << 20)), "config.json has more than"),
-        (lambda m: put(m / "generation_config.json", {"eos_token_id": "x"}), "generation_config.json: eos_token_id"),
+        (lambda m: put(m / "generation_config.json", {"eos_token_id": "x"}), "generation_config.json: eos_"),
         (lambda m: (m / "generation_config.json").write_text("[]"), "generation_config.json"),
         (lambda m: (m / "adapter_config.json").write_text("{}"), "adapter_config.json"),
         (weights(_not_a_number), "model.safetensors: model.norm.weight holds what is no number"),
@@ -252,3 +261,148 @@ def test_a_model_that_cannot_be_is_refused_by_file_and_key(
     told = refusal(load_model, model, capfd)
     assert said in told
     assert time.monotonic() - start < 30
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1.5, 3, 10**9, 10**30, 1e300, float("nan")),
+    *("", "x", "os.system", "\x00", "../../etc/passwd", "x" * 5000),
+    *([], {}, [3], [None], {"x": 3}, [[[]]], {"type": "x"}, {"type": 3}),
+)
+
+
+def changed(settings: Any, draw: random.Random) -> Any:
+    """The same with one value, at whatever depth, replaced by an odd one, or left out."""
+    if not isinstance(settings, dict | list) or not settings or draw.random() < 0.2:
+        return draw.choice(ODD)
+    places = list(settings) if isinstance(settings, dict) else range(len(settings))
+    place, copied = draw.choice(list(places)), settings.copy()
+    if draw.random() < 0.1:
+        del copied[place]
+    else:
+        copied[place] = changed(settings[place], draw)
+    return copied
+
+
+def flipped(data: bytes, end: int, draw: random.Random) -> bytes:
+    """Bytes with a few of the first ones changed, doubled or missing."""
+    place = draw.randrange(end)
+    number = draw.choice((0, 1, 255, 2**31, 2**32 - 1, 2**63, 2**64 - 1))
+    long, short = number.to_bytes(8, "little"), (number % 2**32).to_bytes(4, "little")
+    new = draw.choice((b"", long, short, data[place : place + 8] * 2, bytes([draw.randrange(256)])))
+    return data[:place] + new + data[place + draw.choice((0, 1, len(new))) :]
+
+
+@pytest.fixture
+def bounded_memory() -> Iterator[None]:
+    """Within it what asks for more than 4 GiB fails."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (footprint()[0] + (4 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def answers(call: Callable[[], object], what: str) -> None:
+    """It returns, or it ends in one line of this package, soon."""
+    start, said = time.monotonic(), ""
+    try:
+        call()
+    except S2SError as error:
+        said = str(error)
+    assert "\n" not in said, what
+    assert len(said) < 1000, what
+    assert time.monotonic() - start < 30, what
+
+
+@pytest.mark.usefixtures("bounded_memory")
+def test_odd_settings_end_in_one_line(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Any value in any place of a model's JSON files, and those of its tokenizer."""
+    draw = random.Random(65)
+    whole = {name: (model / name).read_bytes() for name in FILES}
+    for number in range(24):
+        name = FILES[number % len(FILES)]
+        settings = changed(json.loads(whole[name]), draw)
+        (model / name).write_text(json.dumps(settings))
+        load = load_model if name == "config.json" else load_tokenizer
+        answers(partial(load, model), f"{number} {name}")
+        (model / name).write_bytes(whole[name])
+    assert capfd.readouterr().err == ""
+
+
+FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+@pytest.mark.usefixtures("bounded_memory")
+def test_odd_headers_of_weights_end_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of safetensors, as bytes and as JSON, and of GGUF: whatever they claim of places, sizes and names."""
+    draw = random.Random(65)
+    save_file({"a": torch.ones(3, 4), "b": torch.ones(5)}, tmp_path / "w.safetensors", {"format": "pt"})
+    data = (tmp_path / "w.safetensors").read_bytes()
+    size = 8 + int.from_bytes(data[:8], "little")
+    for number in range(300):
+        odd = flipped(data, size, draw)
+        if number % 2:
+            header = json.dumps(changed(json.loads(data[8:size]), draw)).encode()
+            odd = len(header).to_bytes(8, "little") + header + data[size:]
+        (tmp_path / "w.safetensors").write_bytes(odd)
+        answers(partial(tensor_shapes, tmp_path), f"safetensors {number}")
+    whole = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    header = whole.index(b"blk.1.attn_k.bias") + 100
+    for number in range(120):
+        (tmp_path / "odd.gguf").write_bytes(flipped(whole, header, draw))
+        answers(lambda: _sizes_and_words(tmp_path / "odd.gguf"), f"gguf {number}")
+    assert capfd.readouterr().err == ""
+
+
+def _sizes_and_words(path: Path) -> None:
+    model = GgufModel(path)
+    vocabulary = read_vocabulary(model)
+    tensor_names(model, sizes_of(model, len(vocabulary.tokens)))
+
+
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ({str(at): {"dtype": "U8", "shape": [8], "data_offsets": [at, at + 8]} for at in (0, 4)}, 12),
+        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}, 12),
+        ({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}, 8),
+        ({"a": {"dtype": "F32", "shape": [-2, -1], "data_offsets": [0, 8]}}, 8),
+        ({"a": {"dtype": "F32", "shape": [2**32, 2**32], "data_offsets": [0, 0]}}, 0),
+        ({"a": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, 8),
+        ({"a": {"dtype": "F32", "shape": [True, 2], "data_offsets": [0, 8]}}, 8),
+        ({"a": {"dtype": "F32", "shape": [1] * 99999, "data_offsets": [0, 4]}}, 4),
+        ({"a": {"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]}}, 8),
+        ({"a": 3}, 0),
+        ({"__metadata__": 3}, 0),
+        ([], 0),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, header: object, size: int) -> None:
+    """Of tensors that overlap, leave gaps, or are of another size, sign or kind."""
+    text = json.dumps(header).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    with pytest.raises(ModelFileError, match=r"w\.safetensors"):
+        tensor_shapes(tmp_path)
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """Two readers could take another one each."""
+    text = b'{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "a": {}}'
+    (tmp_path / "w.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(ModelFileError, match="twice"):
+        tensor_shapes(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS", "config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_opened(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, kind: str
+) -> None:
+    """A pipe would be waited for, an endless device read for ever: in a served, and in a given directory."""
+    monkeypatch.chdir(model.parent)
+    (model / name).unlink()
+    os.mkfifo(model / name) if kind == "pipe" else (model / name).symlink_to("/dev/zero")
+    for command in (["serve", "model"], ["model", "fetch", "Qwen2.5-7B-Instruct", "--from", "model"]):
+        assert main(command) == ModelFileError.exit_code or name == "SHA256SUMS"
+        assert capsys.readouterr().err.count("\n") <= 1
+    assert main(["model", "fetch", "own", "--sha256", "0" * 64, "--from", str(model / name)]) == 3

@@ -125,7 +125,7 @@ def requests_of_no_use() -> Iterator[tuple[int, bytes]]:
     """The status that is due, and the bytes."""
     fields: dict[str, list[Any]] = {
         "model": [None, 3, "", "x" * 100_000, [], {}],
-        "messages": [None, 3, "x", [], {}, [3], [[]], [{}], [{"role": "user"}], [{"role": 3, "content": "x"}]],
+        "messages": [None, 3, "x", [], {}, [3], [[]], [{}], [{"role": "user"}], [{"role": 3}]],
         "max_tokens": [True, -1, 0, 1.5, 10**30, "4", []],
         "max_completion_tokens": [True, -1, 0, 10**9, "4"],
         "temperature": [None, True, -1, 0, 1e300, "1", []],
