@@ -44,6 +44,7 @@ class ConfinedError(Exception):
 
 
 class _Child(NamedTuple):
+    parent: int
     pid: int
     asked: int
     told: int
@@ -66,7 +67,10 @@ class Confined:
     def __call__(self, *arguments: Any) -> Any:
         """The child's answer; raises ConfinedError without one."""
         with self._lock:
-            child = self._child or self._start()
+            child = self._child
+            # A process that was forked meanwhile has no child of its own yet.
+            if child is None or child.parent != os.getpid():
+                child = self._start()
             with suppress(BrokenPipeError):  # the answer says what it died of
                 _write(child.asked, json.dumps(arguments).encode() + b"\n")
             return self._answer(child)
@@ -85,7 +89,7 @@ class Confined:
                 _serve(self._make, self._budget, theirs_in, theirs_out)
         os.close(theirs_in)
         os.close(theirs_out)
-        child = self._child = _Child(pid, asked, told)
+        child = self._child = _Child(os.getpid(), pid, asked, told)
         self._end = weakref.finalize(self, _ended, child)
         try:
             self._answer(child)
@@ -133,8 +137,8 @@ class Confined:
                 del said[: end + 1]
 
     def _death(self, child: _Child) -> str:
-        status = os.waitpid(child.pid, 0)[1]
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        end = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        number = end.si_status if end and end.si_code != os.CLD_EXITED else 0
         if number in (signal.SIGXCPU, signal.SIGKILL):
             return f"takes more than {self._budget.seconds} s of processor time"
         # Rust and C++ abort where memory ends, and Python ends where none is left to say so.
@@ -149,6 +153,8 @@ def _too_much_memory(budget: Budget) -> str:
 def _ended(child: _Child) -> None:
     os.close(child.asked)
     os.close(child.told)
+    if child.parent != os.getpid():
+        return
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGKILL)
     with suppress(ChildProcessError):

@@ -69,34 +69,31 @@ class ForeignTokenizer:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._asked(name)
+        found = self._asked(name)
+        if "value" not in found:
+            raise AttributeError(name)
+        return partial(self._called, name) if found["called"] else found["value"]
 
     def __len__(self) -> int:
-        return int(self._asked("__len__", ()))
+        return int(self._called("__len__"))
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._asked("__call__", arguments, options)
-
-    def encode(self, *arguments: Any, **options: Any) -> Any:
-        return self._asked("encode", arguments, options)
-
-    def decode(self, *arguments: Any, **options: Any) -> Any:
-        return self._asked("decode", arguments, options)
-
-    def apply_chat_template(self, *arguments: Any, **options: Any) -> Any:
-        return self._asked("apply_chat_template", arguments, options)
+        return self._called("__call__", *arguments, **options)
 
     def encoded(self, chat: list[Message]) -> tuple[str, list[int]]:
         """As ``chat.encoded``."""
-        text, ids = self._asked("encoded", (chat,))
+        text, ids = self._called("encoded", chat)
         return text, ids
 
     @property
     def pad_token_id(self) -> int:
-        if (found := self._asked("pad_token_id")) is None:
+        if (found := self._asked("pad_token_id")["value"]) is None:
             path = self._directory / "tokenizer_config.json"
             raise ModelFileError(f"{path} names no pad_token, with which batches are filled: name one")
         return int(found)
+
+    def _called(self, name: str, *arguments: Any, **options: Any) -> Any:
+        return self._asked(name, arguments, options)
 
     def _asked(self, name: str, arguments: Sequence[Any] | None = None, options: Any = None) -> Any:
         try:
@@ -121,14 +118,22 @@ def _opened(directory: Path, at: At) -> Answer:
         if name == "encoded":
             return rendered(tokenizer, *arguments or (), at=placed)
         placed({"decode": "tokenizer.json: decoder", "apply_chat_template": "chat_template"}.get(name, ""))
-        found = getattr(tokenizer, name)
-        made = found if arguments is None else found(*arguments, **(options or {}))
+        if arguments is None:
+            return _attribute(tokenizer, name)
+        made = getattr(tokenizer, name)(*arguments, **(options or {}))
         return dict(made) if isinstance(made, BatchEncoding) else made
 
     _try_parts(tokenizer, directory, at)
     answer("encoded", [_TRIAL], None)
     answer("decode", [list(range(min(len(tokenizer), _DECODED)))], {"skip_special_tokens": True})
     return answer
+
+
+def _attribute(tokenizer: Any, name: str) -> dict[str, Any]:
+    if not hasattr(tokenizer, name):
+        return {}
+    found = getattr(tokenizer, name)
+    return {"called": True, "value": None} if callable(found) else {"called": False, "value": found}
 
 
 def _template(directory: Path) -> str:

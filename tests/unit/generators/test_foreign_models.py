@@ -149,7 +149,7 @@ WHEN = "{% if '0.4' in messages[-1]['content'] %}"
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        (f"{WHEN}{LOOP}{{% endif %}}hello", "takes more than 1 s of processor time"),
+        (f"{WHEN}{LOOP}{{% endif %}}hello", "takes more than"),
         (f"{WHEN}{HUGE}{{% endif %}}hello", "takes more than 1 GiB of memory"),
         (f"{WHEN}{{{{ 1 / 0 }}}}{{% endif %}}hello", "division by zero"),
     ],
@@ -178,6 +178,8 @@ def test_a_foreign_tokenizer_is_the_tokenizer(model: Path) -> None:
     for name in ("pad_token_id", "eos_token_id", "eos_token", "chat_template", "vocab_size"):
         assert getattr(foreign, name) == getattr(own, name)
     assert len(foreign) == len(own)
+    assert foreign.convert_ids_to_tokens([40, 41]) == own.convert_ids_to_tokens([40, 41])
+    assert not hasattr(foreign, "nothing")
 
 
 def config(**changes: Any) -> Callable[[Path], None]:
