@@ -59,7 +59,7 @@ def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
     return rendered(tokenizer, chat)
 
 
-def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], None] = str) -> tuple[str, list[int]]:
+def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], object] = str) -> tuple[str, list[int]]:
     """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
     at("chat_template")
     try:

@@ -219,7 +219,7 @@ def _answer_all(
     with _Attempt(tell, budget) as made:
         answer = make(at)
         made.answer = b'{"made": null}'
-    for line in questions if made.answer else ():
+    for line in questions:
         with _Attempt(tell, budget) as attempt:
             attempt.answer = json.dumps({"made": answer(*json.loads(line))}).encode()
 
@@ -239,6 +239,7 @@ class _Attempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
-        raised = kind and json.dumps({"raised": kind.__name__, "text": str(error)[:1000]}).encode()
-        self._tell(raised or self.answer)
+        if kind is not None:
+            self.answer = json.dumps({"raised": kind.__name__, "text": str(error)[:1000]}).encode()
+        self._tell(self.answer)
         return True

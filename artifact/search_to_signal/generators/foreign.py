@@ -116,7 +116,7 @@ def _opened(directory: Path, at: At) -> Answer:
 
     def answer(name: str, arguments: list[Any] | None, options: dict[str, Any] | None) -> Any:
         if name == "encoded":
-            return rendered(tokenizer, *arguments or (), at=placed)
+            return rendered(tokenizer, (arguments or [[]])[0], placed)
         placed({"decode": "tokenizer.json: decoder", "apply_chat_template": "chat_template"}.get(name, ""))
         if arguments is None:
             return _attribute(tokenizer, name)

@@ -126,6 +126,14 @@ class Served:
         )
 
 
+class _Unread(Exception):
+    """A request whose body cannot be read, and the status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def _handler(
     served: Served, intercept: Intercept | None, report: Report | None
 ) -> type[BaseHTTPRequestHandler]:
@@ -165,22 +173,28 @@ def _handler(
                 self._refuse(status, str(error), "server_error")
 
         def _body(self) -> bytes | None:
-            """What was sent along; None where its length is not known beforehand, or it did not come."""
+            """What was sent along; None where that cannot be read, which is told."""
+            try:
+                return self._read()
+            except _Unread as error:
+                self._give_up(error.status, str(error))
+                return None
+
+        def _read(self) -> bytes:
             said = self.headers.get_all("Content-Length", ["0"])
             if "Transfer-Encoding" in self.headers or len(said) > 1:
-                return self._give_up(411, "send the body as a whole, with one Content-Length")
+                raise _Unread(411, "send the body as a whole, with one Content-Length")
             if not (said[0].isascii() and said[0].isdigit()):
-                shown = one_line(repr(said[0]), 40)
-                return self._give_up(400, f"Content-Length is {shown}, no number of bytes")
-            # No number of 20 digits is read as one: thousands of digits would take their time.
+                raise _Unread(400, f"Content-Length is {one_line(repr(said[0]), 40)}, no number of bytes")
+            # Reading a number of thousands of digits takes its time.
             if len(said[0]) > 20 or int(said[0]) > _LONGEST_BODY:
-                return self._give_up(413, f"a request has {_LONGEST_BODY >> 20} MB at most")
+                raise _Unread(413, f"a request has {_LONGEST_BODY >> 20} MB at most")
             try:
                 body = self.rfile.read(int(said[0]))
-            except TimeoutError:
-                return self._give_up(408, f"nothing of the request came for {PATIENCE_S:g} s")
+            except TimeoutError as error:
+                raise _Unread(408, f"nothing of the request came for {PATIENCE_S:g} s") from error
             if len(body) < int(said[0]):
-                return self._give_up(400, f"the request ends after {len(body)} of {said[0]} bytes")
+                raise _Unread(400, f"the request ends after {len(body)} of {said[0]} bytes")
             return body
 
         def _give_up(self, status: int, message: str) -> None:
