@@ -43,7 +43,7 @@ _DECODED = 4096
 # The longest that Unicode makes of one character is 18.
 _MOST_GROWTH = 32
 _LAYERS = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"}
-_BLAMING_SECONDS = 60
+_BLAMING_SECONDS = 30
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json")
 # A tokenizer without this part is none; this one loads.
 _PLAIN = {"model": {"type": "BPE", "vocab": {}, "merges": []}}
