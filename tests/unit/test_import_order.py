@@ -55,6 +55,8 @@ SIDEWAYS = {
     # The sampler's weights are the learner's: both stand on the same card, in the same precision.
     ("generators", "learner.device"),
     ("generators", "learner.quantization"),
+    # What a child may add is measured in one way.
+    ("generators", "evaluation.locks.limits"),
 }
 
 # Earlier, and still forbidden: search and learner read the same records and never each other.

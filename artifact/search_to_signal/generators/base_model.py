@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.foreign import try_model
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading
 from search_to_signal.learner.device import LESS_MEMORY, memory_errors, prepare_device
@@ -27,6 +28,7 @@ def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = L
     prepare_device(loading.device)
     with memory_errors(f"the model in {directory}", less_memory):
         if loading.quantization == "nf4":
+            try_model(directory)
             model = load_4bit(directory)
         else:
             model = load_model(directory, _DTYPES[loading.dtype]).to(loading.device)
@@ -62,5 +64,7 @@ def open_local(
     On a card the learner adapts the very weights that are sampled from: there is room for them once, and
     nothing is merged into them, because bfloat16 would round small updates away.
     """
+    # First: a tokenizer that lives in a forked child would keep the memory of a model that was there before.
+    tokenizer = load_tokenizer(directory)
     model = open_base_model(directory, loading, less_memory)
-    return LocalGenerator(model, load_tokenizer(directory), settings, shared=loading != ModelLoading())
+    return LocalGenerator(model, tokenizer, settings, shared=loading != ModelLoading())

@@ -1,12 +1,15 @@
 """How messages become tokens: the chat template of the embedded models, and its vocabulary."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import Message
+from search_to_signal.progress import one_line
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -21,6 +24,9 @@ CHAT_TEMPLATE = (
 # Words keep their underscores and dots, numbers stay whole, and a line break keeps its indent: the
 # pieces that Python code is made of.
 _PIECES = r"\n[^\S\n]*| ?[A-Za-z_.]+\(?| ?[0-9]*\.?[0-9]+| ?[^\sA-Za-z_0-9]+|\s+"
+
+# What a template may add to messages, and how often it may repeat them.
+_MOST_TEXT, _MOST_GROWTH = 1 << 20, 16
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
@@ -44,9 +50,36 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTok
 
 
 def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
-    """A chat as the text that a model continues, and as its tokens."""
-    text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    return text, tokenizer.encode(text, add_special_tokens=False)
+    """A chat as the text that a model continues, and as its tokens.
+
+    Raises ConfigError where the chat template refuses it, or makes nothing of it.
+    """
+    if hasattr(tokenizer, "encoded"):  # somebody else's
+        return tokenizer.encoded(chat)  # type: ignore[no-any-return]
+    return rendered(tokenizer, chat)
+
+
+def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], object] = str) -> tuple[str, list[int]]:
+    """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
+    at("chat_template")
+    try:
+        text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise ConfigError(
+            f"the chat template in {tokenizer.name_or_path} refuses these messages "
+            f"({one_line(str(error), 200)}): give others, or another model"
+        ) from error
+    most = _MOST_TEXT + _MOST_GROWTH * sum(len(part) for message in chat for part in message.values())
+    if len(text) > most:
+        raise ConfigError(
+            f"the chat template in {tokenizer.name_or_path} makes {len(text):,} characters of these "
+            f"messages, more than {most:,}: give another model"
+        )
+    at("tokenizer.json")
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if not ids:
+        raise ConfigError(f"the chat template in {tokenizer.name_or_path} makes nothing of these messages")
+    return text, ids
 
 
 def end_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:

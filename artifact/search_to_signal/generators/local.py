@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,9 +23,12 @@ from search_to_signal.generators.base import (
 )
 from search_to_signal.generators.card_sampler import CardSampler, Drawing, can_sample
 from search_to_signal.generators.chat import encoded, end_ids
+from search_to_signal.generators.foreign import ForeignTokenizer, refuse_no_numbers, try_model
+from search_to_signal.generators.model_files import json_settings, shipped
 from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.sampling import Filters, SampledGroup, sample_group
 from search_to_signal.generators.token_step import join_projections
+from search_to_signal.progress import one_line
 
 # What transformers raises for damaged or foreign files.
 UNLOADABLE = (
@@ -40,16 +42,20 @@ UNLOADABLE = (
     ImportError,
     RuntimeError,
     SafetensorError,
-    TemplateError,
 )
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-_TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "user")]
 
 
 def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The causal language model of a directory on the CPU, in evaluation mode; raises ModelFileError."""
     if not (directory / "config.json").is_file():
         raise ModelFileError(f"{directory} has no config.json: add the file and its sum")
+    try_model(directory)
+    if "quantization_config" in json_settings(directory / "config.json"):
+        raise ModelFileError(
+            f"{directory / 'config.json'}: quantization_config: weights that are quantized "
+            "already are not read here; give those that they were made of"
+        )
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             directory,
@@ -61,26 +67,29 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
             output_loading_info=True,
         )
     except UNLOADABLE as error:
-        raise ModelFileError(f"cannot load the model in {directory}: {error}") from error
+        said = one_line(str(error), 200)
+        raise ModelFileError(f"cannot load the model in {directory} ({said}): get its files again") from error
     if random := sorted(map(str, [*loading_info["missing_keys"], *loading_info["mismatched_keys"]])):
         # With a warning alone they would be drawn at random.
         raise ModelFileError(f"the model in {directory} lacks {', '.join(random[:3])}: restore its files")
-    return model.eval()
+    refuse_no_numbers(model.eval(), directory)
+    return model
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer of a directory with its chat template, tried once; raises ModelFileError."""
+    """The tokenizer of a directory with its chat template; raises ModelFileError.
+
+    One that did not come with this package is tried once, and bounded in whatever it does.
+    """
     if not any((directory / name).is_file() for name in _VOCABULARIES):
         raise ModelFileError(f"{directory} has no tokenizer.json: add the tokenizer's files and their sums")
+    if not shipped(directory):
+        return ForeignTokenizer(directory)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-        encoded(tokenizer, _TRIAL)
-        return tokenizer
-    except Exception as error:
-        # For a damaged file tokenizers raises Exception itself, nothing more particular.
-        if type(error) is not Exception and not isinstance(error, UNLOADABLE):
-            raise
-        raise ModelFileError(f"cannot load the tokenizer in {directory}: {error}") from error
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except UNLOADABLE as error:
+        said = one_line(str(error), 200)
+        raise ModelFileError(f"cannot load the tokenizer in {directory} ({said}): restore it") from error
 
 
 class LocalGenerator:

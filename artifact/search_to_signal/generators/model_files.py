@@ -2,13 +2,23 @@
 
 import hashlib
 import json
+from math import isfinite
 from pathlib import Path
+from typing import Any, NoReturn
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.known import known_place
 from search_to_signal.package_data import INSTALLED, MODELS
+from search_to_signal.progress import one_line
 
 CHECKSUMS = "SHA256SUMS"
+# As many as a profile can ask for.
+MOST_POSITIONS = 10_000_000
+# What families of models call their context.
+_POSITIONS = {"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"}
+_POSITIVE = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_freq_base"}
+_LONGEST_LISTING = 1 << 20
+LONGEST_SETTINGS = 16 << 20
 
 
 def model_directory(name_or_path: str) -> Path:
@@ -34,31 +44,78 @@ def model_directory(name_or_path: str) -> Path:
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
-    Raises ModelFileError as ``listed_files`` and ``refuse_unread_rotation`` do, and for other bytes.
+    Raises ModelFileError as ``listed_files`` and ``refuse_odd_settings`` do, and for other bytes.
     """
     sums = listed_files(directory)
     for name, expected in sums.items():
         if file_sha256(directory / name) != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
-    refuse_unread_rotation(directory)
+    refuse_odd_settings(directory)
     return sums
 
 
-def refuse_unread_rotation(directory: Path) -> None:
-    """Raise ModelFileError where the base of the rotary embedding stands where only newer transformers look.
+def shipped(directory: Path) -> bool:
+    """Whether a model came with this package; any other one was made by somebody else."""
+    return MODELS in directory.absolute().parents
 
-    The pinned one would take 10,000 instead, without a word.
+
+def json_settings(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty without the file. Raises ModelFileError for anything else.
+
+    A number that is not finite is one of these: Python would read it, and compute with it.
     """
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > LONGEST_SETTINGS:
+        raise ModelFileError(f"{path} has more than {LONGEST_SETTINGS:,} bytes, no settings do: get it again")
     try:
-        config = json.loads((directory / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return  # Whoever loads it says so.
-    if isinstance(config, dict) and config.get("rope_parameters") and "rope_theta" not in config:
+        settings = json.loads(path.read_bytes(), parse_constant=_not_finite, parse_float=_finite)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is no JSON ({one_line(str(error), 100)}): get it again") from error
+    if not isinstance(settings, dict):
+        raise ModelFileError(f"{path} holds no settings: get it again")
+    return settings
+
+
+def _finite(text: str) -> float:
+    return number if isfinite(number := float(text)) else _not_finite(text)
+
+
+def _not_finite(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is no finite number")
+
+
+def refuse_odd_settings(directory: Path) -> None:
+    """Raise ModelFileError where a model's settings hold what it could not compute with as it should.
+
+    A base of the rotary embedding that stands where only newer transformers look is such: the pinned one
+    would take 10,000 instead, without a word.
+    """
+    path = directory / "config.json"
+    config = json_settings(path)
+    if config.get("rope_parameters") and "rope_theta" not in config:
         raise ModelFileError(
-            f"{directory / 'config.json'} has rope_parameters, which the pinned transformers does not read: "
+            f"{path} has rope_parameters, which the pinned transformers does not read: "
             f"write their rope_theta next to model_type, too, and its new sum into {CHECKSUMS}"
         )
+    for key in _POSITIONS & config.keys():
+        if type(config[key]) is not int or not 0 < config[key] <= MOST_POSITIONS:
+            raise _odd(path, key, config[key], f"a number of positions from 1 to {MOST_POSITIONS:,}")
+    for key in _POSITIVE & config.keys():
+        if type(config[key]) not in (int, float) or config[key] <= 0:
+            raise _odd(path, key, config[key], "a number above 0")
+    for file in (path, directory / "generation_config.json"):
+        for key, value in json_settings(file).items():
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            if key.endswith("_token_id") and any(type(i) is not int or not -1 <= i < 1 << 31 for i in ids):
+                raise _odd(file, key, value, "the number of a token")
+
+
+def _odd(path: Path, key: str, value: object, expected: str) -> ModelFileError:
+    return ModelFileError(
+        f"{path}: {key} is {one_line(repr(value), 60)}, not {expected}: correct it, or get the file again"
+    )
 
 
 def refuse_lacking_template(directory: Path) -> None:
@@ -66,11 +123,7 @@ def refuse_lacking_template(directory: Path) -> None:
     if (directory / "chat_template.jinja").is_file():
         return
     settings = directory / "tokenizer_config.json"
-    try:
-        config = json.loads(settings.read_bytes()) if settings.is_file() else {}
-    except (OSError, ValueError, RecursionError):
-        return  # Whoever loads it says so.
-    if isinstance(config, dict) and not config.get("chat_template"):
+    if not json_settings(settings).get("chat_template"):
         raise ModelFileError(
             f"the tokenizer in {directory} has no chat template, which makes text of prompts: give a model "
             f"that follows instructions, or add its chat_template.jinja, and the sum into {CHECKSUMS}"
@@ -104,6 +157,8 @@ def listed_files(directory: Path) -> dict[str, str]:
             f"{listing} is missing: model files are checked before use; make the list with "
             f"'sha256sum *.json *.safetensors > {CHECKSUMS}' inside the directory, if you trust it"
         )
+    if listing.stat().st_size > _LONGEST_LISTING:
+        raise ModelFileError(f"{listing} has more than {_LONGEST_LISTING:,} bytes, no list does: restore it")
     sums = {}
     for number, line in enumerate(listing.read_text(errors="replace").splitlines(), start=1):
         expected, _, name = line.partition(" ")

@@ -9,7 +9,7 @@ from search_to_signal.generators.model_files import (
     listed_files,
     model_directory,
     refuse_lacking_template,
-    refuse_unread_rotation,
+    refuse_odd_settings,
 )
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
 
@@ -33,7 +33,7 @@ def require_model(settings: GenerationSettings, model: str) -> bool:
         return False
     directory = model_directory(model)
     listed_files(directory)
-    refuse_unread_rotation(directory)
+    refuse_odd_settings(directory)
     refuse_lacking_template(directory)
     return True
 

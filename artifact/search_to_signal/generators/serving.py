@@ -9,20 +9,28 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError, reason
+from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError, ModelFileError, reason
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.device import memory_errors
+from search_to_signal.progress import one_line
 
 Intercept = Callable[[BaseHTTPRequestHandler], bool]
 Report = Callable[[str], None]
+# For a client that has stopped in the middle of a request.
+PATIENCE_S = 60.0
+# Of a request, in bytes: a million tokens.
+_LONGEST_BODY = 4 << 20
+# Of what a client sent, in an answer.
+_MOST_CHARACTERS = 300
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -71,9 +79,13 @@ class Served:
         try:
             asked = msgspec.json.decode(body, type=_Request)
         except UNREADABLE as error:
-            raise ConfigError(f"not a chat completion request: {error}") from error
+            said = one_line(str(error), _MOST_CHARACTERS)
+            raise ConfigError(f"not a chat completion request: {said}") from error
         if asked.model != self.name:
-            raise ConfigError(f"there is no model {asked.model!r} here: ask for {self.name!r}")
+            other = one_line(repr(asked.model), _MOST_CHARACTERS)
+            raise ConfigError(f"there is no model {other} here: ask for {self.name!r}")
+        if not asked.messages:
+            raise ConfigError("there are no messages: send one or more")
         if (asked.n, asked.top_p, asked.stream) != (1, 1.0, False):
             raise ConfigError("one whole completion per request, without filters: leave n, top_p and stream")
         seed = secrets.randbits(31) if asked.seed is None else asked.seed
@@ -114,33 +126,85 @@ class Served:
         )
 
 
+class _Unread(Exception):
+    """A request whose body cannot be read, and the status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def _handler(
     served: Served, intercept: Intercept | None, report: Report | None
 ) -> type[BaseHTTPRequestHandler]:
     class ChatHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        default_request_version = "HTTP/1.0"  # of a line that says none: 0.9 has no status
+        timeout = PATIENCE_S
+
+        def handle(self) -> None:
+            # A client may go away whenever it likes: nobody is left to be told, and nothing went wrong here.
+            with suppress(ConnectionError, TimeoutError):
+                super().handle()
 
         def do_GET(self) -> None:
+            if self._body() is None:
+                return
             if self.path == "/v1/models":
                 self._send(200, served.models())
             else:
-                self._refuse(404, f"there is nothing at {self.path}")
+                self._refuse(404, f"there is nothing at {one_line(self.path, _MOST_CHARACTERS)}")
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            if intercept is not None and intercept(self):
+            body = self._body()
+            if body is None or (intercept is not None and intercept(self)):
                 return
             if self.path != "/v1/chat/completions":
-                self._refuse(404, f"there is nothing at {self.path}")
+                self._refuse(404, f"there is nothing at {one_line(self.path, _MOST_CHARACTERS)}")
                 return
             try:
                 self._send(200, served.complete(body))
             except ConfigError as error:
                 self._refuse(400, str(error))
-            except GenerationError as error:
+            except (GenerationError, ModelFileError) as error:
                 if report is not None:
                     report(str(error))
-                self._refuse(503, str(error), "server_error")
+                status = 503 if isinstance(error, GenerationError) else 500
+                self._refuse(status, str(error), "server_error")
+
+        def _body(self) -> bytes | None:
+            """What was sent along; None where that cannot be read, which is told."""
+            try:
+                return self._read()
+            except _Unread as error:
+                self._give_up(error.status, str(error))
+                return None
+
+        def _read(self) -> bytes:
+            said = self.headers.get_all("Content-Length", ["0"])
+            if "Transfer-Encoding" in self.headers or len(said) > 1:
+                raise _Unread(411, "send the body as a whole, with one Content-Length")
+            if not (said[0].isascii() and said[0].isdigit()):
+                raise _Unread(400, f"Content-Length is {one_line(repr(said[0]), 40)}, no number of bytes")
+            # Reading a number of thousands of digits takes its time.
+            if len(said[0]) > 20 or int(said[0]) > _LONGEST_BODY:
+                raise _Unread(413, f"a request has {_LONGEST_BODY >> 20} MB at most")
+            try:
+                body = self.rfile.read(int(said[0]))
+            except TimeoutError as error:
+                raise _Unread(408, f"nothing of the request came for {PATIENCE_S:g} s") from error
+            if len(body) < int(said[0]):
+                raise _Unread(400, f"the request ends after {len(body)} of {said[0]} bytes")
+            return body
+
+        def _give_up(self, status: int, message: str) -> None:
+            """Refuse a request whose end is not known, and with it the connection."""
+            self.close_connection = True
+            self._refuse(status, message)
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """What the library refuses, in the words of this endpoint."""
+            self._give_up(code, one_line(message or HTTPStatus(code).phrase, _MOST_CHARACTERS))
 
         def _refuse(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
             self._send(status, {"error": {"message": message, "type": kind}})
@@ -150,6 +214,8 @@ def _handler(
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            if self.close_connection:
+                self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(data)
 

@@ -27,6 +27,7 @@ from search_to_signal.generators.base import (
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
+from search_to_signal.generators.foreign import try_model
 from search_to_signal.generators.local import UNLOADABLE, load_tokenizer
 from search_to_signal.generators.prompt_limit import cut_prompt
 from search_to_signal.generators.settings import GenerationSettings
@@ -156,7 +157,11 @@ def stopping_ids(tokenizer: Any, model: Path) -> frozenset[int]:
 
 @contextmanager
 def engine_errors(model: Path) -> Iterator[None]:
-    """Context in which an engine starts: what it raises for the model or the card becomes one line."""
+    """Context in which an engine starts: what it raises for the model or the card becomes one line.
+
+    A model that somebody else made is tried first, without the engine.
+    """
+    try_model(model)
     try:
         with memory_errors(f"the engine over {model}", "lower generation.engine.gpu_memory_utilization"):
             yield

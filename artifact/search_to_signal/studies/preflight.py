@@ -6,7 +6,7 @@ import numpy as np
 
 from search_to_signal.errors import MappingError, ModelFileError
 from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.weight_headers import tensor_names
+from search_to_signal.generators.weight_headers import tensor_shapes
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.normalizer import (
     NORMALIZERS,
@@ -92,7 +92,7 @@ def check_layers(model: str, trained: bool) -> None:
     Their headers are read, not the weights, whose SHA-256 a run compares.
     """
     directory = model_directory(model)
-    names = {name.split(".")[-2] for name in tensor_names(directory) if "." in name}
+    names = {name.split(".")[-2] for name in tensor_shapes(directory) if "." in name}
     lacking = [name for name in PROJECTIONS if name not in names]
     if trained and lacking:
         raise ModelFileError(

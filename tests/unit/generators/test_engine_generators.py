@@ -13,11 +13,14 @@ import torch
 
 import search_to_signal.learner.grpo_loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
 from search_to_signal.errors import ConfigError, GenerationError, ModelFileError
+from search_to_signal.generators import vllm as vllm_module
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import EngineSettings, GenerationSettings
 from search_to_signal.search.prompt import Prompt
+
+pytestmark = pytest.mark.slow  # tokenizers of other directories live in forked processes
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = json.loads(Path(__file__).with_name("engine_signatures.json").read_text())
@@ -86,8 +89,9 @@ def module(name: str, **contents: Any) -> ModuleType:
 
 
 @pytest.fixture
-def model(tokenizer: Any, tmp_path: Path) -> Path:
+def model(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model directory as far as an engine's start needs it here: tokenizer and end tokens."""
+    monkeypatch.setattr(vllm_module, "try_model", lambda _: None)  # it has no weights
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").write_text(f'{{"eos_token_id": [{END}, {PAD}]}}')
     return tmp_path / "model"

@@ -21,6 +21,8 @@ from search_to_signal.generators.fetching.weights import bfloat16_bytes
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.progress import PlainProgress
 
+pytestmark = pytest.mark.slow  # the tokenizer is tried in a forked process
+
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:

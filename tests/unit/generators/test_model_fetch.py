@@ -221,6 +221,12 @@ def run(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.Po
     )
 
 
+def endless(path: Path) -> None:
+    """A file of a terabyte of nothing, which the command reads for an hour."""
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)
+
+
 def wait_for(path: Path) -> None:
     """Until it is there."""
     deadline = time.monotonic() + 300
@@ -258,11 +264,10 @@ def test_what_a_killed_fetch_left_is_never_a_model_and_goes_with_the_next(
     whole: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has another name; a second process beside a running one is refused, and the next one cleans."""
-    # A pipe that nobody writes to: the command reads for ever.
-    os.mkfifo(tmp_path / "pipe.gguf")
+    endless(tmp_path / "endless.gguf")
     arguments = ("own", "--sha256", file_sha256(whole))
     left = place / "mounts" / ".own.unfinished"
-    process = run(*arguments, "--from", tmp_path / "pipe.gguf", cwd=place)
+    process = run(*arguments, "--from", tmp_path / "endless.gguf", cwd=place)
     wait_for(left)
     code, err = refused(*arguments, "--from", whole, capsys=capsys)
     assert (code, "another process is writing" in err) == (RunDirectoryError.exit_code, True)
@@ -293,8 +298,8 @@ def test_a_stopped_fetch_leaves_nothing(
     whole: Path, place: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """Asked to end, it says so and removes what it made, the directory of mounts included."""
-    os.mkfifo(tmp_path / "pipe.gguf")
-    process = run("own", "--sha256", "0" * 64, "--from", tmp_path / "pipe.gguf", cwd=place)
+    endless(tmp_path / "endless.gguf")
+    process = run("own", "--sha256", "0" * 64, "--from", tmp_path / "endless.gguf", cwd=place)
     wait_for(place / "mounts" / ".own.unfinished")
     process.send_signal(number)
     _, err = process.communicate(timeout=300)

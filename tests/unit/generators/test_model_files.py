@@ -128,6 +128,7 @@ def test_unknown_model_lists_the_known_ones(
         model_directory("gpt-17")
 
 
+@pytest.mark.slow
 def test_saved_models_load_as_they_were(
     new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_saved_models_load_as_they_were(
     assert words.chat_template == tokenizer.chat_template
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -177,6 +179,7 @@ def test_malformed_files_are_errors_of_ours(
         load(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
 def test_unreadable_models_are_errors_of_ours(
     new_model: Callable[..., Any], tmp_path: Path, broken: str
@@ -214,8 +217,9 @@ def test_a_directory_without_a_tokenizer_says_so(
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: Path) -> None:
-    """As that of a base model; a template in a file of its own is one, and a damaged file is the loader's."""
+    """As that of a base model; a template in a file of its own is one, and a damaged file is named."""
     tokenizer.save_pretrained(tmp_path)
     refuse_lacking_template(tmp_path)
     settings = tmp_path / "tokenizer_config.json"
@@ -231,7 +235,8 @@ def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: P
     assert load_tokenizer(tmp_path).chat_template == template
     (tmp_path / "chat_template.jinja").unlink()
     settings.write_bytes(b"{")
-    refuse_lacking_template(tmp_path)
+    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json is no JSON"):
+        refuse_lacking_template(tmp_path)
 
 
 def test_a_directory_without_a_configuration_says_so(new_model: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 """The loopback server: an OpenAI client gets on with it, and what it cannot honour it refuses."""
 
+import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +20,7 @@ from openai import APIConnectionError, BadRequestError, InternalServerError, Not
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError
+from search_to_signal.generators import serving as serving_module
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.generators.serving import serving
@@ -87,6 +92,123 @@ def test_a_body_that_is_no_text_is_refused(client: OpenAI) -> None:
     with pytest.raises(HTTPError, match="400") as told:
         urlopen(f"{client.base_url}chat/completions", b'{"model": "\xff"}')
     assert b"not a chat completion request" in told.value.read()
+
+
+def port_of(url: str) -> int:
+    """The port of a server."""
+    return int(url.split(":")[2].split("/")[0])
+
+
+def raw(port: int, data: bytes, *, ends: bool = False) -> tuple[int, bytes]:
+    """Status and body of what a server answers to bytes; ``ends`` says that no more will come."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(data)
+        if ends:
+            connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def posted(body: bytes, headers: bytes = b"Connection: close\r\n") -> bytes:
+    """A request for a completion."""
+    length = b"Content-Length: %d\r\n" % len(body)
+    return b"POST /v1/chat/completions HTTP/1.1\r\n" + length + headers + b"\r\n" + body
+
+
+GOOD = json.dumps({"model": "tiny", "messages": CHAT, "max_tokens": 200, "seed": 1}).encode()
+DEEP = b"[" * 100_000
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\n"
+
+
+def requests_of_no_use() -> Iterator[tuple[int, bytes]]:
+    """The status that is due, and the bytes."""
+    fields: dict[str, list[Any]] = {
+        "model": [None, 3, "", "x" * 100_000, [], {}],
+        "messages": [None, 3, "x", [], {}, [3], [[]], [{}], [{"role": "user"}], [{"role": 3}]],
+        "max_tokens": [True, -1, 0, 1.5, 10**30, "4", []],
+        "max_completion_tokens": [True, -1, 0, 10**9, "4"],
+        "temperature": [None, True, -1, 0, 1e300, "1", []],
+        "seed": [True, 1.5, "1", []],
+        "top_p": [None, 0, 2, "1"],
+        "n": [None, 0, 2, "1"],
+        "stream": [None, True, "no", 3],
+    }
+    for name, values in fields.items():
+        for value in values:
+            yield 400, posted(json.dumps({**json.loads(GOOD), name: value}).encode())
+    for content in ("null", "3", '[{"type": "text", "text": "x"}]', '"\\ud800"'):
+        body = '{"model": "tiny", "messages": [{"role": "user", "content": ' + content + "}]}"
+        yield 400, posted(body.encode())
+    for number in (b"NaN", b"Infinity", b"1e999"):
+        yield 400, posted(GOOD[:-1] + b', "temperature": ' + number + b"}")
+    for body in (b"", b"null", b"{", DEEP, b'{"x": ' + DEEP, GOOD[:-1], GOOD + b"x", b"\xff", b"\x00" * 9):
+        yield 400, posted(body)
+    for length in (b"-5", b"x", b"", b"1e3", b"0x5", "٣".encode()):
+        yield 400, HEAD + b"Content-Length: " + length + b"\r\n\r\n"
+    for length in (b"99999999999", b"9" * 5000):
+        yield 413, HEAD + b"Content-Length: " + length + b"\r\n\r\n"
+    yield 411, HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    yield 411, HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n"
+    yield 414, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"
+    yield 431, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n"
+    yield 501, b"PUT / HTTP/1.1\r\n\r\n"
+    yield 404, b"GET /\x1b[31m HTTP/1.1\r\nConnection: close\r\n\r\n"
+    yield 400, b"\x16\x03\x01\x02\x00\x01\r\n\r\n"
+    yield 505, b"GET / HTTP/9.9\r\n\r\n"
+
+
+def test_a_request_of_no_use_is_answered_in_one_line(
+    local: LocalGenerator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the status that is due and a short message; the server says nothing of its own, and goes on."""
+    with serving(local, "tiny") as url:
+        for status, data in requests_of_no_use():
+            found, body = raw(port_of(url), data)
+            assert (found, data[:300]) == (status, data[:300])
+            message = json.loads(body)["error"]["message"]
+            assert "\n" not in message
+            assert len(message) < 500
+        for cut in (len(HEAD) - 3, len(posted(GOOD)) - 5):
+            assert raw(port_of(url), posted(GOOD)[:cut], ends=True)[0] in (400, 404)
+        assert raw(port_of(url), posted(GOOD))[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_resets_its_connection_is_no_event(
+    local: LocalGenerator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In whatever phase: before, within and behind a request, before and within the answer, and after it."""
+    data = posted(GOOD, b"")
+    with serving(local, "tiny") as url:
+        for cut in (0, 1, 30, len(HEAD), len(data) - 5, len(data)):
+            for pause in (0.0, 0.05):
+                _reset(port_of(url), data[:cut], pause=pause)
+        for read in (1, 100, 1 << 16):
+            _reset(port_of(url), data + data, read=read)
+        assert raw(port_of(url), posted(GOOD))[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def _reset(port: int, data: bytes, *, pause: float = 0.0, read: int = 0) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(data)
+        if read:
+            connection.recv(read)
+        time.sleep(pause)
+
+
+def test_a_client_that_stops_in_the_middle_is_told_so(
+    local: LocalGenerator, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And meanwhile others get their answers."""
+    monkeypatch.setattr(serving_module, "PATIENCE_S", 0.5)
+    with serving(local, "tiny") as url, socket.create_connection(("127.0.0.1", port_of(url))) as slow:
+        slow.sendall(posted(GOOD)[:-3])
+        assert raw(port_of(url), posted(GOOD))[0] == 200
+        assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+    assert capfd.readouterr().err == ""
 
 
 def test_other_paths_are_not_there(client: OpenAI) -> None:

@@ -10,7 +10,8 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.gguf_file import ARCHITECTURE, GgufModel
 from search_to_signal.generators.fetching.tokens import TokenVocabulary, read_vocabulary, write_tokenizer
 from search_to_signal.generators.fetching.weights import HEAD, Sizes, write_weights
-from search_to_signal.progress import Progress
+from search_to_signal.generators.model_files import MOST_POSITIONS
+from search_to_signal.progress import Progress, one_line
 
 
 def convert(path: Path, out: Path, progress: Progress) -> None:
@@ -20,29 +21,32 @@ def convert(path: Path, out: Path, progress: Progress) -> None:
     """
     model = GgufModel(path)
     vocabulary = read_vocabulary(model)
-    sizes = _sizes(model, len(vocabulary.tokens))
+    sizes = sizes_of(model, len(vocabulary.tokens))
     _write(out / "config.json", _config(model, sizes, vocabulary))
     _write(out / "generation_config.json", _generation(vocabulary))
     write_tokenizer(out, vocabulary, model)
     write_weights(out / "model.safetensors", model, sizes, progress)
 
 
-def _number(model: GgufModel, name: str) -> int:
+def _number(model: GgufModel, name: str, most: int = (1 << 31) - 1) -> int:
     value = model.setting(f"{ARCHITECTURE}.{name}")
-    if not isinstance(value, int) or not 0 < value < 1 << 31:
-        raise ModelFileError(f"{model.path}: {name} is {value!r}, not a size; get the file again")
+    if type(value) is not int or not 0 < value <= most:
+        shown = one_line(repr(value), 60)
+        raise ModelFileError(f"{model.path}: {name} is {shown}, no size up to {most:,}; get the file again")
     return value
 
 
 def _real(model: GgufModel, name: str) -> float:
     value = model.setting(f"{ARCHITECTURE}.{name}")
     if not isinstance(value, int | float) or not 0 < value < 1e12:
-        raise ModelFileError(f"{model.path}: {name} is {value!r}, not a number above 0; get the file again")
+        shown = one_line(repr(value), 60)
+        raise ModelFileError(f"{model.path}: {name} is {shown}, not a number above 0; get the file again")
     # The shortest number that is this float32: 1e-06 instead of 9.999999974752427e-07.
     return float(str(np.float32(value)))
 
 
-def _sizes(model: GgufModel, vocabulary: int) -> Sizes:
+def sizes_of(model: GgufModel, vocabulary: int) -> Sizes:
+    """The sizes that the settings of a file claim; raises ModelFileError for those of no model."""
     names = ("block_count", "embedding_length", "feed_forward_length")
     layers, hidden, inner = (_number(model, name) for name in names)
     heads, key_heads = (_number(model, f"attention.head_count{end}") for end in ("", "_kv"))
@@ -64,7 +68,7 @@ def _config(model: GgufModel, sizes: Sizes, vocabulary: TokenVocabulary) -> dict
         "hidden_size": sizes.hidden,
         "initializer_range": 0.02,
         "intermediate_size": sizes.inner,
-        "max_position_embeddings": _number(model, "context_length"),
+        "max_position_embeddings": _number(model, "context_length", MOST_POSITIONS),
         "max_window_layers": sizes.layers,
         "model_type": "qwen2",
         "num_attention_heads": sizes.heads,

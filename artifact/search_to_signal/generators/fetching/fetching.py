@@ -78,6 +78,8 @@ def _refuse_another(name: str, out: Path) -> None:
 def _given(request: FetchRequest, given: Path, known: KnownModel | None) -> GgufSource | SafetensorsSource:
     if not given.exists():
         raise ModelFileError(f"there is no {given}: give a GGUF file, or a directory with a model's files")
+    if not (given.is_file() or given.is_dir()):
+        raise ModelFileError(f"{given} is a pipe or a device: give a GGUF file, or a directory with one")
     if given.is_dir() and any(given.glob("*.safetensors")):
         return _directory(request, given, known)
     if known and not known.gguf:

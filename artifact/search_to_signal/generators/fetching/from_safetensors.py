@@ -5,9 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from safetensors import SafetensorError, safe_open
+from typing import NamedTuple
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.describing import ModelOrigin
@@ -18,7 +16,8 @@ from search_to_signal.generators.fetching.reading import (
     remove_cached,
     total_size,
 )
-from search_to_signal.generators.model_files import CHECKSUMS, listed_files
+from search_to_signal.generators.model_files import CHECKSUMS, json_settings, listed_files
+from search_to_signal.generators.weight_headers import file_shapes
 from search_to_signal.progress import Progress
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
@@ -89,27 +88,13 @@ def _refuse_incomplete(files: Mapping[str, Path]) -> None:
     if missing := sorted(set(_indexed(files)) - weights):
         raise ModelFileError(f"{INDEX} names {missing[0]}, which is missing: get every file of the model")
     for name in sorted(weights):
-        try:
-            with safe_open(files[name], framework="np"):  # type: ignore[no-untyped-call]
-                pass
-        except (SafetensorError, OSError) as error:
-            raise ModelFileError(f"{files[name]} is damaged or unfinished ({error}): get it again") from error
+        file_shapes(files[name])
 
 
 def _indexed(files: Mapping[str, Path]) -> Iterator[str]:
     if INDEX in files:
-        table = _object(files[INDEX]).get("weight_map")
+        table = json_settings(files[INDEX]).get("weight_map")
         yield from map(str, table.values() if isinstance(table, dict) else ())
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is no JSON ({error}): get it again") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path} holds no settings: get it again")
-    return value
 
 
 def _place_rotation(path: Path) -> bool:
@@ -117,7 +102,7 @@ def _place_rotation(path: Path) -> bool:
 
     Whether anything had to be written.
     """
-    config = _object(path)
+    config = json_settings(path)
     rotation = config.get("rope_parameters")
     if "rope_theta" in config or not isinstance(rotation, dict):
         return False

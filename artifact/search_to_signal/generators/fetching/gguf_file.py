@@ -15,8 +15,8 @@ from search_to_signal.generators.fetching.parts import MAGIC
 from search_to_signal.progress import one_line
 
 ARCHITECTURE = "qwen2"
-# A vocabulary is the longest list there is; a damaged length would be read for hours.
-_LONGEST_LIST = 1 << 21
+# Tokens, their kinds and merges are the longest lists there are; a damaged length would be read for hours.
+_MOST_ITEMS = 1 << 21
 _MOST_FIELDS = _MOST_TENSORS = 1 << 16
 _ROWS = 4096
 _Item = TypeVar("_Item", str, int)
@@ -30,14 +30,20 @@ _UNREADABLE = (
 class _Bounded(gguf.GGUFReader):
     """The library's reader; it takes what a damaged file claims, so lengths and places are checked here."""
 
+    _items = 0
+
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
         if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
             raise ValueError("it ends too early")
         return super()._get(int(offset), dtype, count, override_order)
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
-        if raw_type == gguf.GGUFValueType.ARRAY and self._get(orig_offs + 4, np.uint64)[0] > _LONGEST_LIST:
-            raise ValueError("a list in it is too long")
+        if raw_type == gguf.GGUFValueType.ARRAY:
+            if self._get(orig_offs, np.uint32)[0] == gguf.GGUFValueType.ARRAY:
+                raise ValueError("a list in it holds lists")
+            self._items += int(self._get(orig_offs + 4, np.uint64)[0])
+            if self._items > _MOST_ITEMS:
+                raise ValueError("a list in it is too long, or all of them together")
         return super()._get_field_parts(orig_offs, raw_type)
 
     def _build_fields(self, offs: int, count: int) -> int:
@@ -50,6 +56,15 @@ class _Bounded(gguf.GGUFReader):
         if count > _MOST_TENSORS:
             raise ValueError("it claims too many tensors")
         return super()._build_tensor_info(offs, count)
+
+    def _build_tensors(self, start_offs: int, fields: Any) -> None:
+        super()._build_tensors(start_offs, fields)
+        ends = 0
+        # What lies in one place would become many times as much.
+        for tensor in sorted(self.tensors, key=lambda tensor: tensor.data_offset):
+            if tensor.data_offset < ends:
+                raise ValueError(f"{one_line(tensor.name, 80)} lies where another tensor does")
+            ends = tensor.data_offset + int(tensor.n_bytes)
 
     def _push_field(self, field: Any, skip_sum: bool = False) -> Any:
         if field.name in self.fields:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.confined import Answer, At, Confined, ConfinedError
 from search_to_signal.generators.fetching.gguf_file import GgufModel
+from search_to_signal.progress import one_line
 
 PAD, END = "<|endoftext|>", "<|im_end|>"
 # Kinds of tokens in a GGUF file.
@@ -50,7 +52,8 @@ def read_vocabulary(model: GgufModel) -> TokenVocabulary:
     """The vocabulary of a file; raises ModelFileError for another tokenizer or lists that do not fit."""
     kind = (model.setting("tokenizer.ggml.model"), model.setting("tokenizer.ggml.pre", "no name"))
     if kind != ("gpt2", "qwen2"):
-        raise ModelFileError(f"{model.path} has the tokenizer {' '.join(map(str, kind))}, not Qwen2's")
+        other = one_line(" ".join(map(str, kind)), 80)
+        raise ModelFileError(f"{model.path} has the tokenizer {other}, not Qwen2's")
     tokens, merges = (model.words(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     kinds = model.numbers("tokenizer.ggml.token_type")
     control = {token: place for place, token in enumerate(tokens) if kinds[place : place + 1] == [_CONTROL]}
@@ -63,13 +66,14 @@ def read_vocabulary(model: GgufModel) -> TokenVocabulary:
 def write_tokenizer(out: Path, vocabulary: TokenVocabulary, model: GgufModel) -> None:
     """Write tokenizer.json and its settings; raises ModelFileError where the lists make no tokenizer."""
     text = json.dumps(_tokenizer(vocabulary), indent=2, ensure_ascii=False)
+    confined = Confined(lambda at: _made(text, at))
     try:
-        Tokenizer.from_str(text)
-    except Exception as error:
-        # tokenizers raises Exception itself, nothing more particular.
-        if type(error) is not Exception:
-            raise
-        raise ModelFileError(f"{model.path}: its tokens make no tokenizer ({error}); get it again") from error
+        confined()
+    except ConfinedError as error:
+        said = f"{error.place} make no tokenizer ({one_line(error.what, 160)})"
+        raise ModelFileError(f"{model.path}: {said}; get it again") from error
+    finally:
+        confined.close()
     (out / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
     settings = _settings(
         vocabulary, model.text("tokenizer.chat_template"), model.setting("qwen2.context_length")
@@ -77,6 +81,12 @@ def write_tokenizer(out: Path, vocabulary: TokenVocabulary, model: GgufModel) ->
     named = {name: settings[name] for name in ("eos_token", "pad_token")}
     for name, value in (("tokenizer_config.json", settings), ("special_tokens_map.json", named)):
         (out / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _made(text: str, at: At) -> Answer:
+    at("its tokens")
+    Tokenizer.from_str(text)
+    return bool
 
 
 def _tokenizer(vocabulary: TokenVocabulary) -> dict[str, Any]:
