@@ -6,8 +6,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -136,18 +137,18 @@ def _unfit(status: os.stat_result, largest: int) -> str:
     return ""
 
 
-def open_regular(path: Path, largest: int = LARGEST) -> BinaryIO:
+def open_regular(path: Path, largest: int = LARGEST, advice: str = "remove it") -> BufferedReader:
     """Open a file to read its bytes; raises RunDirectoryError for what is no file of such a size."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise RunDirectoryError(f"{path} is a socket: only regular files are read; remove it") from error
+            raise RunDirectoryError(f"{path} is a socket: only regular files are read; {advice}") from error
         raise
     if problem := _unfit(os.fstat(descriptor), largest):
         os.close(descriptor)
-        raise RunDirectoryError(f"{path} {problem}; remove it")
-    return os.fdopen(descriptor, "rb", 1 << 17)
+        raise RunDirectoryError(f"{path} {problem}; {advice}")
+    return BufferedReader(FileIO(descriptor), 1 << 17)
 
 
 def read_regular(path: Path, largest: int = WHOLE) -> bytes:

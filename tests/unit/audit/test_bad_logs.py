@@ -192,7 +192,7 @@ def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
     assert "only 1 .safetensors: give the file or directory that" in line_of(tmp_path)
     assert "No such file" in line_of(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe")
-    assert "no regular file" in line_of(tmp_path / "pipe")
+    assert "only regular files are read" in line_of(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("place", [".", "cohort"])

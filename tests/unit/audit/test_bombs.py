@@ -166,10 +166,10 @@ def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path, monkeypatch: p
     """A pipe, a socket, a device and a link without an end, in the place of a log."""
     path = tmp_path / name
     os.mkfifo(path)
-    assert "no regular file" in refused(path)
+    assert "only regular files are read" in refused(path)
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert "no regular file" in refused(path)
+    assert "only regular files are read" in refused(path)
     path.unlink()
     path.symlink_to(path)
     refused(path)
@@ -184,7 +184,7 @@ def test_a_pipe_among_logs_is_not_waited_for(tmp_path: Path) -> None:
     """The program of a checkpoint, the second file of a directory, the rest of a search."""
     metadata = logs.openevolve_checkpoint(tmp_path)
     os.mkfifo(metadata.parent / "programs" / "pipe.json")
-    with pytest.raises(RecordError, match="no regular file"):
+    with pytest.raises(RecordError, match="only regular files are read"):
         list(read(metadata))
     good = tmp_path / "good"
     logs.jsonl(good / "1.jsonl", logs.neutral_rows())

@@ -44,8 +44,6 @@ def sniff(path: Path) -> Sniffed:
 
 def container_of(path: Path) -> str:
     """The container of a file by its first bytes. Raises RecordError for a file that is empty or unknown."""
-    if path.exists() and not path.is_file():
-        raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
     start = start_of(path, 4096)
     text = start.lstrip()
     if not text:

@@ -3,7 +3,7 @@
 import gzip
 import io
 import os
-import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from search_to_signal.errors import ConfigError, RecordError, reason
+from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError, reason
+from search_to_signal.records.files import open_regular
 
 _PIECE = 1024 * 1024
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
@@ -39,15 +40,11 @@ def ends_early(error: Exception) -> bool:
 def regular(path: Path) -> io.BufferedReader:
     """A file to read. Raises RecordError where it cannot be opened, or is none: reading a pipe never ends."""
     try:
-        # Opening a pipe would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_regular(path, sys.maxsize, "give a log file or a directory of them")
+    except RunDirectoryError as error:
+        raise RecordError(str(error)) from error
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    file = os.fdopen(descriptor, "rb")
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return file
-    file.close()
-    raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
 
 
 @contextmanager
