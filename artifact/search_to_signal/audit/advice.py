@@ -9,7 +9,7 @@ from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
-from search_to_signal.audit.groups import ASSUMED_REWARD, UNTRAINED
+from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
 from search_to_signal.audit.normalizer_agreement import LogPlace
 from search_to_signal.audit.regrouping import BY_PROMPT
 
@@ -69,7 +69,15 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
 
 
 def _no_numbers(findings: Findings) -> Iterator[Advice]:
-    """Advantages that are NaN or infinite, and what the log shows of their cause."""
+    """Advantages that are NaN or infinite, or may be, and what the log shows of their cause."""
+    if any(assumption.key == EMPTY_ADVANTAGES for assumption in findings.assumptions) and not findings.logged:
+        yield Advice(
+            "high",
+            1.0,
+            "The column of advantages is there and empty: the trainer computed none, or every one is NaN.",
+            "Print a few advantages where they are computed. If they are NaN, so are loss and weights.",
+            "",
+        )
     if not findings.signal.nan:
         return
     hit = [step for step in findings.steps if step.flags["nan_advantage"]]

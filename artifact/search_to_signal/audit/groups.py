@@ -24,6 +24,8 @@ Integers = NDArray[np.int64]
 UNKNOWN = -1
 # The key of an assumption on which columns are the reward, or how they are weighed.
 ASSUMED_REWARD = "reward_columns"
+# The key of the assumption that a column of advantages without a value is none.
+EMPTY_ADVANTAGES = "empty_advantages"
 # The key of the assumption that a run of this package gave no rewards because it trains nothing.
 UNTRAINED = "untrained"
 # The key of the assumption that a group is one candidate of a search, which trains nothing.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search_to_signal.audit.live import number_or_none
+from search_to_signal.audit.live import number_or_none, of_tokens
 
 # Tensors are spoken to by their methods alone, so nothing here imports torch.
 Tensor = Any
@@ -33,11 +33,12 @@ class Batch:
 
 def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any]]:
     """One row per completion, in the order in which they were sampled."""
+    trained = _trained(batch.made)
     columns = zip(
         batch.examples,
         map(number_or_none, batch.reward.tolist()),
-        _advantages(batch.made["advantages"]),
-        _trained(batch.made).tolist(),
+        of_tokens(batch.made["advantages"], trained).tolist(),
+        trained.sum(1).tolist(),
         _endings(batch.made, tokenizer),
         batch.parts.tolist(),
         tokenizer.batch_decode(batch.made["completion_ids"], skip_special_tokens=True),
@@ -78,15 +79,10 @@ def _name(function: Any) -> str:
     )
 
 
-def _advantages(given: Tensor) -> list[float | None]:
-    """One number per completion, NaN as the trainer computed it; none where it has one per token."""
-    return [None] * len(given) if given.ndim != 1 else given.tolist()
-
-
 def _trained(made: Mapping[str, Tensor]) -> Tensor:
-    """(n,): tokens that enter the loss; what a tool answered does not."""
+    """(n, longest): tokens that enter the loss; what a tool answered does not."""
     tools = made.get("tool_mask")
-    return (made["completion_mask"] if tools is None else made["completion_mask"] * tools).sum(1)
+    return made["completion_mask"] if tools is None else made["completion_mask"] * tools
 
 
 def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:

@@ -272,3 +272,20 @@ def test_a_table_of_groups_says_what_it_leaves_out() -> None:
     rows = list(csv.reader(table.data().decode().splitlines()))
     assert rows[-1][:2] == ["", "5 more groups are not in this table"]
     assert len(rows) == MOST + 2
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_an_empty_column_of_advantages_may_be_nan(tmp_path: Path, suffix: str) -> None:
+    """pandas and many writers of JSON write NaN as nothing: that is said first, and nobody is sure."""
+    rows = [{"group": at // 4, "reward": float(at % 2), "advantage": None} for at in range(8)]
+    log = tmp_path / f"log.{suffix}"
+    if suffix == "jsonl":
+        logs.jsonl(log, rows)
+    else:
+        lines = ["group,reward,advantage", *(f"{row['group']},{row['reward']}," for row in rows)]
+        log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert "NaN" in advice(audit.audit(audit.read(log)))[0].says
+    for row in rows:
+        del row["advantage"]
+    without = logs.jsonl(tmp_path / "none.jsonl", rows)
+    assert not any("NaN" in one.says for one in advice(audit.audit(audit.read(without))))
