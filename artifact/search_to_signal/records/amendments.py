@@ -20,7 +20,7 @@ AMENDMENTS = "amendments.toml"
 
 
 class Amendment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One change: ``closes`` ends the recording of these studies, as far as they are; ``notes`` tells of them."""
+    """One change: ``closes`` ends the recording of these studies as they are, ``notes`` tells of them."""
 
     date: datetime.date
     what: Literal["closes", "notes"]
