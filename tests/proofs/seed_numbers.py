@@ -48,22 +48,19 @@ def tour_lengths(distance: Floats, weight: Floats) -> Floats:
     rows = np.arange(count)
     current, lengths = np.zeros(count, dtype=int), np.zeros(count)
     unvisited = np.ones((count, size), dtype=bool)
-    unvisited[:, 0] = False
+    # Sums of each node's distances to the unvisited nodes, and of their squares; itself it is at no distance.
+    sums, squares = distance.sum(axis=2), (distance**2).sum(axis=2)
     for left in range(size - 1, 0, -1):
+        unvisited[rows, current] = False
+        sums -= distance[rows, current]
+        squares -= distance[rows, current] ** 2
         others = max(left - 1, 1)
-        middle = (distance * unvisited[:, None, :]).sum(axis=2) / others
-        # A node is at no distance from itself, which is none of its distances to the others.
-        square = ((distance - middle[:, :, None]) ** 2 * unvisited[:, None, :]).sum(axis=2) - middle**2
-        features = (
-            distance[rows, current],
-            middle,
-            np.sqrt(np.maximum(square, 0.0) / others),
-            distance[:, 0],
-        )
+        middle = sums / others
+        deviation = np.sqrt(np.maximum(squares / others - middle**2, 0.0))
+        features = (distance[rows, current], middle, deviation, distance[:, 0])
         cost = sum(number * feature for number, feature in zip(weight, features, strict=True))
         chosen = np.where(unvisited, cost, np.inf).argmin(axis=1)
         lengths += distance[rows, chosen, current]
-        unvisited[rows, chosen] = False
         current = chosen
     closed: Floats = lengths + distance[rows, 0, current]
     return closed
@@ -108,7 +105,7 @@ def main() -> None:
     """Climb, and print what was reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tries", type=int, nargs="+", default=[188, 532])
-    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=24)
     parser.add_argument("--sigma", type=float, default=0.1)
     given = parser.parse_args()
     train = distances("train")

@@ -49,6 +49,8 @@ def _claims(arguments: argparse.Namespace) -> int:
     print(terminal(ledger, feasibility, findings))
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
+            if amendment.what == "notes":
+                continue
             studies = ", ".join(amendment.studies)
             print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
     if lacking:

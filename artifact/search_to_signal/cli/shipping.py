@@ -49,7 +49,7 @@ def _pack(arguments: argparse.Namespace) -> None:
 def _unpack(arguments: argparse.Namespace) -> int:
     """Bring packed results back, byte for byte, and check them against their own lists."""
     from search_to_signal.evidence.layout import packed_results
-    from search_to_signal.evidence.unpacking import is_left_out, is_rebuilt, unpack
+    from search_to_signal.evidence.unpacking import is_left_out, is_rebuilt, lacks_ids, unpack
 
     directories = packed_results(arguments.directory)
     if not directories:
@@ -59,11 +59,14 @@ def _unpack(arguments: argparse.Namespace) -> int:
         name = packed.resolve().name
         out = arguments.out / name
         with storage_errors(out, f"remove it, and {AGAIN}"), progress_display() as progress:
-            problems = unpack(packed, out, arguments.model, progress)
+            problems, without_ids = unpack(packed, out, arguments.model, progress)
         left_out = [problem for problem in problems if is_left_out(problem, problems)]
         rebuilt = [problem for problem in problems if is_rebuilt(problem)]
-        others = [problem for problem in problems if problem not in (*left_out, *rebuilt)]
-        wrong += len(others)
+        lacking = [problem for problem in problems if without_ids and lacks_ids(problem)]
+        others = [problem for problem in problems if problem not in (*left_out, *rebuilt, *lacking)]
+        wrong += len(others) + bool(without_ids)
+        if without_ids:
+            print(f"PROBLEM {name}: {without_ids}")
         for problem in others[:_SHOWN]:
             print(f"PROBLEM {name}: {one_line(problem)}")
         if others[_SHOWN:]:

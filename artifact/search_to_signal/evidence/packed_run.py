@@ -29,6 +29,8 @@ _IDS = ("prompt_ids", "completion_ids")
 _FIRST_ARCHIVE = 10_000
 # The least number of bytes of a short line.
 _SHORTEST_LINE = 16
+TEXTS = "generations-without-ids.jsonl"
+"""Prompts and completions of a run as they are packed, where its token ids cannot be restored."""
 NO_TOKENIZER = "the tokenizer of its model is not here with the recorded checksums"
 
 
@@ -160,6 +162,12 @@ def needs_tokenizer(packed: Path) -> bool:
     """Whether token ids were left out of a packed run; raises RunDirectoryError as ``read_container``."""
     lines = read_container(packed / RECORDS).get(GENERATIONS, b"").split(b"\n")
     return any(line and not all(f'"{name}":'.encode() in line for name in _IDS) for line in lines)
+
+
+def write_texts(packed: Path, out: Path) -> None:
+    """Write TEXTS of a packed run below ``out``; raises RunDirectoryError as ``read_container``."""
+    path = packed / RECORDS
+    write_files({TEXTS: read_container(path)[GENERATIONS]}, out, path)
 
 
 def unpack_run(packed: Path, out: Path, tokens: Tokenizer | None, with_tokens: bool = True) -> None:

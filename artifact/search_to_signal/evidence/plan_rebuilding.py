@@ -111,10 +111,10 @@ def rebuild_plan(
     RunDirectoryError for damaged evidence.
     """
     plan = read_plan(root / PLAN.name)
-    closed = closed_studies(read_amendments(root / PLAN.name, plan))
+    amendments = read_amendments(root / PLAN.name, plan)
     if ship:
         list_evidence(root)
-    records = _write_reports(root, out, names, plan, closed, progress)
+    records = _write_reports(root, out, names, plan, amendments, progress)
     summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
     reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
     answered = next((name for name in reported if reports[name].findings), "")
@@ -131,7 +131,7 @@ def rebuild_plan(
     tables, sources = first_of({name: load_report(out / name) for name in reported})
     lacking = {name: records.lacking[name] for name in sources}
     write_ledger(out / REPORT, implementation(), tables, awaited_runs(lacking))
-    remarks += [summary.counts] if summary.partial or closed else []
+    remarks += [summary.counts] if summary.partial or summary.closed else []
     if ship:
         _ship_tables(root, out, names)
     problems += _compare_tables(root, out, names)
@@ -144,10 +144,11 @@ def _write_reports(
     out: Path,
     names: Sequence[str],
     plan: Plan,
-    closed: Mapping[str, Amendment],
+    amendments: tuple[Amendment, ...],
     progress: Progress,
 ) -> _Reports:
     """Restore the packed records, and write the report of each profile."""
+    closed = closed_studies(amendments)
     sha256 = plan_sha256(root / PLAN.name)
     with unpacked_apart(root) as top, unpacked_apart(root) as apart:
         lacking = {
@@ -155,7 +156,7 @@ def _write_reports(
             for name in names
         }
         remarks = [f"{name}: {partial.words}" for name, partial in lacking.items() if partial.gaps]
-        summary = build_plan_summary(top, plan, sha256, closed)
+        summary = build_plan_summary(top, plan, sha256, closed, amendments)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
         finals = find_final_bests(top, [name for name in plan.profiles if name in names])

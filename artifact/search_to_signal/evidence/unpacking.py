@@ -1,10 +1,11 @@
 """Packed evidence restored as results directories, to verify, read and execute them."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from search_to_signal.errors import ConfigError, RunDirectoryError, S2SError
 from search_to_signal.evidence.container import RECORDS, read_container, write_files
@@ -19,8 +20,15 @@ from search_to_signal.evidence.layout import (
     packed_results,
     packed_runs,
 )
-from search_to_signal.evidence.packed_run import needs_tokenizer, tokenizer, unpack_run
-from search_to_signal.progress import Progress
+from search_to_signal.evidence.packed_run import (
+    NO_TOKENIZER,
+    TEXTS,
+    needs_tokenizer,
+    tokenizer,
+    unpack_run,
+    write_texts,
+)
+from search_to_signal.progress import Progress, counted
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import (
     DATA_SUMS,
@@ -40,6 +48,7 @@ from search_to_signal.records.manifest import (
     read_roster,
     write_roster,
 )
+from search_to_signal.records.reader import GENERATIONS
 from search_to_signal.runtime import mapped
 from search_to_signal.verification.recompute.tokens import Tokenizers
 
@@ -47,6 +56,13 @@ from search_to_signal.verification.recompute.tokens import Tokenizers
 _UNPACKING = ".unpacking"
 # Runs that one process unpacks: it loads a tokenizer, which takes longer than a few runs.
 _RUNS_PER_PROCESS = 8
+
+
+class Unpacked(NamedTuple):
+    """Differences from the checksum lists, and what says of which runs token ids lack, if of any."""
+
+    problems: list[str]
+    without_ids: str
 
 
 def damages(root: Path) -> list[str]:
@@ -126,16 +142,17 @@ def unpack_rest(packed: Path, out: Path) -> None:
             write_files({path.relative_to(packed).as_posix(): read_regular(path)}, out, path)
 
 
-def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> list[str]:
-    """Restore a whole results directory into an empty one; returns the differences from its checksum lists.
+def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> Unpacked:
+    """Restore a whole results directory into an empty one, and compare it with its checksum lists.
 
     Reports are rebuilt from the records, and the block index from all files. Final adapters that were not
-    packed, and files of interrupted runs, are missing, and named next to the lists. Lists are written first,
-    these names last, so that an interrupted command leaves a directory that lacks listed files.
+    packed, and files of interrupted runs, are missing, and named next to the lists. Where token ids follow
+    from a tokenizer that is not here a run has TEXTS in the place of its generations. Lists are written
+    first, these names last, so that an interrupted command leaves a directory that lacks listed files.
 
     Raises RunDirectoryError for unreadable containers and lists and where there is no run. Before a byte is
     written it raises ConfigError where ``out`` is no empty directory, as when another command was first, or
-    lies in the evidence, and RunDirectoryError where token ids follow from a tokenizer that is not here.
+    lies in the evidence.
     """
     from search_to_signal.studies.reproduction import write_report
 
@@ -144,22 +161,25 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     names = packed_runs(packed)
     if not names:
         raise RunDirectoryError(f"{packed} holds no run: restore it")
-    _refuse_lacking_tokenizer(packed, names, models)
+    lacking = _lacking_tokenizers(packed, names, models)
     with _alone_in(out):
         unpack_rest(packed, out)
-        unpack_runs(packed, out, names, models, True, progress)
+        unpack_runs(packed, out, [name for name in names if name not in lacking], models, True, progress)
+        unpack_runs(packed, out, list(lacking), (), False, progress)
+        for name in lacking:
+            write_texts(packed / name, out / name)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
     if any(name.startswith(f"{REPORT}/") for name in sealed):
         write_report(out, out / REPORT)
     if BLOCKS in sealed:
         write_blocks(out)
     write_unshipped(out)
-    listed = [out] if sealed else [out / name for name in names]
-    return [
+    problems = [
         f"{(directory / name).relative_to(out).as_posix()}: {what}"
-        for directory in listed
+        for directory in ([out] if sealed else [out / name for name in names])
         for name, what in sum_problems(directory).items()
     ]
+    return Unpacked(problems, _say_lacking(lacking, models))
 
 
 @contextmanager
@@ -188,18 +208,25 @@ def _occupied(out: Path) -> ConfigError:
     )
 
 
-def _refuse_lacking_tokenizer(packed: Path, names: Sequence[str], models: Sequence[Path]) -> None:
-    """Raise RunDirectoryError that names the first run whose token ids cannot be restored, and its model."""
-    tokenizers = Tokenizers(models)
+def _lacking_tokenizers(packed: Path, names: Sequence[str], models: Sequence[Path]) -> dict[str, str]:
+    """Return the runs whose token ids cannot be restored, each with the model whose tokenizer is not here."""
+    tokenizers, lacking = Tokenizers(models), dict[str, str]()
     for name in names:
         manifest = read_manifest(packed / name)
-        lacking = tokenizers.directory_of(manifest.model_files) is None
-        if lacking and needs_tokenizer(packed / name):
-            others = f" ({', '.join(map(str, models))} is not it)" if models else ""
-            raise RunDirectoryError(
-                f"{name}: its token ids follow from the tokenizer of {manifest.facts.model}, which is not "
-                f"here with the recorded checksums{others}: give --model DIR"
-            )
+        if tokenizers.directory_of(manifest.model_files) is None and needs_tokenizer(packed / name):
+            lacking[name] = manifest.facts.model
+    return lacking
+
+
+def _say_lacking(lacking: Mapping[str, str], models: Sequence[Path]) -> str:
+    if not lacking:
+        return ""
+    others = f" ({', '.join(map(str, models))} is not it)" if models else ""
+    names = ", ".join(sorted(set(lacking.values())))
+    return (
+        f"{counted(len(lacking), 'run')} without token ids: {NO_TOKENIZER}{others}: give --model DIR of "
+        f"{names} and another --out; {TEXTS} has the texts"
+    )
 
 
 def _refuse_output(out: Path, packed: Path) -> None:
@@ -221,7 +248,14 @@ def is_left_out(problem: str, problems: Sequence[str]) -> bool:
     missing = problem.endswith(": missing")
     unpacked = missing and why_left_out(problem.removesuffix(": missing")) is not None
     index = problem.startswith((BLOCKS, f"{SUMS}:"))
-    return unpacked or (index and any(is_left_out(other, ()) or is_rebuilt(other) for other in problems))
+    return unpacked or (
+        index and any(is_left_out(other, ()) or is_rebuilt(other) or lacks_ids(other) for other in problems)
+    )
+
+
+def lacks_ids(problem: str) -> bool:
+    """Whether a problem of ``unpack`` is a file that a run without token ids lacks, or has in its place."""
+    return problem.endswith((f"{GENERATIONS}: missing", f"{TEXTS}: not listed in {SUMS}"))
 
 
 def is_rebuilt(problem: str) -> bool:

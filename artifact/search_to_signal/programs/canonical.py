@@ -67,7 +67,7 @@ def canonical(code: str) -> str:
 def differ_in_numbers(first: str, second: str) -> bool:
     """Whether two programs are one when every number in their canonical forms is written as 0."""
     # Canonical forms take long, and programs of other names are told apart without.
-    return _words(first) == _words(second) and _without_numbers(first) == _without_numbers(second)
+    return _words(first) == _words(second) and without_numbers(first) == without_numbers(second)
 
 
 # A heuristic is compared with all its parents, and with all its children.
@@ -77,7 +77,8 @@ def _words(code: str) -> list[str]:
 
 
 @lru_cache(1 << 12)
-def _without_numbers(code: str) -> str:
+def without_numbers(code: str) -> str:
+    """The canonical form with every number written as 0."""
     return _NUMBER.sub("0", canonical(code))
 
 

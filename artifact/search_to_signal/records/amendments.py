@@ -1,7 +1,8 @@
 """What was changed of a plan after it was written: each change with its date, its studies and its reason.
 
 The plan's own bytes stay, since every manifest holds their SHA-256: amendments lie next to it, in a file of
-their own. A closed study is recorded no further, and what it lacks is no longer waited for.
+their own. A closed study is recorded no further, and what it lacks is no longer waited for. A note changes
+nothing: it tells of the recorded runs what their records do not.
 """
 
 import datetime
@@ -19,10 +20,10 @@ AMENDMENTS = "amendments.toml"
 
 
 class Amendment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One change: ``closes`` ends the recording of these studies, as far as they are."""
+    """One change: ``closes`` ends the recording of these studies as they are, ``notes`` tells of them."""
 
     date: datetime.date
-    what: Literal["closes"]
+    what: Literal["closes", "notes"]
     studies: tuple[str, ...]
     why: str
 
@@ -49,10 +50,11 @@ def read_amendments(plan_file: Path, plan: Plan) -> tuple[Amendment, ...]:
         return ()
     amendments = load_toml(path, Amendments).amendments
     named = [study for amendment in amendments for study in amendment.studies]
+    closed = [study for one in amendments if one.what == "closes" for study in one.studies]
     known = {study.key for study in plan.studies}
     if unknown := sorted(set(named) - known):
         raise ConfigError(f"{path} names {', '.join(unknown)}, which the plan does not have: correct it")
-    if twice := sorted({key for key in named if named.count(key) > 1}):
+    if twice := sorted({key for key in closed if closed.count(key) > 1}):
         raise ConfigError(f"{path} closes {', '.join(twice)} twice: leave one")
     if list(amendments) != sorted(amendments, key=lambda amendment: amendment.date):
         raise ConfigError(f"{path}: amendments stand in the order of their dates: sort them")
@@ -61,4 +63,5 @@ def read_amendments(plan_file: Path, plan: Plan) -> tuple[Amendment, ...]:
 
 def closed_studies(amendments: tuple[Amendment, ...]) -> Mapping[str, Amendment]:
     """The amendment that closed each closed study, by its key."""
-    return {study: amendment for amendment in amendments for study in amendment.studies}
+    closings = (amendment for amendment in amendments if amendment.what == "closes")
+    return {study: amendment for amendment in closings for study in amendment.studies}

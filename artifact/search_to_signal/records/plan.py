@@ -20,7 +20,13 @@ PLAN = EVIDENCE / "plan.toml"
 Estimator = Literal["mean_difference", "sign_count", "description"]
 Interval = Literal["t", "bootstrap", "none"]
 Match = Literal[
-    "completions", "processor_time", "wall_time", "least_processor_time", "least_wall_time", "fewest_programs"
+    "completions",
+    "processor_time",
+    "wall_time",
+    "least_processor_time",
+    "least_wall_time",
+    "fewest_programs",
+    "fewest_calls",
 ]
 
 _CLOCKS: dict[str, Clock] = {
@@ -87,8 +93,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     them positive advantage and have no improver. Of a probe it is ``valid_rate``. ``horizon`` is in
     completions per run. ``match`` says what is equal on both sides: completions, or the processor or wall
     time of the steps, by the longest prefix of the second side's run that the first side's seconds buy;
-    ``least`` and ``fewest``: both runs are cut where the one ends that took less time or proposed fewer
-    distinct valid programs. An accelerator's work is in the wall time alone.
+    ``least`` and ``fewest``: both runs are cut where the one ends that took less time, proposed fewer
+    distinct valid programs or called the evaluator less often. An accelerator's work is in the wall time
+    alone.
 
     ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit, are
     what a paired t test at level (1 - ``level``) / comparisons sees with the plan's power, by the pilot's

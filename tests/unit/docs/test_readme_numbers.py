@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.figures import read_figures
 
+from search_to_signal.records.amendments import closed_studies, read_amendments
+from search_to_signal.records.plan import Question, read_plan
+
 ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "artifact" / "evidence"
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
@@ -16,7 +19,8 @@ INTERVAL = ("Estimate", "Low", "High")
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 PARENTS = f"distinct+{COPIES}"
 SHARES = (PARENTS, "distinct+valid_rate_without_copies", "distinct+admitted_with_other_numbers")
-PROGRAMS = "endpoint+fewest_programs"
+NEW_FORMS, COPIED_SCORES = "distinct+new_forms_with_new_scores", "distinct+valid_parent_scores"
+PROGRAMS, CALLS = "endpoint+fewest_programs", "endpoint+fewest_calls"
 TAIL = "tail_weighted minus frozen"
 
 
@@ -47,7 +51,9 @@ def sentences() -> dict[str, str]:
     mean, low, high = (
         float(main["main.mapping/factorized minus native", name]) for name in ("Estimate", "Low", "High")
     )
+    native = (float(main["main.endpoint/native minus frozen", name]) for name in INTERVAL)
     return {
+        "native's best": "excluded, native's {:+.4f} [{:+.4f}, {:+.4f}]".format(*native),
         "groups": f"On the same {int(pair('Groups')):,} groups",
         "equal": f"(to 0.001) in {pair('Equivalent (%)'):.1f} %",
         "construction": f"{int(pair('By construction')):,} of {int(pair('Equivalent')):,} by construction",
@@ -71,16 +77,17 @@ def pretrained_sentences() -> dict[str, str]:
     return {
         "runs": f"[{runs_of('pretrained-1.5b')} of 40 runs]",
         "paper": f"(7B in the paper: {published('gain_final_tail'):+.4f})",
-        "as many programs": "after equally many\\* it is {:+.4f} [{:+.4f}, {:+.4f}]".format(
-            *(float(cells[f"main.{PROGRAMS}/{TAIL}", name]) for name in INTERVAL)
-        ),
+        "as many programs": f"{gained(cells, PROGRAMS)} after equally many distinct programs\\*,",
+        "as many calls": f"{gained(cells, CALLS)} after equally many evaluator calls\\*, the paper's match",
         "numbers alone": (
             "without a model, reaches {} in {} tries, as many as frozen's programs, {} in {}, tail".format(
                 *numbers_alone()
             )
         ),
+        "equal": of_equal_advantages(cells),
+        "mapping": of_the_mapping(cells),
+        "closed": of_closed_studies(),
         "smaller": of_the_smaller(cells),
-        "start": of_the_start(cells),
         "normalizers": of_the_normalizers(cells),
         **of_shares(cells),
         **of_unseen(),
@@ -88,24 +95,82 @@ def pretrained_sentences() -> dict[str, str]:
     }
 
 
+def gained(cells: dict[tuple[str, str], str], question: str) -> str:
+    """Tail-weighted's gain with its interval, with ? where four comparisons leave it undecided."""
+    row = f"main.{question}/{TAIL}"
+    said = "{:+.4f} [{:+.4f}, {:+.4f}]".format(*(float(cells[row, name]) for name in INTERVAL))
+    return f"{said}{'?' if cells[row, 'Verdict'] == 'undecided' else ''}"
+
+
+def spread(cells: dict[tuple[str, str], str], row: str) -> str:
+    """An estimate and half of its interval, with ? where its comparisons leave it undecided."""
+    mean, low, high = (float(cells[row, name]) for name in INTERVAL)
+    assert high - mean == pytest.approx(mean - low)
+    return f"{mean:+.1f}±{high - mean:.1f}{'?' if cells[row, 'Verdict'] == 'undecided' else ''}"
+
+
 def of_shares(cells: dict[tuple[str, str], str]) -> dict[str, str]:
-    """Copies, and parents with other numbers, by mapping."""
+    """Copies, parents with other numbers and new forms, by mapping."""
     shares = [
         (
             float(cells[f"main.{question}/{TAIL}", "Second"]),
-            ", ".join(
-                f"{float(cells[f'main.{question}/{name} minus frozen', 'Estimate']):+.1f}"
-                for name in MAPPINGS
-            ),
+            ", ".join(spread(cells, f"main.{question}/{name} minus frozen") for name in MAPPINGS),
         )
-        for question in SHARES
+        for question in (*SHARES, NEW_FORMS)
     ]
+    rows = [f"main.{COPIED_SCORES}/{name} minus frozen" for name in MAPPINGS]
+    alike = [*(float(cells[row, "First"]) for row in rows), float(cells[rows[0], "Second"])]
+    tuned = spread(cells, f"main.{SHARES[2]}+described/tail_weighted").removeprefix("+")
     return {
-        "order": f"({', '.join(MAPPINGS)})",
+        "order": f"({', '.join(MAPPINGS)}; ±",
         "copies": "copies of a parent, of valid (frozen {:.1f} %): {}".format(*shares[0]),
+        "copied scores": f"another {min(alike):.1f} to {max(alike):.1f} % score as a shown parent",
         "no copies": "valid and no copy ({:.1f} %): {}".format(*shares[1]),
         "numbers": "parents with other numbers, of admitted ({:.1f} %): {}".format(*shares[2]),
+        "their share": f"tail_weighted's share: {tuned} %",
+        "new forms": "new forms with new scores, a run ({:.1f}): {}".format(*shares[3]),
     }
+
+
+def of_equal_advantages(cells: dict[tuple[str, str], str]) -> str:
+    """In how many of whose groups native and factorized give equal advantages."""
+    trained = "{:.1f} % [{:.1f}, {:.1f}]".format(
+        *(float(cells["main.ties_equal/factorized", name]) for name in INTERVAL)
+    )
+    rows = ("small.ties_equal/factorized", "main.ties_equal/frozen")
+    smaller, frozen = (float(cells[row, "Estimate"]) for row in rows)
+    others = f"(0.5B: {smaller:.1f} %, frozen: {frozen:.1f} %, paper: 8 of 12)"
+    return f"give equal advantages in {trained} of factorized's groups {others}"
+
+
+def of_the_mapping(cells: dict[tuple[str, str], str]) -> str:
+    """What the plan calls an answer of that kind to whether the mapping matters."""
+    verdicts = [cells[f"main.mapping/{name} minus native", "Verdict"] for name in MAPPINGS[1:]]
+    assert verdicts == ["undecided"] * 3
+    question = read_question("main.mapping")
+    assert question.counts_against.endswith("the mapping's difference did not reach what is proposed")
+    return "undecided three times: the mapping's difference did not reach what is proposed"
+
+
+def read_question(key: str) -> Question:
+    """A question of the pretrained models' plan."""
+    plan = read_plan(EVIDENCE / "pretrained" / "plan.toml")
+    (found,) = (question for study in plan.studies for question in study.questions if question.key == key)
+    return found
+
+
+def of_closed_studies() -> str:
+    """How many studies of the plan amendments closed, and how many of these ask primary questions."""
+    place = EVIDENCE / "pretrained" / "plan.toml"
+    plan = read_plan(place)
+    closed = closed_studies(read_amendments(place, plan))
+    primary = [
+        study.key
+        for study in plan.studies
+        if study.key in closed and any(question.role == "primary" for question in study.questions)
+    ]
+    assert (len(closed), len(plan.studies), len(primary)) == (6, 10, 2)
+    return "Six of ten studies are [closed](docs/evidence.md#adding-to-it), two primary"
 
 
 def of_unseen() -> dict[str, str]:
@@ -123,15 +188,22 @@ def of_unseen() -> dict[str, str]:
         )
         for size in sizes
     )
-    *unseen, last = (
-        "{:+.2f} [{:+.2f}, {:+.2f}]".format(
-            *(float(finals[f"pretrained-1.5b: {TAIL}", f"{of} {size}"]) for of in ("Gap (%)", "Low", "High"))
-        )
-        for size in sizes
-    )
+
+    def gap(what: str, size: int) -> list[float]:
+        row = f"pretrained-1.5b: {what}"
+        return [float(finals[row, f"{column} {size}"]) for column in ("Gap (%)", "Low", "High")]
+
+    gaps = {(name, size): gap(f"{name} minus frozen", size) for name in MAPPINGS for size in sizes}
+    text = "{:+.2f} % [{:+.2f}, {:+.2f}]"
+    longer = {key: text.format(*ends) for key, ends in gaps.items() if ends[1] > 0.0}
+    assert list(longer) == [("native", 200), ("factorized", 50)]
+    assert sum(ends[1] <= 0.0 <= ends[2] for ends in gaps.values()) == 10
+    own = [gap(name, 50)[0] for name in ("frozen", *MAPPINGS)]
     return {
-        "unseen": f"tail_weighted's tours are {', '.join(unseen)}, {last.replace(' [', ' % [', 1)} longer",
-        "held out": f"{shorter} of {runs_of('pretrained-1.5b')} final bests beat their seed",
+        "longer": f"factorized's are {longer['factorized', 50]} longer at 50 nodes, "
+        f"native's {longer['native', 200]} at 200, ten comparisons",
+        "than the seed": f"conditions are {min(own):.2f} to {max(own):.2f} % longer than the seed program",
+        "held out": f"{shorter} of {runs_of('pretrained-1.5b')} final bests beat it at 50, 100, 200",
     }
 
 
@@ -140,19 +212,18 @@ def of_ties(cells: dict[tuple[str, str], str]) -> dict[str, str]:
     trained = "{:.1f} % [{:.1f}, {:.1f}]".format(
         *(float(cells["main.ties_zero/factorized", name]) for name in INTERVAL)
     )
-    frozen = float(cells["main.ties_zero+flat_groups_of_factorized/frozen", "Estimate"])
     of_both = "pretrained-1.5b/cohort/factorized minus pretrained-0.5b/cohort/factorized"
     fewer = float(cells[f"size.zero/{of_both}", "Second"])
     ours = float(shipped("main/report/signal")["factorized", "Zero advantage (%)"])
     return {
-        "ties": f"factorized: {trained}, nearly all valid; frozen's, mapped so\\*: {frozen:.1f} %, nearly",
+        "ties": f"Groups without advantage, factorized: {trained} (paper: 60.7 %",
         "others' ties": f"(paper: 60.7 %, 0.5B: {fewer:.1f} %, small model: {ours:.1f} %)",
     }
 
 
 def numbers_alone() -> list[str]:
     """Score and tries of the search that changes numbers alone, as its proof printed them."""
-    said = re.findall(r"(\d+) tries: (-\S+)", read_figures()["seed_numbers"]["printed"])
+    said = re.findall(r"(\d+) tries: (-\S+ \[.*?\])", read_figures()["seed_numbers"]["printed"])
     return [part for tries, score in said for part in (score, tries)]
 
 
@@ -169,14 +240,6 @@ def of_the_smaller(cells: dict[tuple[str, str], str]) -> str:
     valid = f"valid {frozen:.1f} % frozen, {min(trained):.1f} to {max(trained):.1f} trained"
     which = f"The 0.5B ({runs_of('pretrained-0.5b')} runs, doubled learning rate)"
     return f"{which}: {valid}; {shown}, tail_weighted's {gain}"
-
-
-def of_the_start(cells: dict[tuple[str, str], str]) -> str:
-    """How long the smaller model's runs are without a valid answer, and whether native's differ."""
-    frozen, native = (float(cells[f"start.share/{name}", "Estimate"]) for name in ("frozen", "native"))
-    seeds = cells["start.share/native", "Seeds"]
-    verdict = cells["start.longer/native minus frozen", "Verdict"]
-    return f"after {frozen:.1f} % of 50 groups frozen, {native:.1f} native ({seeds} seeds, {verdict})"
 
 
 def of_the_normalizers(cells: dict[tuple[str, str], str]) -> str:

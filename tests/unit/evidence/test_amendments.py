@@ -104,6 +104,22 @@ def test_what_is_closed_is_not_waited_for(
     assert "restart.q/restart/native minus cohort/frozen,Verdict,closed: no verdict,,2" in table
 
 
+def test_the_page_counts_what_was_closed_and_says_what_is_noted(packed: Path, tmp_path: Path) -> None:
+    """How many studies, which primary questions, which before later ones; a note closes nothing."""
+    evidence = amended(packed, tmp_path, "restart")
+    note = CLOSING.format(studies='"main"').replace("closes", "notes").replace("No machine", "Begun again")
+    with (evidence / "amendments.toml").open("a") as file:
+        file.write(note)
+    main(["rebuild", str(evidence), "--out", str(tmp_path / "noted"), "--ship"])
+    text = (tmp_path / "noted" / "report" / "evidence.md").read_text()
+    wide = text.partition("## Deviations that concern all studies")[2]
+    assert "1 of 4 studies are closed by amendments: restart" in wide
+    assert "the primary questions of restart have no answer" in wide
+    assert "before later studies that were recorded: restart" in wide
+    assert "main, note of 2001-02-03: Begun again" in wide
+    assert "amendment of 2001-02-03 closes it: Begun again" not in text
+
+
 def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> None:
     """Closing one study leaves the others PARTIAL."""
     amended(packed, tmp_path, "other")

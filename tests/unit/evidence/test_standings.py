@@ -254,7 +254,7 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
     assert (cells["main: native", "Shorter 50"], cells[difference, "Shorter 50"]) == ("0", "2")
     page = (tmp_path / "report" / "evidence.html").read_text()
     assert "Of main&#39;s 5 final bests, 0, 0 and 0 give shorter tours" in page
-    assert "no search has seen; 2 are that heuristic itself." in page
+    assert "per instance, 0, 0 and 0 by the total length; 2 are that heuristic itself." in page
     assert f"<td>{middle:+.2f} [{middle - half:+.2f}, {middle + half:+.2f}]</td><td>2 of 2</td>" in page
     assert "### Every final best beside" in (tmp_path / "report" / "evidence.md").read_text()
 

@@ -3,6 +3,7 @@
 A ratio is None where its denominator is zero: absent is not zero.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.numerics import Bools, Floats
-from search_to_signal.programs.canonical import differ_in_numbers
+from search_to_signal.programs.canonical import differ_in_numbers, without_numbers
 from search_to_signal.records.groups import GroupBatch, batch_of
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
+from search_to_signal.records.population import GIVEN
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord
+from search_to_signal.rewards.base import EQUAL_SCORES
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -94,6 +97,49 @@ def valid_rate_without_copies(groups: Sequence[Sequence[CompletionRecord]]) -> f
     """Valid completions whose canonical program is no base heuristic of their prompt, per completion."""
     new = sum(not record.matches_base_code for record in _valid(groups))
     return ratio(new, sum(map(len, groups)))
+
+
+def copied_scores(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Valid completions that score as a base of their prompt does, by other code, per valid completion."""
+    valid = _valid(groups)
+    equal = (_holds(sorted(record.base_scores), record.score) for record in valid)
+    return ratio(
+        sum(same and not record.matches_base_code for same, record in zip(equal, valid, strict=True)),
+        len(valid),
+    )
+
+
+def new_forms(
+    groups: Sequence[Sequence[CompletionRecord]], heuristics: Iterable[HeuristicRecord]
+) -> int | None:
+    """Admitted heuristics whose form and whose score are new to the run; the first archive is known.
+
+    A form is a program without its numbers; it is new where no heuristic of the run had it before, a score
+    where no valid completion had it. None where an admitted heuristic is not recorded.
+    """
+    known = {heuristic.id: heuristic for heuristic in heuristics}
+    first = [one for one in known.values() if one.operator is None or one.step == GIVEN]
+    forms, scores = {without_numbers(one.code) for one in first}, sorted(one.score for one in first)
+    count = 0
+    for record in _valid(groups):
+        new_score = not _holds(scores, record.score)
+        insort(scores, record.score or 0.0)
+        if not _is_admitted(record):
+            continue
+        if record.program_sha256 not in known:
+            return None
+        form = without_numbers(known[record.program_sha256].code)
+        count += new_score and form not in forms
+        forms.add(form)
+    return count
+
+
+def _holds(ranked: Sequence[float], score: float | None) -> bool:
+    """Whether ascending scores hold one that is equal to this one, as the search has it."""
+    if score is None:
+        return False
+    at = bisect_left(ranked, score)
+    return any(abs(near - score) < EQUAL_SCORES for near in ranked[max(at - 1, 0) : at + 1])
 
 
 def retuned_admissions(

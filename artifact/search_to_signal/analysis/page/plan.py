@@ -110,12 +110,16 @@ class PlanSummary:
 
 
 def build_plan_summary(
-    root: Path, plan: Plan, sha256: str, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES
+    root: Path,
+    plan: Plan,
+    sha256: str,
+    closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES,
+    amendments: Sequence[Amendment] = (),
 ) -> PlanSummary:
     """Read the recorded evidence below ``root`` and compute outcomes and deviations.
 
-    ``sha256`` is the plan's own hash, ``closed`` the amendments that closed studies, by study. Raises
-    RunDirectoryError for a run that is incomplete or changed.
+    ``sha256`` is the plan's own hash, ``closed`` those of the ``amendments`` that closed studies, by study.
+    Raises RunDirectoryError for a run that is incomplete or changed.
     """
     runs = read_recorded_runs(root)
     planned, exploratory = split_exploratory(
@@ -126,7 +130,8 @@ def build_plan_summary(
     first = tuple(f"{name}/" for name in plan.studies[0].profiles)
     problems = {manifest.facts.problem for run, manifest in runs.items() if run.startswith(first)}
     problem = problems.pop() if len(problems) == 1 else ""
-    deviations, longer = find_deviations(plan, sha256, runs, planned, closed), read_continued_runs(root, plan)
+    deviations = find_deviations(plan, sha256, runs, planned, closed, amendments)
+    longer = read_continued_runs(root, plan)
     return PlanSummary(
         plan, tuple(planned), deviations, len(runs), unit, tuple(exploratory), tuple(longer), closed, problem
     )

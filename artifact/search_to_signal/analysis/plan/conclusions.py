@@ -8,7 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.exploratory import ContinuedRuns
-from search_to_signal.analysis.plan.formatting import find_measure, format_value, metric_heading
+from search_to_signal.analysis.plan.formatting import (
+    find_measure,
+    format_interval,
+    format_value,
+    metric_heading,
+)
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
@@ -21,6 +26,7 @@ TITLES = {
     OutcomeVerdict.OPEN: "Undecided",
     OutcomeVerdict.CLOSED: "Undecided, closed before all seeds were recorded",
 }
+DESCRIBED = "Described, where the paper has the same"
 EXPLORATORY = "Asked besides the plan, exploratory"
 
 
@@ -37,13 +43,17 @@ def group_by_verdict(
     exploratory: Sequence[QuestionOutcome] = (),
     longer: Sequence[ContinuedRuns] = (),
 ) -> list[VerdictLines]:
-    """Return above, below, undecided and closed, then the exploratory outcomes; empty ones are left out."""
+    """Return above, below, undecided, closed, what is described beside the paper, and exploratory outcomes.
+
+    Empty ones are left out.
+    """
     comparisons = list(_distinct_comparisons(outcomes))
     shared = shared_by_profiles((*outcomes, *exploratory), _line_name)
     groups = [
         VerdictLines(title, _verdict_lines(comparisons, verdict, longer, shared))
         for verdict, title in TITLES.items()
     ]
+    groups.append(VerdictLines(DESCRIBED, tuple(_described_lines(outcomes))))
     groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory, shared))))
     return [group for group in groups if group.lines]
 
@@ -117,7 +127,21 @@ def _verdict_lines(
 ) -> tuple[str, ...]:
     """Return the lines of a verdict; undecided ones are followed, once, by the gains of longer runs."""
     same = [outcome for outcome in comparisons if outcome.verdict is verdict]
-    return tuple(dict.fromkeys(_lines(same, shared, longer if verdict is OutcomeVerdict.OPEN else ())))
+    if verdict is not OutcomeVerdict.OPEN:
+        return tuple(_lines(same, shared))
+    return tuple(dict.fromkeys((*_lines(same, shared, longer), *_wholly_undecided(comparisons))))
+
+
+def _wholly_undecided(comparisons: Sequence[QuestionOutcome]) -> Iterator[str]:
+    """Yield what the plan calls an interval that includes zero, of questions with no other answer."""
+    for key in dict.fromkeys(outcome.question.key for outcome in comparisons):
+        same = [outcome for outcome in comparisons if outcome.question.key == key]
+        question = same[0].question
+        if all(outcome.verdict is OutcomeVerdict.OPEN for outcome in same) and len(same) > 1:
+            yield (
+                f"{key}, undecided {len(same)} times; what counts against, by the plan: "
+                f"{question.counts_against.strip()}"
+            )
 
 
 def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns]) -> list[str]:
@@ -162,6 +186,29 @@ def _continued_cells(runs: ContinuedRuns) -> Iterator[Cell]:
     for value, what in ((runs.mean, "mean"), (min(gains), "least"), (max(gains), "greatest")):
         formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
         yield Cell(measure.factor * value, n, formula, origins, measure.decimals)
+
+
+def _described_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
+    """Yield a line per question of one side that the paper has a number for, and what counts against it."""
+    described = [
+        outcome
+        for outcome in outcomes
+        if outcome.verdict is OutcomeVerdict.DESCRIBED and outcome.question.published
+    ]
+    for key in dict.fromkeys(outcome.question.key for outcome in described):
+        same = [outcome for outcome in described if outcome.question.key == key]
+        question, values = same[0].question, []
+        for outcome in same:
+            paper = question.published[question.pairs.index(outcome.sides)]
+            ends = format_interval(outcome, outcome.interval)
+            values.append(
+                f"{outcome.name} {format_value(outcome, outcome.mean)} {ends} (paper: "
+                f"{format_value(outcome, paper)})"
+            )
+        yield (
+            f"{same[0].study.key}: {metric_heading(same[0])}, n = {_count_seeds(same)}: {', '.join(values)}; "
+            f"what would count against: {question.counts_against.strip()}"
+        )
 
 
 def _exploratory_lines(outcomes: Sequence[QuestionOutcome], shared: set[tuple[str, str]]) -> Iterator[str]:

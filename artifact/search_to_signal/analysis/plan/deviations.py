@@ -28,13 +28,20 @@ def find_deviations(
     runs: dict[str, Manifest],
     outcomes: Sequence[QuestionOutcome],
     closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES,
+    amendments: Sequence[Amendment] = (),
 ) -> dict[str, list[str]]:
     """Return sentences by study key; the key "" has those that concern the whole plan.
 
     ``sha256`` is the plan's own hash, ``runs`` are manifests by path, ``closed`` the amendments that closed
-    studies, by study. A list is empty where nothing deviates.
+    studies, by study; of ``amendments`` notes are said. A list is empty where nothing deviates.
     """
-    lines = {"": list(_plan_wide_deviations(plan, sha256, runs, outcomes))}
+    notes = [
+        f"{', '.join(one.studies)}, note of {one.date.isoformat()}: {one.why.strip().rstrip('.')}"
+        for one in amendments
+        if one.what == "notes"
+    ]
+    wide = _plan_wide_deviations(plan, sha256, runs, outcomes)
+    lines = {"": [*_say_closings(plan, closed), *notes, *wide]}
     for study in plan.studies:
         study_outcomes = [outcome for outcome in outcomes if outcome.study.key == study.key]
         amendment = closed.get(study.key)
@@ -45,6 +52,26 @@ def find_deviations(
         ]
         lines[study.key] = list(dict.fromkeys(sentences))
     return lines
+
+
+def _say_closings(plan: Plan, closed: Mapping[str, Amendment]) -> Iterator[str]:
+    """How many studies were closed, which of them ask primary questions, and which stood before open ones."""
+    if not closed:
+        return
+    keys = [study.key for study in plan.studies]
+    primary = [
+        study.key
+        for study in plan.studies
+        if study.key in closed and any(question.role == "primary" for question in study.questions)
+    ]
+    early = [key for at, key in enumerate(keys) if key in closed and not closed.keys() >= {*keys[at:]}]
+    yield f"{len(closed)} of {len(keys)} studies are closed by amendments: " + ", ".join(
+        key for key in keys if key in closed
+    )
+    if primary:
+        yield f"the primary questions of {', '.join(primary)} have no answer, since these studies are closed"
+    if early:
+        yield f"closed out of the plan's order, before later studies that were recorded: {', '.join(early)}"
 
 
 def _describe_closing(amendment: Amendment | None) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
 
 Where the plan asks whether proposals narrow, questions are added: how many completions copy a parent, how
-many are valid and no copy, how many admitted heuristics are a parent with other numbers, and how large the
-gain in score is when each program counts once. Where it asks for groups without any advantage, frozen runs
-are asked with the others, all by Factorized's rewards, and how many of these groups are valid. Where a
-primary question compares final bests of as many completions, it is asked again of as many programs and as
-much time.
+many score as a parent by other code, how many are valid and no copy, how many admitted heuristics are a
+parent with other numbers, of each condition too, how many of a run have a form and a score that are new to
+it, and how large the gain in score is when each program counts once. Where it asks for groups without any
+advantage, frozen runs are asked with the others, all by Factorized's rewards, and how many of these groups
+are valid. Where a primary question compares final bests of as many completions, it is asked again of as many
+evaluator calls, as many programs and as much time.
 Where a run is longer than the runs it is compared with, its gain after their horizon is computed.
 """
 
@@ -17,10 +18,12 @@ from statistics import mean
 from msgspec.structs import replace
 
 from search_to_signal.analysis.plan.metric_values import (
+    COPIED_SCORES,
     COPIES,
     EACH_ONCE,
     FLAT,
     FLAT_VALID,
+    NEW_FORMS,
     NOT_COPIED,
     PROGRAMS,
     RETUNED,
@@ -36,14 +39,17 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.plan import Match, Plan, Question, Study
 
 _EQUAL_EFFORT: dict[Match, str] = {
-    "fewest_programs": "proposed fewer distinct valid programs ends?",
+    "fewest_calls": "called the evaluator less often ends, the paper's match?",
+    "fewest_programs": "proposed fewer distinct valid programs ends, of which training makes more or fewer?",
     "least_processor_time": "took fewer processor seconds ends, by seeds whose times compare?",
     "least_wall_time": "took fewer wall seconds ends, by seeds whose times compare?",
 }
 _EXPLORATORY_QUESTIONS = {
     COPIES: "How many of the valid completions copy a parent?",
+    COPIED_SCORES: "And how many are no copy by code, but score as a parent that was shown?",
     NOT_COPIED: "How many completions are valid and copy no parent?",
     RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
+    NEW_FORMS: "How many heuristics of a run have a form and a score that are new to it, numbers aside?",
     EACH_ONCE: "What is the difference in score where each program counts once?",
 }
 _OF_FLAT_GROUPS = {
@@ -66,6 +72,7 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
                 key = f"{question.key}+{metric}"
                 yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
+            yield _described(question, RETUNED, "And how many of each condition's?")
         if _asks_for_best(question):
             for match, ends in _EQUAL_EFFORT.items():
                 yield replace(
@@ -87,6 +94,20 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                     published=(),
                     counts_against="as large a share of frozen runs, of groups that are as often valid",
                 )
+
+
+def _described(question: Question, metric: str, asks: str) -> Question:
+    """Describe a metric on each side of a comparison."""
+    sides = dict.fromkeys(side for pair in question.pairs for side in pair[::-1])
+    return replace(
+        question,
+        key=f"{question.key}+{metric}+described",
+        metric=metric,
+        asks=asks,
+        estimator="description",
+        pairs=tuple((side,) for side in sides),
+        smallest_effects=(),
+    )
 
 
 def _asks_for_best(question: Question) -> bool:

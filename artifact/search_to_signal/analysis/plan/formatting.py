@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.metric_values import (
+    COPIED_SCORES,
     COPIES,
     DIFFERENCE,
     EACH_ONCE,
@@ -12,6 +13,7 @@ from search_to_signal.analysis.plan.metric_values import (
     FLAT_VALID,
     IDLE,
     IDLE_ROUNDS,
+    NEW_FORMS,
     NOT_COPIED,
     PROGRAMS,
     RETUNED,
@@ -45,6 +47,22 @@ _OWN = (
         "valid completions whose program is one of their prompt's bases / valid completions, in percent",
         100.0,
         2,
+    ),
+    Measure(
+        COPIED_SCORES,
+        "Score of a parent, other code (%)",
+        "valid completions that score within 1e-7 of one of their prompt's bases and are none of them / "
+        "valid completions, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        NEW_FORMS,
+        "New form and new score",
+        "admitted heuristics of a run whose program, numbers aside, is none of its earlier heuristics' and "
+        "whose score no valid completion before it had within 1e-7",
+        1.0,
+        1,
     ),
     Measure(
         NOT_COPIED,
@@ -114,6 +132,7 @@ _OWN = (
         2,
     ),
 )
+_SPENT = {"fewest_programs": "as many programs", "fewest_calls": "as many evaluator calls"}
 _MEASURES = {measure.field: measure for measure in (*_OWN, *ALL)}
 
 
@@ -129,7 +148,7 @@ def metric_heading(outcome: QuestionOutcome) -> str:
     """
     measure, question = find_measure(outcome.question.metric), outcome.question
     heading = measure.change if len(outcome.sides) > 1 else measure.heading
-    spent = "as many programs" if question.clock is None else f"equal {question.clock} time"
+    spent = _SPENT.get(question.match, f"equal {question.clock} time")
     return f"{heading}, {spent}" if question.cuts_both else heading
 
 

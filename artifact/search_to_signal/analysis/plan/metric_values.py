@@ -1,6 +1,7 @@
 """Metric values of the runs that a question compares; each run is read once, over the groups that count."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,7 +19,9 @@ from search_to_signal.analysis.metrics.positive_credit import (
 from search_to_signal.analysis.metrics.search import (
     RunMetrics,
     barren_start,
+    copied_scores,
     distinct_performance,
+    new_forms,
     new_programs,
     parent_copies,
     program_uniqueness,
@@ -40,23 +43,25 @@ from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups
 from search_to_signal.records.conditions import run_name
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import finished_manifest
-from search_to_signal.records.plan import Plan, Question
+from search_to_signal.records.plan import Match, Plan, Question
 from search_to_signal.records.probe import INITIAL, PROBE_MANIFEST, read_probe
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
-from search_to_signal.records.schema import HeuristicRecord
+from search_to_signal.records.schema import HeuristicRecord, Outcome
 from search_to_signal.runtime import mapped
 
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
 NOT_COPIED = "valid_rate_without_copies"
 FLAT, FLAT_VALID = "flat_groups_of_factorized", "flat_valid_groups_of_factorized"
-RETUNED = "admitted_with_other_numbers"
+RETUNED, NEW_FORMS = "admitted_with_other_numbers", "new_forms_with_new_scores"
+COPIED_SCORES = "valid_parent_scores"
 START, EQUAL = "groups_before_valid", "equal_advantage_groups"
 ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
 _OF_GROUPS = {
     PROGRAMS: program_uniqueness,
     COPIES: parent_copies,
     NOT_COPIED: valid_rate_without_copies,
+    COPIED_SCORES: copied_scores,
     EACH_ONCE: distinct_performance,
     START: barren_start,
 }
@@ -66,7 +71,10 @@ _OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {
     IDLE_ROUNDS: idle_credit_rounds,
 }
 _OF_FLAT = {FLAT: flat_share, FLAT_VALID: flat_valid_share}
-METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, *_OF_FLAT, DIFFERENCE, EQUAL, RETUNED)
+METRICS = (
+    *RunMetrics.__dataclass_fields__,
+    *(*_OF_GROUPS, *_OF_CREDIT, *_OF_FLAT, DIFFERENCE, EQUAL, RETUNED, NEW_FORMS),
+)
 _COMPARED = ("native", "factorized")
 PROBE_METRICS = ("valid_rate",)
 
@@ -167,7 +175,7 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
     counts = True
     clock, places, matched = question.clock, [run.place for run in runs], None
     if len(runs) > 1 and question.cuts_both:
-        matched = _cut_both(root, places, groups, clock)
+        matched = _cut_both(root, places, groups, question)
     elif len(runs) > 1 and clock is not None:
         matched = _cut_second(root, places, groups, clock)
     if matched is not None:
@@ -199,17 +207,18 @@ def _cut_second(
 
 
 def _cut_both(
-    root: Path, places: Sequence[str], groups: Sequence[int], clock: Clock | None
+    root: Path, places: Sequence[str], groups: Sequence[int], question: Question
 ) -> tuple[list[int], str]:
     """Return the groups of both runs up to where the one ends that spent less, and a remark as above.
 
-    They spend seconds of the clock or, without one, distinct valid programs.
+    They spend seconds of the question's clock or, without one, what its match counts.
     """
     first, second = (root / place for place in places[:2])
-    remark = ""
+    remark, clock = "", question.clock
     if clock is None:
+        count_spent = _COUNTED[question.match]
         spent: list[Sequence[float]] = [
-            _new_programs(run, count) for run, count in zip((first, second), groups, strict=True)
+            count_spent(run, count) for run, count in zip((first, second), groups, strict=True)
         ]
     else:
         comparable = seconds_beside(first, second, clock)
@@ -222,17 +231,30 @@ def _cut_both(
 
 
 class _Proposed(msgspec.Struct, frozen=True):
-    """What counts distinct programs of a ``CompletionRecord``; the rest is not decoded."""
+    """What counts programs and evaluator calls of a ``CompletionRecord``; the rest is not decoded."""
 
     step: int
     score: float | None
     program_sha256: str | None
+    outcome: Outcome
 
 
 def _new_programs(run: Path, groups: int) -> list[int]:
     records = read_records(run / COMPLETIONS, _Proposed)
     valid = ((record.step, record.program_sha256) for record in records if record.score is not None)
     return new_programs(valid, groups)
+
+
+def _evaluator_calls(run: Path, groups: int) -> list[int]:
+    records = read_records(run / COMPLETIONS, _Proposed)
+    calls = Counter(record.step for record in records if record.outcome.evaluated)
+    return [calls[group] for group in range(groups)]
+
+
+_COUNTED: dict[Match, Callable[[Path, int], list[int]]] = {
+    "fewest_programs": _new_programs,
+    "fewest_calls": _evaluator_calls,
+}
 
 
 def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[MetricReading, float | None]:
@@ -288,9 +310,11 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
         return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
     if metric in _OF_FLAT:
         return _OF_FLAT[metric](run.batch, find_normalizer(run.facts.normalizer), "factorized")
-    if metric == RETUNED:
+    if metric in (RETUNED, NEW_FORMS):
         path = run.directory / HEURISTICS
-        heuristics = read_records(path, HeuristicRecord) if path.is_file() else ()
+        heuristics = tuple(read_records(path, HeuristicRecord)) if path.is_file() else ()
+        if metric == NEW_FORMS:
+            return new_forms(run.groups, heuristics)
         return retuned_admissions(run.groups, {heuristic.id: heuristic.code for heuristic in heuristics})
     if metric in _OF_CREDIT:
         advantages = run.advantages

@@ -5,14 +5,16 @@ import pytest
 from spec.synthetic_runs import synthetic_groups
 
 from search_to_signal.analysis.metrics.search import (
+    copied_scores,
     distinct_performance,
+    new_forms,
     new_programs,
     parent_copies,
     program_uniqueness,
     retuned_admissions,
     valid_rate_without_copies,
 )
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, Outcome
 
 
 def proposed(program: str, score: float | None, copy: bool = False) -> CompletionRecord:
@@ -67,3 +69,53 @@ def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
     assert retuned_admissions(groups, codes) == pytest.approx(1 / 4)
     assert retuned_admissions([[answer("new", duplicate, "seed")]], codes) is None
     assert retuned_admissions([[answer("new", admitted, "lost")]], codes) is None
+
+
+def test_a_score_of_a_parent_by_other_code_is_no_copy_by_code() -> None:
+    """Within the search's tolerance of any base; copies by code are counted elsewhere, failures nowhere."""
+
+    def answer(score: float | None, copy: bool = False) -> CompletionRecord:
+        return msgspec.structs.replace(proposed("a", score, copy), base_scores=(-3.0, -1.0))
+
+    groups = [
+        [answer(-1.0, copy=True), answer(-1.0), answer(-3.0 + 9e-8)],
+        [answer(-2.0), answer(-1.0 + 1e-6), answer(None)],
+    ]
+    assert copied_scores(groups) == pytest.approx(2 / 5)
+    assert copied_scores([[answer(None)]]) is None
+
+
+def test_a_new_form_with_a_new_score_is_neither_other_numbers_nor_other_code_of_one_score() -> None:
+    """Of what was admitted, against all before it: the seed's form and score are known from the start."""
+    codes = {
+        "seed": "def f(a):\n    return 2 * a",
+        "tuned": "def f(a):\n    return 3.5 * a  # other numbers",
+        "same": "def f(a):\n    return a + a",
+        "new": "def f(a):\n    return a - 1",
+        "again": "def f(a):\n    return a - 2",
+        "late": "def f(a):\n    return a / 3",
+    }
+    heuristics = [
+        HeuristicRecord(
+            id=name,
+            step=0,
+            index=0,
+            operator=None if name == "seed" else "mutation",
+            idea="",
+            code=code,
+            score=-9.0,
+        )
+        for name, code in codes.items()
+    ]
+
+    def answer(program: str, score: float, admitted: bool = True) -> CompletionRecord:
+        event = ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
+        return msgspec.structs.replace(proposed(program, score), archive_event=event)
+
+    groups = [
+        [answer("tuned", -8.0), answer("same", -9.0, admitted=False), answer("new", -7.0)],
+        [answer("again", -6.0), answer("unknown", -5.0, admitted=False), answer("late", -5.0 + 9e-8)],
+    ]
+    assert new_forms(groups, heuristics) == 1
+    assert new_forms([groups[0], [answer("late", -5.0)]], heuristics) == 2
+    assert new_forms([[answer("lost", -5.0)]], heuristics) is None

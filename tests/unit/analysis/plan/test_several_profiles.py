@@ -4,13 +4,14 @@ import csv
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_struct
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import DEFAULTS, QUESTION, STUDY, plan_text
 
 from search_to_signal.analysis.figures.outcomes import outcome_lines
 from search_to_signal.analysis.plan.conclusions import group_by_verdict
 from search_to_signal.analysis.plan.formatting import select_primary
-from search_to_signal.analysis.plan.verdicts import QuestionOutcome, compute_outcomes
+from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.records.plan import read_plan
 
 
@@ -57,3 +58,34 @@ def test_each_line_of_a_verdict_says_whose_it_is(outcomes: list[QuestionOutcome]
         "small: Valid (points)",
     ]
     assert group_by_verdict(outcomes[:1])[0].lines[0].startswith("Valid (points) against frozen")
+
+
+def test_what_the_plan_describes_beside_the_paper_is_in_short(outcomes: list[QuestionOutcome]) -> None:
+    """Each side with its interval and the paper's number, and what would count against."""
+    question = replace_struct(outcomes[0].question, pairs=(("main/cohort/native",),), published=(0.6667,))
+    found = replace(
+        outcomes[0],
+        question=question,
+        sides=question.pairs[0],
+        values={1: 0.25, 2: 0.75},
+        interval=(0.125, 0.875),
+        verdict=OutcomeVerdict.DESCRIBED,
+    )
+    (group,) = group_by_verdict([found])
+    (line,) = group.lines
+    assert group.title == "Described, where the paper has the same"
+    assert "n = 2: native 50.00 [12.50, 87.50] (paper: 66.67)" in line
+    assert line.endswith(f"what would count against: {question.counts_against}")
+    assert not group_by_verdict([replace(found, question=replace_struct(question, published=()))])
+
+
+def test_a_question_that_is_undecided_throughout_has_the_plans_words(outcomes: list[QuestionOutcome]) -> None:
+    """Of all its comparisons: one that is decided leaves the others their line alone."""
+    first, other = outcomes
+    asked = first.question
+    same = [replace(first, verdict=OutcomeVerdict.OPEN), replace(other, question=asked, source=asked)]
+    words = f"main.q, undecided 2 times; what counts against, by the plan: {asked.counts_against}"
+    undecided = [same[0], replace(same[1], verdict=OutcomeVerdict.OPEN)]
+    assert words in [line for group in group_by_verdict(undecided) for line in group.lines]
+    decided = [same[0], replace(same[1], verdict=OutcomeVerdict.ABOVE)]
+    assert words not in [line for group in group_by_verdict(decided) for line in group.lines]

@@ -172,28 +172,30 @@ def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path)
         ]
 
     asked(root, tmp_path, metric="final_best")
-    assert added() == ["fewest_programs", "least_processor_time", "least_wall_time"]
+    assert added() == ["fewest_calls", "fewest_programs", "least_processor_time", "least_wall_time"]
     for other in ({}, {"metric": "final_best", "role": "secondary"}, {**BY_TIME, "metric": "final_best"}):
         asked(root, tmp_path, **other)
         assert added() == []
 
 
-def test_equal_programs_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_path: Path) -> None:
-    """As many distinct valid programs on both sides, counted again from the records, of every seed."""
+@pytest.mark.parametrize("match", ["fewest_programs", "fewest_calls"])
+def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_path: Path, match: str) -> None:
+    """As many distinct valid programs, or evaluator calls, on both sides, counted again, of every seed."""
+    count = distinct if match == "fewest_programs" else evaluator_calls
     found = asked(
         root,
         tmp_path,
-        match="fewest_programs",
+        match=match,
         pairs='[["main/cohort/native", "main/cohort/frozen"]]',
         metric="final_best",
     )
     assert len(found.pairs) == 3
     for pair in found.pairs:
         runs = [load_runs(root / side.place)[0] for side in pair.sides]
-        least = min(distinct(run, 40) for run in runs)
+        least = min(count(run, 40) for run in runs)
         for run, side in zip(runs, pair.sides, strict=True):
-            assert distinct(run, side.groups) <= least
-            assert side.groups == 40 or distinct(run, side.groups + 1) > least
+            assert count(run, side.groups) <= least
+            assert side.groups == 40 or count(run, side.groups + 1) > least
 
 
 def test_a_horizon_of_no_group_compares_nothing(root: Path, tmp_path: Path) -> None:
@@ -207,6 +209,11 @@ def distinct(run: RecordedRun, groups: int) -> int:
     return len(
         {one.program_sha256 for group in run.groups[:groups] for one in group if one.score is not None}
     )
+
+
+def evaluator_calls(run: RecordedRun, groups: int) -> int:
+    """How many completions of a run's first groups had the function that the evaluator calls."""
+    return sum(one.outcome.evaluated for group in run.groups[:groups] for one in group)
 
 
 BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/anchor/frozen"]]'}
