@@ -325,7 +325,7 @@ def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp
     (run / "steps.jsonl").unlink()
     (run / "steps.jsonl").mkdir()
     problems = "\n".join(verify(run).problems)
-    assert f"cannot read {run / 'steps.jsonl'}: Is a directory; restore it" in problems
+    assert f"{run / 'steps.jsonl'} is a directory: only regular files are read" in problems
     assert "Errno" not in problems
 
 

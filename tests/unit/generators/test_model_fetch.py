@@ -397,7 +397,7 @@ def test_published_safetensors_are_copied_and_the_rotary_base_is_placed(
         (lambda given: (given / "model-00002-of-00002.safetensors").unlink(), "00002.safetensors, which is"),
         (
             lambda given: os.truncate(given / "model-00002-of-00002.safetensors", 9999),
-            "damaged or unfinished",
+            "not copied to its end",
         ),
         (
             lambda given: (given / "model.safetensors.index.json").unlink(),

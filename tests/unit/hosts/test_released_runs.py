@@ -427,7 +427,7 @@ STOPS = {
     ),
     "taken for a failed heuristic": (
         "calm_trainer.py",
-        "            self.rate(policy, promise)\n        except Exception:",
+        "            self.rate(policy, promise)\n        except BaseException:",
         "            {stop}\n            self.rate(policy, promise)\n        except:",
         "SIGTERM",
     ),
