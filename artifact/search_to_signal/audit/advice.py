@@ -10,7 +10,6 @@ from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrou
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.framework_options import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
-from search_to_signal.audit.normalizer_agreement import LogPlace
 from search_to_signal.audit.regrouping import BY_PROMPT
 
 # Findings that are given, and the share that one has to cost.
@@ -81,6 +80,7 @@ def _no_numbers(findings: Findings) -> Iterator[Advice]:
     if not findings.signal.nan:
         return
     hit = [step for step in findings.steps if step.flags["nan_advantage"]]
+    first = findings.examples["nan_advantage"][0]
     singles = sum(step.flags["singleton"] for step in hit)
     if all(step.missing for step in hit):
         cause = "In each of these steps a completion lacks a reward, or a part of it"
@@ -96,13 +96,9 @@ def _no_numbers(findings: Findings) -> Iterator[Advice]:
         sum(step.groups for step in hit) / findings.groups,
         f"{findings.signal.nan} of {findings.completions} advantages are NaN or infinite: so is the loss of "
         f"{len(hit)} of {len(findings.steps)} steps. {cause}.",
-        f"{change}. Go on from a checkpoint before the first such step ({at(_first(findings))}).",
+        f"{change}. Go on from a checkpoint before the first such step ({at(first)}).",
         "",
     )
-
-
-def _first(findings: Findings) -> LogPlace:
-    return findings.examples["nan_advantage"][0]
 
 
 def _waste(findings: Findings) -> Iterator[Advice]:
@@ -127,7 +123,8 @@ def _waste(findings: Findings) -> Iterator[Advice]:
             f"All {signal.flat} groups tie: rewards differ between prompts and never within one.",
             "Raise the sampling temperature"
             if findings.repeats.repeats == signal.completions - signal.groups
-            else "Check that the reward reads the completion, not only its prompt or the expected answer",
+            else "Check that the reward reads the completion, not only its prompt or the expected answer; if "
+            "so, prompts that the model sometimes solves teach",
             _sampling(findings),
         )
     elif signal.waste >= _LEAST and (signal.dead or signal.unscored):
@@ -178,9 +175,6 @@ def _lone(findings: Findings) -> Iterator[Advice]:
     if "validation" in keys:
         says = "as in the validation dump that it is: nothing of it was trained"
         change = "Audit what was trained: verl writes it to trainer.rollout_data_dir"
-    elif "unique_prompts" in keys:
-        says = "since the table keeps one completion of each prompt: it cannot be audited"
-        change = "Set log_unique_prompts=False (wandb_log_unique_prompts in older versions)"
     elif lone.groups:
         says = f"though {lone.groups} of them share {lone.prompts} prompts: each has a group id of its own"
         if findings.regrouping is not None and findings.regrouping.how == BY_PROMPT:

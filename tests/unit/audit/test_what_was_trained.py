@@ -289,3 +289,24 @@ def test_an_empty_column_of_advantages_may_be_nan(tmp_path: Path, suffix: str) -
         del row["advantage"]
     without = logs.jsonl(tmp_path / "none.jsonl", rows)
     assert not any("NaN" in one.says for one in advice(audit.audit(audit.read(without))))
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_groups_of_one_name_the_cause_that_the_file_shows(tmp_path: Path, repeated: bool) -> None:
+    """A uid for each trajectory of one prompt is no group size of one; different prompts are."""
+    rows = [
+        {
+            "input": f"question {at // 4 if repeated else at}",
+            "output": f"answer {at}",
+            "gts": None,
+            "score": float(at % 2),
+            "step": 1,
+            "uid": f"{at}-trajectory",
+        }
+        for at in range(24)
+    ]
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "1.jsonl", rows)), usual="verl-grpo")
+    (one,) = [said for said in advice(found) if "one completion" in said.says]
+    assert (found.lone.groups, found.lone.prompts) == ((24, 6) if repeated else (0, 0))
+    assert ("rollout.n to 2 or more" in one.change) != repeated
+    assert ("share 6 prompts" in one.says) == repeated
