@@ -88,7 +88,7 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     slack = np.maximum(rounding_limit(largest[~flat]), flat_rounding(groups, flat_gain))
     credited = largest > np.where(flat, slack, ZERO)
     starts = groups.offsets[:-1]
-    broken = np.logical_or.reduceat(groups.has_advantage & ~answered, starts)
+    broken = np.logical_or.reduceat(groups.no_number, starts)
     left_out = ~np.logical_or.reduceat(groups.in_loss, starts)
     flags = {
         "singleton": alone,

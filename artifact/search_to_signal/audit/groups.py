@@ -134,6 +134,11 @@ class RewardGroups:
         """(R,): the reward is a finite number."""
         return np.isfinite(self.reward)
 
+    @property
+    def no_number(self) -> NDArray[np.bool_]:
+        """(R,): the trainer computed an advantage that is NaN or infinite."""
+        return self.has_advantage & ~np.isfinite(self.advantage)
+
     @cached_property
     def in_loss(self) -> NDArray[np.bool_]:
         """(R,): the row enters the loss, with one trained token or more where tokens are logged."""
