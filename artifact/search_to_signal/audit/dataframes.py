@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from search_to_signal.audit.groups import RewardGroups, of_arrays
+from search_to_signal.audit.groups import RewardGroups, of_arrays, with_advantages
 from search_to_signal.errors import IllFormedGroupError
 
 _OPTIONAL = ("advantage", "tokens", "label", "status", "improvement", "admitted")
@@ -50,7 +50,7 @@ def of_frame(
     sizes = np.bincount(places)
     firsts = order[np.cumsum(sizes) - sizes]
     values = {name: np.asarray(frame[column])[order] for name, column in chosen.items()}
-    return of_arrays(
+    groups = of_arrays(
         values.pop("reward"),
         sizes,
         source="frame",
@@ -60,6 +60,7 @@ def of_frame(
         **({} if steps is None else {"step": steps[firsts]}),
         **values,
     )
+    return with_advantages(groups) if "advantage" in chosen else groups
 
 
 def _names(frame: FrameLike) -> list[str]:

@@ -7,7 +7,7 @@ one is ordinary.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -287,6 +287,15 @@ def of_outcomes(groups: GroupBatch, reward: Floats, source: str = "records") -> 
         response=np.ravel(rows * size + groups.response + 1),
         status=[OUTCOMES[code].value for code in np.ravel(groups.outcome)],
     )
+
+
+def with_advantages(groups: RewardGroups) -> RewardGroups:
+    """Groups of a log that has a column of advantages, with what is said of it where that is empty."""
+    if groups.has_advantage.any():
+        return groups
+    says = "the column of advantages is empty: none was computed, or all are NaN, which many write as null"
+    empty = Assumption(EMPTY_ADVANTAGES, says, {"completions": len(groups.reward)})
+    return replace(groups, assumptions=(*groups.assumptions, empty))
 
 
 def summed(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:

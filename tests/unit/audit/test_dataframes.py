@@ -78,3 +78,9 @@ def test_a_row_without_a_group_is_named(missing: float | None) -> None:
     """It is in no group of its own, and not in one with other such rows."""
     with pytest.raises(IllFormedGroupError, match="row 1 has no prompt"):
         audit.of_frame({"prompt": [1.0, missing, 1.0], "reward": [1.0, 2.0, 3.0]}, group="prompt")
+
+
+def test_a_frame_of_nan_advantages_says_that_they_may_be_nan() -> None:
+    """pandas cannot say which: none, or NaN as the trainer computed it."""
+    frame = {"group": ["a", "a"], "reward": [0.0, 1.0], "advantage": [np.nan, np.nan]}
+    assert [one.key for one in audit.of_frame(frame).assumptions] == ["empty_advantages"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.groups import EMPTY_ADVANTAGES, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups, with_advantages
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
 from search_to_signal.audit.importers.columns import Table, Texts, assembled, has, table_of
 from search_to_signal.audit.importers.containers import CSV, JSON, JSONL, PARQUET, container_of, sniff
@@ -32,7 +32,6 @@ Chunk = tuple[Sequence[int], list[Any]]
 Records = Iterable[tuple[int, dict[str, Any]]]
 # Rows that are made into columns at once where they are no lines of JSON.
 _ROWS = 4096
-_EMPTY = "the column of advantages is empty: none was computed, or all are NaN, which many write as null"
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -44,15 +43,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     columns = Columns(options.columns, options.label, parts)
     known = _known(path, columns)
     groups = _groups(path, columns, known, options)
-    yield from map(_empty_column, groups) if columns.of("advantage") in known else groups
-
-
-def _empty_column(batch: RewardGroups) -> RewardGroups:
-    """A batch with what is said of it where its column of advantages is empty."""
-    if batch.has_advantage.any():
-        return batch
-    empty = Assumption(EMPTY_ADVANTAGES, _EMPTY, {"completions": len(batch.reward)})
-    return replace(batch, assumptions=(*batch.assumptions, empty))
+    yield from map(with_advantages, groups) if columns.of("advantage") in known else groups
 
 
 def _groups(
