@@ -128,7 +128,7 @@ def test_performance(thousandths: int) -> None:
     """R-HOST-21: The released form shows performance cut to three decimals and not padded (D36)."""
     shown = member(thousandths / 1000 + math.copysign(0.0004, thousandths))
     prompt = build_prompt(PROBLEMS["tsp"], SIMPLIFICATION, [shown], form="released").user
-    assert prompt.splitlines()[1] == f"Algorithm 1, rank 1, tour length {abs(thousandths) / 1000}"
+    assert prompt.splitlines()[1] == f"Algorithm 1, {abs(thousandths) / 1000} tour length, rank 1"
 
 
 @given(count=st.integers(1, 20), slots=st.integers(1, 5))

@@ -74,6 +74,10 @@ class ForeignTokenizer:
             raise AttributeError(name)
         return partial(self._called, name) if found["called"] else found["value"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens a child of its own."""
+        return ForeignTokenizer, (self._directory,)
+
     def __len__(self) -> int:
         return int(self._called("__len__"))
 

@@ -298,6 +298,7 @@ def test_a_base_in_4_bits_without_its_library_is_refused_by_what_the_file_says(
     """A profile that says ``model.quantization`` is not sent to a setting that it does not have."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(base_model, "prepare_device", lambda device: None)
+    monkeypatch.setattr(base_model, "try_model", lambda directory: None)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ConfigError, match=r'^model\.quantization = "nf4" .*needs bitsandbytes'):
         base_model.open_base_model(tmp_path, NF4)

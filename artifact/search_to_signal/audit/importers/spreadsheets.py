@@ -82,7 +82,7 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
             yield _line(last)
 
     # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
-    csv.field_size_limit(_LONGEST)
+    before = csv.field_size_limit(_LONGEST)
     try:
         text = lines()
         first = next(text, "")
@@ -99,3 +99,5 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error
+    finally:
+        csv.field_size_limit(before)

@@ -13,6 +13,7 @@ import msgspec
 from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError
+from search_to_signal.extras import require
 from search_to_signal.generators.model_files import checked_files, model_directory
 from search_to_signal.profiles.layer_settings import UpdateSettings
 from search_to_signal.progress import Progress
@@ -49,6 +50,7 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
     ones with equal inputs are kept. Raises ConfigError for a run that is too short and where there is none,
     LearnerError where an update cannot start, RecordError for unreadable records and those of another model.
     """
+    require("torch", "trl", "peft")
     chosen = choose_runs(runs)
     setup = _setup(chosen, settings)
     if (out / SETUP).is_file() and read_regular(out / SETUP) == setup:
