@@ -377,6 +377,17 @@ def test_a_shipped_table_that_is_none_is_a_problem(
     assert "PROBLEM main/report/core_results.csv: it is no table (" in capsys.readouterr().out
 
 
+def test_a_row_of_too_few_cells_is_a_difference(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row that ends before its value was no row at all."""
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_bytes(table.read_bytes() + b'"frozen",1\n')
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert "main/report/core_results.csv: frozen / 1" in capsys.readouterr().out
+
+
 def test_what_is_begun_has_the_bytes_of_the_list(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
