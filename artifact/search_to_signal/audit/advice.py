@@ -242,8 +242,8 @@ def _left_out(findings: Findings) -> Iterator[Advice]:
         return
     share, credit = signal.left_out / signal.completions, signal.left_credit / (signal.credit or 1.0)
     text = (
-        f"{signal.taught} of {signal.completions} completions teach: {signal.left_out} ({_percent(share)}) are "
-        "masked or removed from the loss in groups whose rewards differ."
+        f"{signal.taught} of {signal.completions} completions teach: {signal.left_out} ({_percent(share)}) "
+        "are masked or removed from the loss in groups whose rewards differ."
     )
     if credit > 0.99:
         text += " All positive advantage is theirs: the update only pushes probabilities down."
