@@ -140,7 +140,7 @@ def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         [row["reward"] for row in rows],
         [row["group"] for row in rows],
         [row["advantage"] for row in rows] if known else None,
-        mask=[[row["tokens"]] for row in rows],
+        mask=[[row.get("tokens", UNKNOWN) != 0] for row in rows],
         components=parts if len(parts) > 1 else None,
         weights=weights if len(parts) > 1 else None,
     )

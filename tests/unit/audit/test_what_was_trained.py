@@ -310,3 +310,11 @@ def test_groups_of_one_name_the_cause_that_the_file_shows(tmp_path: Path, repeat
     assert (found.lone.groups, found.lone.prompts) == ((24, 6) if repeated else (0, 0))
     assert ("rollout.n to 2 or more" in one.change) != repeated
     assert ("share 6 prompts" in one.says) == repeated
+
+
+def test_rows_whose_tokens_are_not_known_teach() -> None:
+    """A row without tokens, or with -1 for unknown, is in the loss; one with 0 is not."""
+    rows = [{"reward": float(at), "group": 0, "advantage": 2.0 * at - 1} for at in range(2)]
+    assert live.numbers_of_rows(rows)[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": -1} for row in rows])[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": 0} for row in rows])[live.BATCH] == 0
