@@ -57,8 +57,8 @@ def _read_cells(path: Path) -> dict[str, str]:
             counts[where] += 1
             again = f" (line {counts[where]} of this name)" if counts[where] > 1 else ""
             cells |= {f"{where}{again}, {name}": text for name, text in _columns(head[2:], row[2:])}
-            # A row without values would be none.
-            cells |= {} if len(row) == len(head) else {f"{where}{again}, cells": str(len(row))}
+            # A row that ends before its values would add no cell.
+            cells |= {} if len(row) >= len(head) else {f"{where}{again}, cells": str(len(row))}
         return cells
     return {
         f"line {number}, {name}": text

@@ -14,6 +14,9 @@ SUFFIXES = (".csv", ".tsv")
 # Characters of a cell, and bytes of a line.
 _LONGEST = 64 * 1024 * 1024
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
+# A response may be longer than the 131,072 characters that csv allows a cell. The limit belongs to the
+# process: readers that set it back let one another's limit slip when they end in another order.
+csv.field_size_limit(_LONGEST)
 
 
 def csv_columns(path: Path) -> tuple[str, ...]:
@@ -81,8 +84,6 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
         for last in iter(lambda: stream.readline(_LONGEST), b""):
             yield _line(last)
 
-    # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
-    before = csv.field_size_limit(_LONGEST)
     try:
         text = lines()
         first = next(text, "")
@@ -99,5 +100,3 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error
-    finally:
-        csv.field_size_limit(before)
