@@ -10,7 +10,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import Floats, Normalizer, get_normalizer, group_advantages
 from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
 
-CONSTRUCTIONS = ("native", "factorized", "tail_weighted", "search_exposure")
+CONSTRUCTIONS = ("native", "factorized", "tail_weighted", "search_exposure", "distinct")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

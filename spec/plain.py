@@ -80,6 +80,19 @@ def _factorized(groups: GroupBatch, row: int) -> Row:
     ]
 
 
+def _distinct(groups: GroupBatch, row: int) -> Row:
+    bases, copies = _bases(groups, row), groups.matches_base_code[row].tolist()
+    scores = groups.score[row].tolist()
+    new = [
+        o is Outcome.VALID and not copy and not any(abs(f - base) < 1e-7 for base in bases)
+        for o, copy, f in zip(_outcomes(groups, row), copies, scores, strict=True)
+    ]
+    gains = [f - max(bases) if n and bases else None for n, f in zip(new, scores, strict=True)]
+    scale = _rms([gain for gain in gains if gain is not None])
+    quality = [gain / scale if gain is not None and scale > 1e-8 else 0.0 for gain in gains]
+    return [0.5 * (1.0 if n else -1.0) + 0.5 * q for n, q in zip(new, quality, strict=True)]
+
+
 def _tail_weighted(groups: GroupBatch, row: int) -> Row:
     outcomes, size = _outcomes(groups, row), groups.outcome.shape[1]
     responses, gaps = groups.response[row].tolist(), groups.archive_gap[row].tolist()
@@ -165,4 +178,5 @@ PLAIN: dict[str, Callable[[GroupBatch, int], Row]] = {
     "factorized": _factorized,
     "tail_weighted": _tail_weighted,
     "search_exposure": _search_exposure,
+    "distinct": _distinct,
 }

@@ -91,8 +91,8 @@ def test_one_score(mapping: RewardMapping, score: float, size: int, base: float)
 
 @pytest.mark.parametrize("size", range(2, 17))
 def test_one_valid(mapping: RewardMapping, size: int) -> None:
-    """R-MAP-09: The only valid completion of a group, as good as its base, gets the highest reward."""
-    batch = group([-6.0] + [FAILED] * (size - 1), bases=[-6.0], frontier=-6.0)
+    """R-MAP-09: The only valid completion of a group, if better than its base, gets the highest reward."""
+    batch = group([-5.5] + [FAILED] * (size - 1), bases=[-6.0], frontier=-6.0)
     reward = mapping(batch).reward[0]
     assert (reward[0] > reward[1:]).all()
 

@@ -16,7 +16,7 @@ from search_to_signal.rewards import RewardMapping
 
 VECTORS = Path(__file__).parent / "vectors"
 Judged = Callable[[str], RewardMapping | Normalizer | None]
-FILES = ("native", "factorized", "tail_weighted", "search_exposure", "normalizer")
+FILES = ("native", "factorized", "tail_weighted", "search_exposure", "distinct", "normalizer")
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -114,7 +114,7 @@ def _updates(arguments: argparse.Namespace) -> None:
     from search_to_signal.normalizer import NORMALIZERS, get_normalizer
     from search_to_signal.profiles.layer_settings import UpdateSettings
     from search_to_signal.records.manifest import runs_below
-    from search_to_signal.rewards import MAPPINGS, get_mapping
+    from search_to_signal.rewards import PUBLISHED, get_mapping
     from search_to_signal.studies.layers.updates import matched_updates
 
     for mapping in arguments.mapping:
@@ -124,7 +124,7 @@ def _updates(arguments: argparse.Namespace) -> None:
     settings = UpdateSettings(
         groups=arguments.groups,
         withheld=arguments.withheld,
-        mappings=tuple(arguments.mapping or MAPPINGS),
+        mappings=tuple(arguments.mapping or PUBLISHED),
         normalizers=tuple(arguments.normalizer or NORMALIZERS),
     )
     for directory in arguments.directories:

@@ -221,7 +221,7 @@ def whole_completions(lines: Sequence[Line], context: Context) -> Iterator[Line]
 
 
 # Conditions without exponentials, whose credit every processor rounds alike.
-_EXACT_MAPPINGS, _EXACT_NORMALIZERS = {"native", "factorized"}, {"group", "dr_grpo", "rank"}
+_EXACT_MAPPINGS, _EXACT_NORMALIZERS = {"native", "factorized", "distinct"}, {"group", "dr_grpo", "rank"}
 
 
 def credit_of(lines: Sequence[Line], facts: RunFacts) -> list[Line]:

@@ -13,7 +13,7 @@ from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.anchor import Clock
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.rewards import PUBLISHED
 
 Seeds = Annotated[tuple[int, ...], Range(0, 2**63 - 1)]
 Groups = Annotated[int, Range(1, 1_000_000)]
@@ -122,7 +122,7 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     groups: Groups = 3
     withheld: Groups = 1
-    mappings: tuple[str, ...] = tuple(MAPPINGS)
+    mappings: tuple[str, ...] = tuple(PUBLISHED)
     normalizers: tuple[str, ...] = tuple(NORMALIZERS)
     descent_rate: Annotated[float, Range(0, 10)] = 1.0
     threads: Count = 1

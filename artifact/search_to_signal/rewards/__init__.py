@@ -10,6 +10,7 @@ from search_to_signal.rewards.base import Rewards as Rewards
 from search_to_signal.rewards.base import answerable as answerable
 from search_to_signal.rewards.base import reads_exposure as reads_exposure
 from search_to_signal.rewards.base import rewards_of as rewards_of
+from search_to_signal.rewards.distinct import Distinct
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native
 from search_to_signal.rewards.pairs import Pairs
@@ -17,9 +18,15 @@ from search_to_signal.rewards.score import Score
 from search_to_signal.rewards.search_exposure import SearchExposure
 from search_to_signal.rewards.tail_weighted import TailWeighted
 
-MAPPINGS: dict[str, RewardMapping] = {
+PUBLISHED: dict[str, RewardMapping] = {
     mapping.name: mapping for mapping in (Native(), Factorized(), TailWeighted(), SearchExposure())
 }
+"""The constructions of the paper."""
+
+OURS: dict[str, RewardMapping] = {"distinct": Distinct()}
+"""What this project adds to them; tables and pages mark it as no construction of the paper."""
+
+MAPPINGS: dict[str, RewardMapping] = {**PUBLISHED, **OURS}
 
 
 class Alternative(NamedTuple):

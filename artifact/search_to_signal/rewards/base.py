@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from search_to_signal import plugins
 from search_to_signal.errors import IllFormedGroupError, MappingError
-from search_to_signal.numerics import Floats
+from search_to_signal.numerics import Bools, Floats
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Outcome
 
@@ -119,6 +119,15 @@ def severity(groups: GroupBatch, valid: float) -> Floats:
     table = np.array([SEVERITY.get(outcome, valid) for outcome in OUTCOMES])
     levels: Floats = table[groups.outcome]
     return levels
+
+
+def same_score_as_base(groups: GroupBatch) -> Bools:
+    """(N, G): the score is closer than EQUAL_SCORES to that of a base; false for a failure."""
+    near = np.zeros(groups.score.shape, dtype=np.bool_)
+    with np.errstate(over="ignore"):
+        for base in groups.bases.T:
+            near |= np.abs(groups.score - base[:, None]) < EQUAL_SCORES
+    return near
 
 
 def require(condition: NDArray[np.bool_] | bool, problem: str, remedy: str) -> None:

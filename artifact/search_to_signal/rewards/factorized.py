@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.numerics import Floats, difference, rms, unit_scaled
+from search_to_signal.numerics import Bools, Floats, difference, rms, unit_scaled
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards.base import NUMERICALLY_ZERO, Rewards
 
@@ -24,13 +24,14 @@ class Factorized:
     def __call__(self, groups: GroupBatch) -> Rewards:
         """Return components "validity" and "quality", (N, G) each, and half their sum."""
         validity = np.where(groups.valid, 1.0, -1.0)
-        quality = self._quality(groups)
+        quality = scaled_change(groups, groups.eligible, self.zero_rms)
         return Rewards({"validity": validity, "quality": quality}, 0.5 * validity + 0.5 * quality)
 
-    def _quality(self, groups: GroupBatch) -> Floats:
-        eligible = groups.eligible
-        change, unit = unit_scaled(difference(groups.score, groups.best_base, eligible))
-        scale = rms(change, eligible)
-        with np.errstate(over="ignore"):
-            present = scale * unit > self.zero_rms
-        return np.divide(change, scale, out=np.zeros_like(change), where=present)
+
+def scaled_change(groups: GroupBatch, members: Bools, zero_rms: float = NUMERICALLY_ZERO) -> Floats:
+    """(N, G): (f - b) / RMS over the members, (N, G) of the eligible; 0 elsewhere and up to zero_rms."""
+    change, unit = unit_scaled(difference(groups.score, groups.best_base, members))
+    scale = rms(change, members)
+    with np.errstate(over="ignore"):
+        present = scale * unit > zero_rms
+    return np.divide(change, scale, out=np.zeros_like(change), where=present)

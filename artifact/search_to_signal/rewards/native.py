@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from search_to_signal.numerics import Bools, Floats
+from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import EQUAL_SCORES, Rewards, severity
+from search_to_signal.rewards.base import Rewards, same_score_as_base, severity
 
 SMALLEST_DELTA = 1e-10
 DEGRADATION = 3.0 / 8.0
@@ -40,17 +40,11 @@ class Native:
         # NaN marks a failed candidate and an absent comparator; every comparison with it is false.
         improves, degrades = groups.score > base, groups.score < base
         delta = relative_change(groups.score, base)
-        copied = degrades & (self._near_base(groups) if self.copies == "score" else groups.matches_base_code)
+        copied = degrades & (
+            same_score_as_base(groups) if self.copies == "score" else groups.matches_base_code
+        )
         worse = np.where(copied, COPY, -DEGRADATION * delta)
         return np.where(improves, 1.0 + delta, np.where(degrades, worse, 0.0))
-
-    @staticmethod
-    def _near_base(groups: GroupBatch) -> Bools:
-        near = np.zeros(groups.score.shape, dtype=np.bool_)
-        with np.errstate(over="ignore"):
-            for base in groups.bases.T:
-                near |= np.abs(groups.score - base[:, None]) < EQUAL_SCORES
-        return near
 
 
 def relative_change(score: Floats, base: Floats) -> Floats:

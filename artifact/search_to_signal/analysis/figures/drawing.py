@@ -27,6 +27,7 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
     "factorized": (RED, "^", "-"),
     "tail_weighted": (GREEN, "D", "-."),
     "search_exposure": (PURPLE, "v", ":"),
+    "distinct": (ORANGE, "P", "-"),
 }
 # Of other mappings, whose line is whole, and of mappings under a normalizer.
 _HUES, _MARKERS, _DASHES = (ORANGE, SKY), ("P", "X", "*", "h", "d", "<", ">", "p"), ("--", "-.", ":")

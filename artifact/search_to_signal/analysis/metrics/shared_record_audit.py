@@ -25,7 +25,7 @@ from search_to_signal.analysis.metrics.search import beats_frontier, improves, r
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, added, midranks
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.rewards import MAPPINGS, PUBLISHED
 from search_to_signal.rewards.base import RewardMapping, answerable, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
@@ -199,14 +199,14 @@ def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     Those that the groups can be asked.
     """
     signal = np.stack(
-        [_signal(mapping, batch, normalizer) for mapping in answerable(MAPPINGS, batch).values()]
+        [_signal(mapping, batch, normalizer) for mapping in answerable(PUBLISHED, batch).values()]
     )
     apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
     return apart
 
 
 def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str]) -> float | None:
-    """The share of groups in which two published mappings give every completion equal advantages (D21).
+    """The share of groups in which two mappings give every completion equal advantages (D21).
 
     Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
     learning signal).
@@ -217,7 +217,7 @@ def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str
 
 
 def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
-    """The share of groups in which a published mapping gives every completion an advantage of zero.
+    """The share of groups in which a mapping gives every completion an advantage of zero.
 
     The mapping need not be that of the run: so groups that no update saw are told from those of training.
     """
