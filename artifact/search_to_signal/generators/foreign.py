@@ -225,9 +225,7 @@ def _built(directory: Path, at: At) -> Answer:
         )
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            config, attn_implementation="sdpa", trust_remote_code=False
-        )
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", trust_remote_code=False)
     shapes: dict[str, Shape] = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     numbers = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
     return lambda: {"shapes": shapes, "numbers": numbers}

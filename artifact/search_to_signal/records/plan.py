@@ -148,7 +148,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The plan; its studies are recorded in order. Raises ConfigError where it contradicts itself."""
+    """The plan; its studies are recorded in order. Raises ConfigError where it contradicts itself.
+
+    ``controls`` are profiles that another plan recorded: questions compare with their runs.
+    """
 
     title: str
     note: str
@@ -156,6 +159,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     seeds: Seeds
     pilot: Pilot
     studies: tuple[Study, ...]
+    controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""

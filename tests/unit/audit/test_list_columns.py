@@ -78,9 +78,7 @@ def test_rows_of_ms_swift_under_ray(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "2 of 4 groups (50.0 %) are dead" in out
 
 
-def test_a_batch_that_is_logged_again_counts_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_batch_that_is_logged_again_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more."""
     first, second = lines()
     path = logs.jsonl(tmp_path / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])

@@ -14,9 +14,7 @@ NAN = float("nan")
 
 def history(norms: list[Any]) -> list[dict[str, Any]]:
     """A row per step, and one of an evaluation."""
-    rows = [
-        {"step": at, "loss": 0.1, "grad_norm": norm, "reward": 0.5} for at, norm in enumerate(norms, 1)
-    ]
+    rows = [{"step": at, "loss": 0.1, "grad_norm": norm, "reward": 0.5} for at, norm in enumerate(norms, 1)]
     return [*rows, {"step": len(norms), "eval_loss": 0.2, "epoch": 0.5}]
 
 

@@ -40,7 +40,7 @@ def test_no_text_leaves_its_place(text: str, tmp_path: Path, capsys: pytest.Capt
     assert all(character.isprintable() or character == "\n" for character in out)
     assert len(out) + len(page) < 100_000
     assert "<script" not in page
-    assert "onload=\"x" not in page
+    assert 'onload="x' not in page
     assert "\x1b" not in page + out
     assert 'href="javascript' not in page
 
@@ -56,7 +56,7 @@ def test_no_text_leaves_its_place(text: str, tmp_path: Path, capsys: pytest.Capt
         ("+1.5e-3", "+1.5e-3"),
         ("a\x00b", "a?b"),
         ("\x00=1", "?=1"),
-        ("a, \"b\"", 'a, "b"'),
+        ('a, "b"', 'a, "b"'),
     ],
 )
 def test_no_cell_of_a_table_is_a_formula(text: str, cell: str, tmp_path: Path) -> None:

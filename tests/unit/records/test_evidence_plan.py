@@ -20,7 +20,7 @@ PLANS = [read_plan(root / PLAN.name) for root in evidence_roots(EVIDENCE)]
 QUESTIONS = [(plan, study, one) for plan in PLANS for study in plan.studies for one in study.questions]
 NAMES = [(plan, name) for plan in PLANS for study in plan.studies for name in study.profiles]
 PROFILES = {name: load_profile(f"evidence/{name}") for _, name in NAMES}
-BASES = {"pretrained-1.5b": ("1.5b", "cvrp", "obp")}
+BASES = {"pretrained-1.5b": ("1.5b", "cvrp", "obp", "distinct")}
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.title for plan in PLANS])
@@ -104,10 +104,12 @@ def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
     plan, study, question = asked
     assert question.metric in (PROBE_METRICS if "probe" in study.layers else METRICS)
     assert question.comparisons >= len(question.pairs) or question.key.startswith("factors.")
+    others = [s for other in PLANS if other is not plan for s in other.studies]
     earlier = plan.studies[: plan.studies.index(study) + 1]
     for side in (side for pair in question.pairs for side in pair):
         profile, layer, *_, condition = side.split("/")
-        recorded = [s for s in earlier if profile in s.profiles and layer in s.layers]
+        within = others if profile in plan.controls else earlier
+        recorded = [s for s in within if profile in s.profiles and layer in s.layers]
         assert recorded, side
         assert condition in conditions(PROFILES[profile], layer), side
         if layer != "audit":

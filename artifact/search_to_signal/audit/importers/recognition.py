@@ -149,9 +149,7 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     raise _no_log(directory, candidates, look)
 
 
-def _held(
-    directory: Path, candidates: tuple[Format, ...], look: _Look
-) -> tuple[Format, list[Path]] | None:
+def _held(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tuple[Format, list[Path]] | None:
     """The format that knows most columns of its files there, and these files; others may stand beside them.
 
     Where no file is called as a format's are, files of any name are known by their columns.
@@ -164,9 +162,7 @@ def _held(
     return (best, held[best]) if best and look.score(best, held[best][0]) else None
 
 
-def _below(
-    directory: Path, candidates: tuple[Format, ...], look: _Look
-) -> tuple[Format, list[Path]] | None:
+def _below(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tuple[Format, list[Path]] | None:
     """What directories in this one hold, as a writer makes one for each version, step or rank.
 
     Raises RecordError where they are of several runs.

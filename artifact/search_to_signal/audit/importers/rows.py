@@ -200,9 +200,7 @@ def sizes(groups: Sequence[Group]) -> dict[str, int]:
     return {"groups": len(groups), **{f"groups of {size}": counts[size] for size in sorted(counts)}}
 
 
-def _batch(
-    source: str, groups: Sequence[Group], evidence: Evidence | None, prompts: Prompts
-) -> RewardGroups:
+def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prompts: Prompts) -> RewardGroups:
     rows = [row for group in groups for row in group]
     weights, reward = _weights(rows), _column(rows, "reward", np.float64)
     codes = [group[0].prompt for group in groups]
