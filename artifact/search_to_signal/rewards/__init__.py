@@ -24,7 +24,8 @@ PUBLISHED: dict[str, RewardMapping] = {
 """The constructions of the paper."""
 
 OURS: dict[str, RewardMapping] = {"distinct": Distinct()}
-"""What this project adds to them; tables and pages mark it as no construction of the paper."""
+"""What this project adds to them; pages and tables say so."""
+OURS_NOTE = f"{', '.join(OURS)}: a mapping of this project, not of the paper."
 
 MAPPINGS: dict[str, RewardMapping] = {**PUBLISHED, **OURS}
 

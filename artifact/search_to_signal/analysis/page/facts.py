@@ -10,6 +10,7 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+from search_to_signal.rewards import OURS, OURS_NOTE
 
 CARD = "card.json"
 _TIMES = (
@@ -77,6 +78,7 @@ def describe(facts: Facts) -> list[tuple[str, str]]:
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
         ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
+        *([("Own mapping", OURS_NOTE)] if any(m.facts.mapping in OURS for m in manifests) else []),
         ("Host", _listed(_host(m) for m in manifests)),
         ("Source", _listed(_source(m) for m in manifests)),
         ("Machine", _listed(_machine(m) for m in manifests)),

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from search_to_signal.analysis.metrics.readings import changed_rankings, chosen_rankings
-from search_to_signal.analysis.metrics.shared_record_audit import TOLERANCES, Audit
+from search_to_signal.analysis.metrics.shared_record_audit import TOLERANCES, Audit, asked_of_all
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_csv, to_markdown
+from search_to_signal.rewards import OURS, OURS_NOTE
 
 Value = str | int | float | None
 Line = Mapping[str, Value]
@@ -78,6 +79,7 @@ def page(
     parts = [
         "# Shared-record audit",
         INTRODUCTION,
+        *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
         *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
         _table([{"problem": name, "groups": number} for name, number in audit.groups.items()]),
         _table([{"input": name, "bytes": size} for name, size in inputs.items()]),

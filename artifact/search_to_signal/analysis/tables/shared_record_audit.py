@@ -33,7 +33,7 @@ from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, labe
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import NORMALIZERS, find_normalizer
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.rewards import MAPPINGS, OURS_NOTE
 
 LAYER = "audit"
 Origins = tuple[Origin, ...]
@@ -112,7 +112,8 @@ def replay_pairs(results: Results) -> Table:
     """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
     note = (
         f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
-        "construction where rewards are shifted and scaled images of each other, or flat. n counts groups."
+        "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
+        f"{OURS_NOTE}"
     )
     rows = _replay_rows(results, _pair_rows, PAIR_COLUMNS)
     title, head = "Mappings on shared records", "Cell/mappings"
@@ -216,7 +217,7 @@ def _table(name: str, title: str, label: str, rows: Rows, origins: Mapping[str, 
         Row("/".join(key), tuple(Cell(v, n, FORMULAS[c], origins.get(key[0], ())) for c, v in values.items()))
         for key, values, n in listed
     ]
-    note = "Recorded groups under every mapping and normalizer; n counts groups."
+    note = f"Recorded groups under every mapping and normalizer; n counts groups. {OURS_NOTE}"
     return Table(name, title, LAYER, columns, tuple(made), label, note)
 
 
