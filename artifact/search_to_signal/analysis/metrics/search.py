@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -97,6 +98,22 @@ def valid_rate_without_copies(groups: Sequence[Sequence[CompletionRecord]]) -> f
     """Valid completions whose canonical program is no base heuristic of their prompt, per completion."""
     new = sum(not record.matches_base_code for record in _valid(groups))
     return ratio(new, sum(map(len, groups)))
+
+
+def usable_rate(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Completions with rationale, code and the asked function (D04), per completion."""
+    return ratio(_count_usable(groups), sum(map(len, groups)))
+
+
+def valid_of_usable(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Valid completions per usable one; ``usable_rate`` times this is the valid rate."""
+    return ratio(len(_valid(groups)), _count_usable(groups))
+
+
+def median_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Median score of valid completions, which a few very bad programs do not move."""
+    scores = [record.score for record in _valid(groups) if record.score is not None]
+    return median(scores) if scores else None
 
 
 def copied_scores(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
@@ -236,6 +253,10 @@ def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
 
 def _is_admitted(record: CompletionRecord) -> bool:
     return record.archive_event is ArchiveEvent.ADMITTED
+
+
+def _count_usable(groups: Iterable[Iterable[CompletionRecord]]) -> int:
+    return sum(record.outcome.evaluated for group in groups for record in group)
 
 
 def _valid(groups: Iterable[Iterable[CompletionRecord]]) -> list[CompletionRecord]:

@@ -3,7 +3,8 @@
 Where the plan asks whether proposals narrow, questions are added: how many completions copy a parent, how
 many score as a parent by other code, how many are valid and no copy, how many admitted heuristics are a
 parent with other numbers, of each condition too, how many of a run have a form and a score that are new to
-it, and how large the gain in score is when each program counts once. Where it asks for groups without any
+it, how large the gain in score is when each program counts once and in the median, and how validity splits
+into usable functions and valid ones among these. Where it asks for groups without any
 advantage, frozen runs are asked with the others, all by Factorized's rewards, and how many of these groups
 are valid. Where a primary question compares final bests of as many completions, it is asked again of as many
 evaluator calls, as many programs and as much time.
@@ -23,10 +24,13 @@ from search_to_signal.analysis.plan.metric_values import (
     EACH_ONCE,
     FLAT,
     FLAT_VALID,
+    MEDIAN,
     NEW_FORMS,
     NOT_COPIED,
     PROGRAMS,
     RETUNED,
+    USABLE,
+    VALID_OF_USABLE,
     ZERO,
     MetricReading,
     SeedPair,
@@ -51,6 +55,9 @@ _EXPLORATORY_QUESTIONS = {
     RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
     NEW_FORMS: "How many heuristics of a run have a form and a score that are new to it, numbers aside?",
     EACH_ONCE: "What is the difference in score where each program counts once?",
+    MEDIAN: "And in the median score, beside the mean?",
+    USABLE: "How many completions have rationale, code and the function that is asked for?",
+    VALID_OF_USABLE: "And how many of these are valid?",
 }
 _OF_FLAT_GROUPS = {
     FLAT: "In how many groups would Factorized leave no advantage, whoever proposed them?",

@@ -13,17 +13,20 @@ from search_to_signal.analysis.plan.metric_values import (
     FLAT_VALID,
     IDLE,
     IDLE_ROUNDS,
+    MEDIAN,
     NEW_FORMS,
     NOT_COPIED,
     PROGRAMS,
     RETUNED,
     START,
+    USABLE,
+    VALID_OF_USABLE,
     ZERO,
 )
 from search_to_signal.analysis.plan.verdicts import Bounds, OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
-from search_to_signal.analysis.tables.measures import ALL, Measure
+from search_to_signal.analysis.tables.measures import ALL, Measure, share
 from search_to_signal.progress import counted
 from search_to_signal.records.plan import Plan
 
@@ -34,27 +37,17 @@ COLUMNS = (
     *("Smallest effect", "Smallest effect recorded", "Verdict", "Verdict of"),
 )
 _OWN = (
-    Measure(
-        PROGRAMS,
-        "Distinct programs (%)",
-        "distinct canonical programs / valid completions, in percent",
-        100.0,
-        2,
-    ),
-    Measure(
+    share(PROGRAMS, "Distinct programs (%)", "distinct canonical programs / valid completions"),
+    share(
         COPIES,
         "Copies of a parent (%)",
-        "valid completions whose program is one of their prompt's bases / valid completions, in percent",
-        100.0,
-        2,
+        "valid completions whose program is one of their prompt's bases / valid completions",
     ),
-    Measure(
+    share(
         COPIED_SCORES,
         "Score of a parent, other code (%)",
         "valid completions that score within 1e-7 of one of their prompt's bases and are none of them / "
-        "valid completions, in percent",
-        100.0,
-        2,
+        "valid completions",
     ),
     Measure(
         NEW_FORMS,
@@ -64,73 +57,54 @@ _OWN = (
         1.0,
         1,
     ),
-    Measure(
+    share(
         NOT_COPIED,
         "Valid, no copy (%)",
-        "valid completions whose program is none of their prompt's bases / completions, in percent",
-        100.0,
-        2,
+        "valid completions whose program is none of their prompt's bases / completions",
     ),
-    Measure(
+    share(
         RETUNED,
         "Parents with other numbers (%)",
-        "admitted heuristics that differ from a base of their prompt in numbers alone / admitted, in percent",
-        100.0,
-        2,
+        "admitted heuristics that differ from a base of their prompt in numbers alone / admitted",
     ),
     Measure(EACH_ONCE, "Valid-only perf., each program once", "mean score of distinct valid programs"),
-    Measure(
+    Measure(MEDIAN, "Valid-only median", "median score of valid completions"),
+    share(
+        USABLE, "Usable function (%)", "completions with rationale, code and required function / completions"
+    ),
+    share(VALID_OF_USABLE, "Valid of usable (%)", "valid completions / completions with a usable function"),
+    share(
         DIFFERENCE,
         "Groups told apart (%)",
-        "groups in which two mappings give advantages more than 0.001 apart / groups, in percent",
-        100.0,
-        2,
+        "groups in which two mappings give advantages more than 0.001 apart / groups",
     ),
-    Measure(
+    share(
         EQUAL,
         "Equal advantages (%)",
-        "groups in which native and factorized give advantages within 0.001 / groups, in percent",
-        100.0,
-        2,
+        "groups in which native and factorized give advantages within 0.001 / groups",
     ),
-    Measure(
+    share(
         FLAT,
         "Zero advantage by Factorized (%)",
-        "groups in which factorized gives only zero advantages / groups, in percent",
-        100.0,
-        2,
+        "groups in which factorized gives only zero advantages / groups",
     ),
-    Measure(
+    share(
         FLAT_VALID,
         "Zero advantage by Factorized, all valid (%)",
-        "groups of valid completions in which factorized gives only zero advantages / groups, in percent",
-        100.0,
-        2,
+        "groups of valid completions in which factorized gives only zero advantages / groups",
     ),
-    Measure(
-        ZERO, "Zero advantage (%)", "groups whose advantages are all zero / groups, in percent", 100.0, 2
-    ),
-    Measure(
+    share(ZERO, "Zero advantage (%)", "groups whose advantages are all zero / groups"),
+    share(
         IDLE,
         "Positive non-improvers (%)",
-        "valid non-improvers with positive advantage / valid non-improvers, in percent",
-        100.0,
-        2,
+        "valid non-improvers with positive advantage / valid non-improvers",
     ),
-    Measure(
+    share(
         IDLE_ROUNDS,
         "Rounds with idle credit (%)",
-        "groups without improver that give a valid completion positive advantage / groups, in percent",
-        100.0,
-        2,
+        "groups without improver that give a valid completion positive advantage / groups",
     ),
-    Measure(
-        START,
-        "Before the first valid (%)",
-        "groups before the first valid one / groups, in percent",
-        100.0,
-        2,
-    ),
+    share(START, "Before the first valid (%)", "groups before the first valid one / groups"),
 )
 _SPENT = {"fewest_programs": "as many programs", "fewest_calls": "as many evaluator calls"}
 _MEASURES = {measure.field: measure for measure in (*_OWN, *ALL)}

@@ -21,12 +21,15 @@ from search_to_signal.analysis.metrics.search import (
     barren_start,
     copied_scores,
     distinct_performance,
+    median_performance,
     new_forms,
     new_programs,
     parent_copies,
     program_uniqueness,
     ratio,
     retuned_admissions,
+    usable_rate,
+    valid_of_usable,
     valid_rate_without_copies,
 )
 from search_to_signal.analysis.metrics.shared_record_audit import (
@@ -55,6 +58,7 @@ NOT_COPIED = "valid_rate_without_copies"
 FLAT, FLAT_VALID = "flat_groups_of_factorized", "flat_valid_groups_of_factorized"
 RETUNED, NEW_FORMS = "admitted_with_other_numbers", "new_forms_with_new_scores"
 COPIED_SCORES = "valid_parent_scores"
+USABLE, VALID_OF_USABLE, MEDIAN = "usable_rate", "valid_of_usable", "valid_only_median"
 START, EQUAL = "groups_before_valid", "equal_advantage_groups"
 ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
 _OF_GROUPS = {
@@ -63,6 +67,9 @@ _OF_GROUPS = {
     NOT_COPIED: valid_rate_without_copies,
     COPIED_SCORES: copied_scores,
     EACH_ONCE: distinct_performance,
+    MEDIAN: median_performance,
+    USABLE: usable_rate,
+    VALID_OF_USABLE: valid_of_usable,
     START: barren_start,
 }
 _OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {

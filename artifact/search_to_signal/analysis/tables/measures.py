@@ -55,7 +55,8 @@ class Measure:
         return number_cell(scaled, self.formula, *origins, decimals=self.decimals)
 
 
-def _share(field: str, heading: str, formula: str) -> Measure:
+def share(field: str, heading: str, formula: str) -> Measure:
+    """A measure in percent of a field in fractions of 1."""
     return Measure(field, heading, f"{formula}, in percent", factor=100.0, decimals=2)
 
 
@@ -63,17 +64,17 @@ FINAL_BEST = Measure(
     "final_best", "Final best", "best score after the last group, the seed heuristic included"
 )
 AUC = Measure("trajectory_auc", "Trajectory AUC", "mean over groups of the best score so far (D19)")
-VALID = _share("valid_rate", "Valid (%)", "valid completions / completions")
+VALID = share("valid_rate", "Valid (%)", "valid completions / completions")
 VALID_ONLY = Measure("valid_only_performance", "Valid-only perf.", "mean score of valid completions")
-IMPROVE = _share(
+IMPROVE = share(
     "improve_yield", "Improve yield (%)", "completions better than their best prompt base / completions"
 )
-FRONTIER = _share(
+FRONTIER = share(
     "strict_frontier_yield", "Frontier (%)", "completions better than the frontier before them / completions"
 )
-RESPONSES = _share("response_uniqueness", "Unique responses (%)", "distinct response texts / completions")
-PROMPTS = _share("prompt_uniqueness", "Unique prompts (%)", "distinct prompts / groups")
-PARENTS = _share("parent_uniqueness", "Unique parents (%)", "distinct sets of parents / groups")
+RESPONSES = share("response_uniqueness", "Unique responses (%)", "distinct response texts / completions")
+PROMPTS = share("prompt_uniqueness", "Unique prompts (%)", "distinct prompts / groups")
+PARENTS = share("parent_uniqueness", "Unique parents (%)", "distinct sets of parents / groups")
 
 CORE = (FINAL_BEST, AUC, VALID, VALID_ONLY, IMPROVE)
 STREAM = (VALID, VALID_ONLY, IMPROVE, FRONTIER)

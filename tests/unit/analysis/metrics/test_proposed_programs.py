@@ -7,11 +7,14 @@ from spec.synthetic_runs import synthetic_groups
 from search_to_signal.analysis.metrics.search import (
     copied_scores,
     distinct_performance,
+    median_performance,
     new_forms,
     new_programs,
     parent_copies,
     program_uniqueness,
     retuned_admissions,
+    usable_rate,
+    valid_of_usable,
     valid_rate_without_copies,
 )
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, Outcome
@@ -46,6 +49,20 @@ def test_nothing_valid_has_no_share() -> None:
         None,
     ]
     assert valid_rate_without_copies(groups) == 0.0
+
+
+def test_validity_is_a_usable_function_times_a_valid_one() -> None:
+    """A failure at run time had the function, a missing one had not; the median ignores one bad score."""
+    lacking = msgspec.structs.replace(proposed("a", None), outcome=Outcome.MISSING_FUNCTION)
+    groups = [
+        [proposed("a", -1.0), proposed("b", -2.0), proposed("c", -900.0)],
+        [proposed("d", None), lacking, lacking],
+    ]
+    assert usable_rate(groups) == pytest.approx(4 / 6)
+    assert valid_of_usable(groups) == pytest.approx(3 / 4)
+    assert median_performance(groups) == -2.0
+    assert usable_rate([[lacking]]) == 0.0
+    assert (valid_of_usable([[lacking]]), median_performance([[lacking]])) == (None, None)
 
 
 def test_new_programs_are_counted_where_they_come_first() -> None:
