@@ -1,4 +1,4 @@
-"""Every number of the README's findings is one of the shipped tables, which come of the records."""
+"""Every number of the README's findings and of the threats is one of the shipped tables."""
 
 import csv
 import re
@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 from tests.figures import read_figures
 
+from search_to_signal.analysis.plan.deviations import read_recorded_runs
 from search_to_signal.records.amendments import closed_studies, read_amendments
+from search_to_signal.records.manifest import Accelerator
 from search_to_signal.records.plan import Question, read_plan
 
 ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "artifact" / "evidence"
-README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+README, THREATS = (
+    " ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in ("README.md", "docs/threats.md")
+)
 MAPPINGS = ("native", "factorized", "tail_weighted", "search_exposure")
 INTERVAL = ("Estimate", "Low", "High")
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
+USABLE, OF_USABLE, MEDIAN = (
+    f"distinct+{name}" for name in ("usable_rate", "valid_of_usable", "valid_only_median")
+)
 PARENTS = f"distinct+{COPIES}"
 SHARES = (PARENTS, "distinct+valid_rate_without_copies", "distinct+admitted_with_other_numbers")
 NEW_FORMS, COPIED_SCORES = "distinct+new_forms_with_new_scores", "distinct+valid_parent_scores"
@@ -221,6 +228,121 @@ def of_ties(cells: dict[tuple[str, str], str]) -> dict[str, str]:
     }
 
 
+def two(value: float, sign: str = "+") -> str:
+    """Two significant digits."""
+    return f"{value:{sign}#.2g}".rstrip(".")
+
+
+def brief(cells: dict[tuple[str, str], str], row: str, names: Sequence[str] = INTERVAL) -> str:
+    """An estimate with its interval, in two digits."""
+    return "{} [{}, {}]".format(*(two(float(cells[row, name])) for name in names))
+
+
+def span(cells: dict[tuple[str, str], str], question: str, column: str, of: Sequence[str] = MAPPINGS) -> str:
+    """The least and the greatest of a question's comparisons with frozen, in two digits."""
+    values = [float(cells[f"{question}/{name} minus frozen", column]) for name in of]
+    return f"{two(min(values), '')} to {two(max(values), '')}"
+
+
+def adverse_results(cells: dict[tuple[str, str], str]) -> dict[str, str]:
+    """The claim and the results against it that docs/threats.md has to say, by what they are about."""
+    finals, tries, gap = (
+        shipped("pretrained/report/final_bests"),
+        numbers_alone(),
+        "pretrained-1.5b: {} minus frozen",
+    )
+    narrowed = ("native", "factorized", "search_exposure")
+    equal, best, before = (
+        [float(cells[row, column]) for row, column in places]
+        for places in (
+            [("main.ties_equal/factorized", name) for name in INTERVAL]
+            + [("small.ties_equal/factorized", "Estimate")],
+            [(f"main.endpoint/{name} minus frozen", "First") for name in ("factorized", "tail_weighted")],
+            [(f"main.{question}/{TAIL}", "Second") for question in ("validity", "distinct", "endpoint")],
+        )
+    )
+    against = [brief(cells, f"main.mapping/{name} minus native") for name in MAPPINGS[1:]]
+    copies = [brief(cells, f"main.{PARENTS}/{name} minus frozen") for name in narrowed]
+    assert {cells[f"main.{match}/{TAIL}", "Verdict"] for match in (CALLS, PROGRAMS)} == {"undecided"}
+    assert "above zero" not in {
+        cells[f"main.{NEW_FORMS}/{name} minus frozen", "Verdict"] for name in MAPPINGS
+    }
+    return {
+        "valid": f"from {before[0]:.0f} % to {span(cells, 'main.validity', 'First')} %",
+        "best": f"better on the search's own instances: {brief(cells, f'main.endpoint/{TAIL}')}",
+        "equal": "in {:.0f} % [{:.0f}, {:.0f}] of factorized's groups (0.5B: {:.0f} %)".format(*equal),
+        "mapping": "factorized has {} points, tail-weighted {}, search-exposure {}: und".format(*against),
+        "small": f"native's is {brief(shipped('report/outcomes'), 'main.endpoint/native minus frozen')}, und",
+        "calls": f"evaluator calls it is {brief(cells, f'main.{CALLS}/{TAIL}')},",
+        "programs": f"distinct programs {brief(cells, f'main.{PROGRAMS}/{TAIL}')}; both are undecided",
+        "longer": f"factorized's are {of_gap(finals, gap.format('factorized'), 50)} longer",
+        "longer at 200": f"native's {of_gap(finals, gap.format('native'), 200)} at 200",
+        "than the seed": of_unseen()["than the seed"].replace("seed program", "hand-written program"),
+        "held out": of_unseen()["held out"],
+        "frozen": f"frozen's mean best is {before[2]:.4f}.",
+        "numbers": f"constants reach {tries[0]} in {tries[1]} tries",
+        "more numbers": f"In {tries[3]} tries, as many as tail-weighted's, they reach {tries[2]}: "
+        "better than factorized's {:.4f}, worse than tail-weighted's {:.4f}".format(*best),
+        "narrowed": f"fall from {before[1]:.0f} % of valid answers to "
+        f"{span(cells, 'main.distinct', 'First', narrowed)} %",
+        "copies": f"rise by {', '.join(copies)} points",
+    }
+
+
+def threats(cells: dict[tuple[str, str], str]) -> dict[str, str]:
+    """What its table has to say."""
+    seen = "Smallest effect recorded"
+    between = [float(cells[f"main.mapping/{name} minus native", seen]) for name in MAPPINGS[1:]]
+    sizes = "size.validity/pretrained-1.5b/cohort/native minus pretrained-0.5b/cohort/native"
+    mean, middle = (brief(cells, f"main.{of}/factorized minus frozen") for of in ("valid_only", MEDIAN))
+    hours = {study.key: study.hours for study in read_plan(EVIDENCE / "pretrained" / "plan.toml").studies}
+    assert {cells[f"small.{MEDIAN}/{name} minus frozen", "Verdict"] for name in MAPPINGS} == {"undecided"}
+    return {
+        "ceiling": sentences()["ceiling"],
+        "sizes": f"native's validity differs by {brief(cells, sizes)} points",
+        "tails": f"mean {mean}, median\\* {middle}; the 0.5B's medians\\* are undecided four times",
+        **{name: split(cells, f"main.{name}") for name in (USABLE, OF_USABLE)},
+        "power": f"see {span(cells, 'main.validity', seen)} points of validity, {two(min(between), '')} to "
+        f"{two(max(between), '')} between rewards, {span(cells, 'main.endpoint', seen)} of the best",
+        "cards": of_mixed_seeds(),
+        "breadth": f"`breadth`: {hours['breadth']:.0f} card hours, as planned",
+        "group size": f"{hours['group_size']:.0f} card hour, as planned",
+        "signs": f"tail-weighted's best is better in {cells[f'main.endpoint/{TAIL}', 'Above']} of 8",
+    }
+
+
+def threat_sentences() -> dict[str, str]:
+    """What docs/threats.md has to say, from the shipped tables."""
+    cells = {**shipped("pretrained/report/outcomes"), **shipped("pretrained/report/besides")}
+    return {**adverse_results(cells), **threats(cells)}
+
+
+def split(cells: dict[tuple[str, str], str], question: str) -> str:
+    """A share of frozen's answers, and how many points more those of trained runs have."""
+    assert {cells[f"{question}/{name} minus frozen", "Verdict"] for name in MAPPINGS} == {"above zero"}
+    frozen, gained = float(cells[f"{question}/{TAIL}", "Second"]), brief(cells, f"{question}/{TAIL}")
+    return f"{two(frozen, '')} % frozen, {span(cells, question, 'First')} % trained (tail-weighted {gained})"
+
+
+def of_mixed_seeds() -> str:
+    """In how many seeds of the main study cards differ, and the source of its frozen run from the others'."""
+    cards: dict[int, set[str]] = {}
+    sources: dict[int, set[str]] = {}
+    for name, manifest in read_recorded_runs(EVIDENCE / "pretrained" / "pretrained-1.5b").items():
+        seed, card = manifest.facts.seed, manifest.environment.accelerator
+        assert isinstance(card, Accelerator), name
+        cards.setdefault(seed, set()).add(card.kind)
+        sources.setdefault(seed, set()).add(manifest.source.sha256)
+    two_cards, two_sources = (sum(len(kinds) > 1 for kinds in by.values()) for by in (cards, sources))
+    return f"In {two_cards} of {len(cards)} seeds runs are of two cards, in {two_sources} frozen's source is"
+
+
+def of_gap(finals: dict[tuple[str, str], str], row: str, size: int) -> str:
+    """How much longer tours are at one size, in percent."""
+    names = (f"{column} {size}" for column in ("Gap (%)", "Low", "High"))
+    return brief(finals, row, tuple(names)).replace(" [", " % [")
+
+
 def numbers_alone() -> list[str]:
     """Score and tries of the search that changes numbers alone, as its proof printed them."""
     said = re.findall(r"(\d+) tries: (-\S+ \[.*?\])", read_figures()["seed_numbers"]["printed"])
@@ -253,6 +375,12 @@ def of_the_normalizers(cells: dict[tuple[str, str], str]) -> str:
 def runs_of(profile: str) -> int:
     """How many runs of a pretrained model's cohort are packed."""
     return len([path for path in (EVIDENCE / "pretrained" / profile / "cohort").iterdir() if path.is_dir()])
+
+
+@pytest.mark.parametrize("about", threat_sentences())
+def test_a_number_of_the_threats_is_that_of_the_table(about: str) -> None:
+    """Adverse results by name, in two digits."""
+    assert threat_sentences()[about] in THREATS
 
 
 @pytest.mark.parametrize("about", pretrained_sentences())
