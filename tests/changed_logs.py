@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.unit.audit import logs
 
-from search_to_signal.audit import report, run_audit
-from search_to_signal.audit.default_normalizers import USUAL
-from search_to_signal.audit.group_table import GroupTable, compared
+from search_to_signal.audit import findings as run_audit
+from search_to_signal.audit import report
+from search_to_signal.audit.frameworks import USUAL
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+from search_to_signal.audit.report import GroupTable, compared
 from search_to_signal.errors import S2SError
 
 # Names within names that a field is looked for, and records of a file that are changed.

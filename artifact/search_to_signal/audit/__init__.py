@@ -12,13 +12,11 @@ files. ``normalizers`` are the entries of the atlas by name.
 
 from search_to_signal.audit.atlas import entries as normalizers
 from search_to_signal.audit.conclusions import conclusions
-from search_to_signal.audit.dataframes import of_frame
-from search_to_signal.audit.findings import Findings
-from search_to_signal.audit.groups import RewardGroups, of_arrays, of_outcomes
+from search_to_signal.audit.findings import Findings, audit
+from search_to_signal.audit.groups import RewardGroups, of_arrays, of_frame, of_outcomes
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.report import text, write
-from search_to_signal.audit.run_audit import audit
 
 __all__ = [
     "Findings",

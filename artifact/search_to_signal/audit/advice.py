@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.findings import Findings
-from search_to_signal.audit.framework_options import options_of
+from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
-from search_to_signal.audit.regrouping import BY_PROMPT
 
 # Findings that are given, and the share that one has to cost.
 _MOST, _LEAST = 5, 0.02

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from search_to_signal.audit.agreement import SCALE, LogPlace, Regrouping
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD, SEARCH, UNKNOWN
-from search_to_signal.audit.knobs import SCALE
-from search_to_signal.audit.normalizer_agreement import LogPlace
-from search_to_signal.audit.regrouping import Regrouping
 
 _NAMED = 3
 # Advantages of equal rewards that are worth a line though they are rounding.

@@ -1,30 +1,263 @@
-"""An audit as plain text, JSON, CSV and one HTML page."""
+"""@@"""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from search_to_signal.audit import candidate_flags, group_flags
 from search_to_signal.audit.advice import advice
+from search_to_signal.audit.agreement import COMPONENT, apply, step_batches
+from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.conclusions import at, caution, conclusions
-from search_to_signal.audit.curves import curves
-from search_to_signal.audit.findings import STEP_FLAGS, Findings
-from search_to_signal.audit.glossary import GLOSSARY
-from search_to_signal.audit.group_table import as_cell
-from search_to_signal.audit.knobs import COMPONENT
+from search_to_signal.audit.findings import STEP_FLAGS, Findings, StepCounts
+from search_to_signal.audit.flags import OF_COMPLETIONS, OF_GROUPS, GroupFlags
+from search_to_signal.audit.frameworks import options_of
+from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
 
+# @@ group_table
+# Every group of a log as a row: what it is, what is remarkable, its rewards and advantages.
+
+# Groups that are written: a million of them are no table to read.
+MOST = 20_000
+FLAGS = ("singleton", "unscored", "flat", "silenced", "dead", "merged", "reversed", "repeated", "amplified")
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", re.IGNORECASE)
+_COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "flags", "rewards", "logged")
+
+
+def compared(name: str | None) -> tuple[str, ...]:
+    """Entries whose advantages are written: the one that a log is compared with, and its alternatives."""
+    known = name or "trl-grpo"
+    return known, *options_of(source_of(get_entry(known)).framework).scales.values()
+
+
+class GroupTable:
+    """Collects groups as they are audited; ``names`` are the entries whose advantages get a column each.
+
+    Rewards and advantages of a group are in one cell, in order, with a space between. A last row without a
+    number says how many groups were left out.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._out = io.StringIO()
+        self._rows = csv.writer(self._out, lineterminator="\n")
+        self._rows.writerow([*_COLUMNS, *self._names])
+        self._seen = self._met = 0
+
+    def add(self, groups: RewardGroups, audited: Floats, facts: GroupFlags) -> None:
+        """Write the groups of a batch, up to MOST of the log."""
+        self._met += len(groups.step)
+        count = min(len(groups.step), MOST - self._seen)
+        if count <= 0:
+            return
+        batches = step_batches(groups)
+        steps = groups.step[:count].tolist()
+        columns = [
+            range(self._seen + 1, self._seen + count + 1),
+            [as_cell(name) for name in groups.name[:count]] or [""] * count,
+            [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
+            (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
+            [step if step >= 0 else "" for step in steps],
+            groups.position[groups.offsets[:count]].tolist(),
+            groups.sizes[:count].tolist(),
+            _flags(facts, count),
+            # Rewards of a tight group differ in late digits.
+            _cells(groups, groups.reward, count, digits=12),
+            _cells(groups, groups.advantage, count),
+            *(_cells(groups, apply(get_entry(name), batches), count) for name in self._names),
+        ]
+        self._rows.writerows(zip(*columns, strict=False))
+        self._seen += count
+
+    def data(self) -> bytes:
+        """The table as CSV."""
+        if self._met > self._seen:
+            self._rows.writerow(["", f"{self._met - self._seen} more groups are not in this table"])
+        return self._out.getvalue().encode("utf-8", "replace")
+
+
+def as_cell(text: str) -> str:
+    """A text of a log for a table that people open in a spreadsheet.
+
+    One that begins like a formula and is no number gets an apostrophe before it. No NUL: csv refuses it.
+    """
+    clean = text.replace("\0", "?")
+    formula = clean.startswith(tuple("=+-@\t\r")) and not _NUMBER.fullmatch(clean)
+    return f"'{clean}" if formula else clean
+
+
+def _flags(facts: GroupFlags, count: int) -> list[str]:
+    """The names of the flags of each group; few different sets occur."""
+    given = np.array([facts.flags[name][:count] for name in FLAGS])
+    codes = (1 << np.arange(len(FLAGS))) @ given
+    texts = {
+        code: " ".join(name for bit, name in enumerate(FLAGS) if code >> bit & 1)
+        for code in set(codes.tolist())
+    }
+    return [texts[code] for code in codes.tolist()]
+
+
+def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) -> list[str]:
+    """Numbers of each group; empty where none of them is a number."""
+    sizes, rows = groups.sizes[:count].tolist(), int(groups.offsets[count])
+    known = np.logical_or.reduceat(np.isfinite(values[:rows]), groups.offsets[:count]).tolist()
+    if not any(known):
+        return [""] * count
+    # One text of all numbers takes half the time of a text for each.
+    number = f"%.{digits}g"
+    pattern = {size: " ".join([number] * size) for size in set(sizes)}
+    texts = ("\n".join([pattern[size] for size in sizes]) % tuple(values[:rows].tolist())).split("\n")
+    return [text if some else "" for text, some in zip(texts, known, strict=True)]
+
+
+# @@ curves
+# Figures over steps as SVG that scales with the page; labels and numbers are HTML.
+
+# Points of a curve: more steps than that are drawn together.
+_POINTS = 160
+_WIDTH, _HEIGHT = 1000, 100
+KINDS = ("differ", "all right", "all wrong", "tie in between", "no effect")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure: what it shows, its least and greatest value, first and last step, paths by class, and
+    the names of those, bottom first, that need a legend."""
+
+    title: str
+    low: str
+    high: str
+    first: str
+    last: str
+    paths: Sequence[tuple[str, str]]
+    legend: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Sums over neighbouring steps."""
+
+    groups: int
+    kinds: Sequence[int]
+    taught: float
+    reward: float
+
+
+def curves(findings: Findings) -> tuple[Curve, ...]:
+    """What became of the groups, completions that teach, and the mean reward, over the steps of the log."""
+    if len(findings.steps) < 2:
+        return ()
+    points = [_point(findings, steps) for steps in _together(findings.steps)]
+    ends = (_name(findings.steps[0]), _name(findings.steps[-1]))
+    shares = [[count / point.groups for count in point.kinds] for point in points]
+    return (
+        Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), _met(shares)),
+        _line("Completions that teach, per step", [point.taught for point in points], ends, from_zero=True),
+        _line("Mean reward", [point.reward for point in points], ends, from_zero=False),
+    )
+
+
+def _together(steps: Sequence[StepCounts]) -> list[Sequence[StepCounts]]:
+    count = math.ceil(len(steps) / _POINTS)
+    return [steps[start : start + count] for start in range(0, len(steps), count)]
+
+
+def _point(findings: Findings, steps: Sequence[StepCounts]) -> _Point:
+    high, low = findings.signal.right_at, findings.signal.wrong_at
+    groups = sum(step.groups for step in steps)
+    dead = sum(step.flags["dead"] for step in steps)
+    flat = sum(step.flags["flat"] - step.flags["flat_credit"] for step in steps)
+    right = 0 if high is None else sum(step.ties.right(high) for step in steps)
+    wrong = 0 if low is None else sum(step.ties.wrong(low) for step in steps)
+    known = [step for step in steps if math.isfinite(step.mean_reward)]
+    rows = sum(step.completions for step in known)
+    return _Point(
+        groups,
+        (groups - dead, right, wrong, flat - right - wrong, dead - flat),
+        sum(step.taught for step in steps) / len(steps),
+        sum(step.mean_reward * step.completions for step in known) / rows if rows else math.nan,
+    )
+
+
+def _met(shares: Sequence[Sequence[float]]) -> tuple[str, ...]:
+    return tuple(name for kind, name in enumerate(KINDS) if any(of_point[kind] for of_point in shares))
+
+
+def _stacked(shares: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
+    """Areas from the bottom up, each between the sum of those below and its own."""
+    sums = [[0.0, *accumulate(of_point)] for of_point in shares]
+    paths = []
+    for kind, name in enumerate(KINDS):
+        if any(of_point[kind] for of_point in shares):
+            upper = [(at, heights[kind + 1]) for at, heights in enumerate(sums)]
+            lower = [(at, heights[kind]) for at, heights in enumerate(sums)]
+            line = " L".join(_at(at, value, len(sums)) for at, value in (*upper, *reversed(lower)))
+            paths.append((f"area {name.split()[-1]}", f"M{line}Z"))
+    return paths
+
+
+def _line(title: str, values: Sequence[float], ends: tuple[str, str], from_zero: bool) -> Curve:
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    low = 0.0 if from_zero else low
+    extent = high - low or 1.0
+    pieces, pen = [], "M"
+    for at, value in enumerate(values):
+        # A step without a number is a gap.
+        if math.isfinite(value):
+            pieces.append(f"{pen}{_at(at, (value - low) / extent, len(values))}")
+        pen = " L" if math.isfinite(value) else " M"
+    return Curve(title, f"{low:.4g}", f"{high:.4g}", *ends, [("line", "".join(pieces))])
+
+
+def _at(at: int, value: float, count: int) -> str:
+    return f"{_WIDTH * at / max(count - 1, 1):.1f},{_HEIGHT * (1 - value):.2f}"
+
+
+def _name(step: StepCounts) -> str:
+    return f"step {step.step}" if step.step >= 0 else step.source
+
+
+# @@ glossary
+# The words of the page, for a reader who meets them for the first time.
+
+GLOSSARY: Mapping[str, str] = {
+    "group": "The completions sampled for one prompt, which are compared with each other.",
+    "advantage": "What the trainer makes of a reward by comparing it with its group; it weighs the gradient.",
+    "dead group": "A group that teaches nothing: its rewards tie, its advantages are equal or NaN, or it is "
+    "left out of the loss.",
+    "all right, all wrong": "A group that ties at the highest, or lowest, reward at which any does, above or "
+    "below what groups get whose rewards differ.",
+    "teach": "A completion teaches where it enters the loss with an advantage other than 0.",
+    "tight group, gain": "Advantage range over reward range. Where rewards hardly differ, dividing by their "
+    "deviation makes a rounding error as large as a lesson.",
+    "normalizer": "The formula from rewards of a group to advantages; s2s normalizers lists those of the "
+    "frameworks.",
+    "explains": "The normalizer gives every logged advantage, to float32 rounding or to the digits logged.",
+    "1 - cosine": "Angle between two sets of advantages: 0 is the same direction, 1 unrelated, 2 opposite.",
+    "share of variance": "Covariance of a weighted reward with the advantage over the advantage's variance.",
+    "severity": "high: concerns half of the generation or update, or more; medium: 15 %; low: less.",
+}
+
+
+# @@ report
+# An audit as plain text, JSON, CSV and one HTML page.
+
 PAGE, DOCUMENT = "audit.html", "audit.json"
 STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"
-MEANING = {**group_flags.MEANING, **candidate_flags.MEANING}
+MEANING = {**OF_GROUPS, **OF_COMPLETIONS}
 ENTRY_COLUMNS = (
     "normalizer",
     "explains",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from search_to_signal.audit.group_flags import ZERO, Bools, GroupFlags, group_flags, limits
+from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
 from search_to_signal.numerics import added
 

@@ -64,9 +64,9 @@ def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[s
 
 def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
     from search_to_signal.audit import importers, report
-    from search_to_signal.audit.default_normalizers import USUAL
-    from search_to_signal.audit.group_table import GroupTable, compared
-    from search_to_signal.audit.run_audit import audit
+    from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.frameworks import USUAL
+    from search_to_signal.audit.report import GroupTable, compared
 
     _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
@@ -91,7 +91,7 @@ def _keep_freed_memory() -> None:
 
 def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
     """Print new steps and update the files of ``--out`` until interrupted."""
-    from search_to_signal.audit.following import Following
+    from search_to_signal.audit.live import Following
 
     refuse_no_time("--every", arguments.every)
     if not arguments.path.exists():
@@ -179,8 +179,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 def _normalizers(arguments: argparse.Namespace) -> None:
     """What each framework's normalizer makes of a group: the atlas as a table."""
-    from search_to_signal.audit.atlas.entry import sources
-    from search_to_signal.audit.atlas.listing import chosen, document, table
+    from search_to_signal.audit.atlas.entry import chosen, document, sources, table
 
     entries = chosen(arguments.name)
     if not entries:

@@ -15,9 +15,9 @@ from tests.unit.audit import logs
 
 from search_to_signal import audit
 from search_to_signal.audit.advice import advice
-from search_to_signal.audit.curves import KINDS, curves
-from search_to_signal.audit.framework_options import ANY, OPTIONS
-from search_to_signal.audit.importers.prompts import Prompts
+from search_to_signal.audit.frameworks import ANY, OPTIONS
+from search_to_signal.audit.importers.rows import Prompts
+from search_to_signal.audit.report import KINDS, curves
 from search_to_signal.cli import main
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from search_to_signal import audit
-from search_to_signal.audit.applied_normalizers import apply, step_batches
+from search_to_signal.audit.agreement import apply, step_batches
 from search_to_signal.audit.atlas import entries
-from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.steps import part, spans
+from search_to_signal.audit.groups import RewardGroups, part, spans
 
 
 def log(sizes: Sequence[int], steps: Sequence[int], tokens: bool) -> RewardGroups:

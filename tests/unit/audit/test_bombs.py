@@ -16,7 +16,7 @@ from tests.unit.audit import logs
 
 from search_to_signal.audit.importers import read, streams
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.audit.importers.rollouts import NAMED
+from search_to_signal.audit.importers.neutral import NAMED
 from search_to_signal.errors import RecordError
 
 
@@ -156,7 +156,7 @@ _CELLS = (
 @pytest.mark.parametrize("text", _CELLS, ids=("cell", "quoted", "header"))
 def test_a_cell_has_an_end(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell, a line or a quoted text that goes on and on; the most is made smaller here."""
-    monkeypatch.setattr("search_to_signal.audit.importers.spreadsheets._LONGEST", 1_000_000)
+    monkeypatch.setattr("search_to_signal.audit.importers.streams._LONGEST", 1_000_000)
     (tmp_path / "a.csv").write_bytes(text)
     assert "unreadable from here on" in refused(tmp_path / "a.csv")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from search_to_signal.audit.following import Following
+from search_to_signal.audit.live import Following
 from search_to_signal.cli import main
 from search_to_signal.runtime import command_line
 

@@ -14,7 +14,8 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers import FORMATS, find, read, rollouts
+from search_to_signal.audit.importers import FORMATS, find, read
+from search_to_signal.audit.importers import neutral as rollouts
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.containers import sniff
 from search_to_signal.errors import RecordError

@@ -14,13 +14,14 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal import audit
-from search_to_signal.audit import run_audit
-from search_to_signal.audit.group_flags import group_flags
+from search_to_signal.audit import findings as run_audit
+from search_to_signal.audit.agreement import agreement, reference_of
+from search_to_signal.audit.flags import group_flags
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers import lines, neutral, read
+from search_to_signal.audit.importers import neutral, read
+from search_to_signal.audit.importers import streams as lines
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
-from search_to_signal.audit.normalizer_agreement import agreement, reference_of
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main
 from search_to_signal.numerics import midranks

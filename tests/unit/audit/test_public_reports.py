@@ -136,7 +136,7 @@ def test_every_kind_of_distinction_is_told_from_the_others(
 
 def test_an_entry_is_found_among_all_and_a_difference_is_placed() -> None:
     """Advantages of NeMo-RL's leave-one-out name it alone; one changed number is found by its row."""
-    from search_to_signal.audit.applied_normalizers import apply, step_batches
+    from search_to_signal.audit.agreement import apply, step_batches
     from search_to_signal.audit.atlas import get_entry
 
     rewards = np.random.default_rng(1).random(24)

@@ -11,9 +11,9 @@ from tests.unit.audit import logs
 
 from search_to_signal import audit
 from search_to_signal.audit import live
-from search_to_signal.audit.applied_normalizers import apply, step_batches
+from search_to_signal.audit.agreement import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.steps import whole_steps
+from search_to_signal.audit.groups import whole_steps
 from search_to_signal.cli import main
 
 Name = Callable[[int, int], Any]

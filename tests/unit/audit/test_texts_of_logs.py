@@ -9,11 +9,11 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit import report
-from search_to_signal.audit.following import Following
-from search_to_signal.audit.group_table import GroupTable
+from search_to_signal.audit.findings import audit
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.audit.run_audit import audit
+from search_to_signal.audit.live import Following
+from search_to_signal.audit.report import GroupTable
 from search_to_signal.cli import main
 
 # Markup, a way to run code, a formula, what moves a cursor or turns the writing around, half a character.
@@ -92,5 +92,5 @@ def test_a_file_that_goes_away_ends_no_watch(tmp_path: Path, monkeypatch: pytest
     def gone(path: Path) -> None:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr("search_to_signal.audit.following._stamp", gone)
+    monkeypatch.setattr("search_to_signal.audit.live._stamp", gone)
     assert log.look() == []

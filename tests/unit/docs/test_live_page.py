@@ -12,7 +12,7 @@ import pytest
 
 from search_to_signal import audit
 from search_to_signal.audit import live
-from search_to_signal.audit.following import Following
+from search_to_signal.audit.live import Following
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "live-audits.md").read_text(encoding="utf-8")

@@ -4,8 +4,7 @@
 stage. Needs numpy, and nothing that trains.
 """
 
-from search_to_signal.audit.atlas.aggregation import token_weights
-from search_to_signal.audit.atlas.batch import RewardBatch
+from search_to_signal.audit.atlas.batch import RewardBatch, token_weights
 from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.audit.atlas.entry import (
     DeviationScale,

@@ -1,4 +1,4 @@
-"""Rewards of groups of any sizes, flat in memory. Rows are responses; a group is a run of them."""
+"""@@"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.numerics import Floats
+
+# @@ atlas/batch
+# Rewards of groups of any sizes, flat in memory. Rows are responses; a group is a run of them.
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -114,3 +117,115 @@ class RewardBatch:
             rows = self.offsets[:-1][self.sizes == size, None] + np.arange(size)
             result[rows] = rule(values[rows])
         return result
+
+
+# @@ atlas/sums
+# Sums of float32 rows in the orders in which frameworks take them: where they cancel, the order shows.
+#
+# Each takes (N, G) to (N,). ``blocked`` is torch.sum on the CPU, as torch 2.5 runs it on every x86 processor.
+
+Sum = Callable[[Reals], Reals]
+
+# Bytes of a vector of torch's kernel, and how many of its sums run side by side.
+_VECTOR, _CHAINS = 32, 4
+
+
+def blocked(rows: Reals) -> Reals:
+    """As torch.sum adds a contiguous row of fewer than 512: lanes first, four chains of them side by side."""
+    count, width = rows.shape[1], _VECTOR // rows.itemsize
+    if count < width:
+        return _chained(rows[:, :, None])[:, 0]
+    whole = count // width * width
+    lanes = _chained(rows[:, :whole].reshape(len(rows), -1, width))
+    return in_turn(np.concatenate([rows[:, whole:], lanes], axis=1))
+
+
+def in_turn(rows: Reals) -> Reals:
+    """One after another, as index_add_ and bincount do."""
+    total = np.zeros(len(rows), dtype=rows.dtype)
+    for column in rows.T:
+        total += column
+    return total
+
+
+def pairwise(rows: Reals) -> Reals:
+    """As numpy adds a row."""
+    total: Reals = np.add.reduce(np.ascontiguousarray(rows), axis=1)
+    return total
+
+
+def _chained(blocks: Reals) -> Reals:
+    """(N, V, W) -> (N, W): every fourth block is of one chain, what is left over goes to the first."""
+    full = blocks.shape[1] // _CHAINS * _CHAINS
+    chains = np.zeros((len(blocks), _CHAINS, blocks.shape[2]), dtype=blocks.dtype)
+    for start in range(0, full, _CHAINS):
+        chains += blocks[:, start : start + _CHAINS]
+    total: Reals = chains[:, 0]
+    for rest in range(full, blocks.shape[1]):
+        total = total + blocks[:, rest]
+    for chain in range(1, _CHAINS):
+        total = total + chains[:, chain]
+    return total
+
+
+SUMS: Mapping[str, Sum] = {"blocked": blocked, "in turn": in_turn, "pairwise": pairwise}
+
+
+# @@ atlas/aggregation
+# The second stage: how a loss turns advantages into weights of tokens, on one device.
+#
+# The weight of a token is what its advantage is multiplied by in the loss, ratios and clipping left out. Where
+# a batch is spread over devices or accumulated, a framework may take totals of a part; entries.toml notes it.
+
+MEANING = {
+    "token_mean": "1 / tokens of the batch",
+    "token_sum": "1",
+    "sequence_mean": "1 / (responses x tokens of the response): mean over responses of their token means",
+    "sequence_sum": "1 / responses: mean over responses of their token sums",
+    "constant_length": "1 / (responses x greatest length)",
+    "constant_length_sum": "1 / greatest length: grows with the number of responses",
+    "prompt_mean": "1 / (prompts x tokens of the prompt's group)",
+    "rollout_mean": "1 / (rollouts x tokens of the rollout): sequence_mean where a rollout is one response",
+    "backend": "left to the backend that trains",
+    "unread": "not read in a source",
+}
+
+
+def token_weights(
+    aggregation: str,
+    batch: RewardBatch,
+    greatest_length: int | None = None,
+    rollouts: NDArray[Any] | None = None,
+) -> Floats:
+    """Weight of one token of each response, (n,); times its length it is the weight of the response.
+
+    ``greatest_length``: the constant of the constant_length rules, in tokens. ``rollouts``: (n,) equal where
+    responses are parts of one rollout; each response is one where it is missing. One without tokens
+    gets 0.
+    Raises ConfigError for a rule that is unknown or lacks its constant, IllFormedGroupError without lengths.
+    """
+    known = [name for name in MEANING if name not in ("backend", "unread")]
+    if aggregation not in known:
+        raise ConfigError(
+            f"there is no rule {aggregation!r} for the weights of tokens: use one of {', '.join(known)}"
+        )
+    lengths = batch.tokens.astype(np.float64)
+    count, ones = np.count_nonzero(lengths), np.ones_like(lengths)
+    divisor: NDArray[Any]
+    if aggregation.startswith("constant_length"):
+        if greatest_length is None:
+            raise ConfigError(f"{aggregation} divides by a greatest length: give it")
+        rows = 1 if aggregation == "constant_length_sum" else len(lengths)
+        divisor = ones * greatest_length * rows
+    elif aggregation == "sequence_mean":
+        divisor = lengths * count
+    elif aggregation == "rollout_mean":
+        parts = np.arange(len(lengths)) if rollouts is None else np.unique(rollouts, return_inverse=True)[1]
+        divisor = np.bincount(parts, weights=lengths)[parts] * len(np.unique(parts))
+    elif aggregation == "prompt_mean":
+        divisor = batch.spread(batch.total(lengths)) * len(batch.sizes)
+    else:
+        totals = {"token_mean": lengths.sum(), "token_sum": 1.0, "sequence_sum": float(count)}
+        divisor = ones * totals[aggregation]
+    weights: Floats = np.divide(1.0, divisor, out=np.zeros_like(lengths), where=lengths > 0)
+    return weights

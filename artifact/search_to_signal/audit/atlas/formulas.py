@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from search_to_signal import normalizer
-from search_to_signal.audit.atlas.batch import Reals, RewardBatch
-from search_to_signal.audit.atlas.sums import blocked
+from search_to_signal.audit.atlas.batch import Reals, RewardBatch, blocked
 from search_to_signal.errors import IllFormedGroupError
 from search_to_signal.numerics import Floats
 

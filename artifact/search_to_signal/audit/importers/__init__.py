@@ -1,20 +1,176 @@
-"""Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
+"""@@"""
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import chain, groupby
 from pathlib import Path
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
+import numpy as np
+
+from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups, joined, part, regrouped, spans
 from search_to_signal.audit.importers.base import Format, Read, ReadOptions
 from search_to_signal.audit.importers.containers import is_cut
+from search_to_signal.audit.importers.gathering import ScatteredGroupsError, sampled_again
 from search_to_signal.audit.importers.recognition import FORMATS as FORMATS
 from search_to_signal.audit.importers.recognition import beside
 from search_to_signal.audit.importers.recognition import find as find
 from search_to_signal.audit.importers.rows import noted
-from search_to_signal.audit.importers.several_files import by_step, in_turn
 from search_to_signal.errors import ConfigError, RecordError
+
+# @@ importers/several_files
+# Files of one log that share steps: of ranks, workers or tasks, which make up a step, or of a run resumed.
+#
+# Files with steps of their own are read one after the other. Those that share steps are held, and given step by
+# step.
+
+Source = Callable[[], Iterator[RewardGroups]]
+# Step and name of a group.
+_Key = tuple[int, str]
+_WRITERS = re.compile(
+    r"(rank|worker|proc|process|shard|part|gpu|device|node|dp|actor|replica|host)[_=-]?\d+", re.IGNORECASE
+)
+_JOINED = "rows of a step that stand in several files, as of ranks or tasks, are read as one step"
+
+
+def in_turn(sources: Sequence[Source]) -> Iterator[RewardGroups]:
+    """Batches of one file after the other; raises ScatteredGroupsError for a step that one before holds."""
+    before: set[int] = set()
+    for source in sources:
+        own: set[int] = set()
+        for batch in source():
+            own |= _steps(batch)
+            if before & own:
+                raise ScatteredGroupsError(f"{batch.source}: holds a step that a file before it holds")
+            yield batch
+        before |= own
+
+
+def by_step(sources: Sequence[Source], limit: int) -> Iterator[RewardGroups]:
+    """Batches of files, in which a step that several hold comes whole; files are read twice."""
+    steps = [set[int]().union(*map(_steps, source())) for source in sources]
+    for meeting in _meeting(steps):
+        if len(meeting) == 1:
+            yield from sources[meeting[0]]()
+        else:
+            files = [reduce(joined, sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
+            yield from _cut(_merged(files), limit)
+
+
+def _steps(batch: RewardGroups) -> set[int]:
+    return set(np.unique(batch.step).tolist()) - {UNKNOWN}
+
+
+def _meeting(steps: Sequence[set[int]]) -> list[list[int]]:
+    """The numbers of files, those together that share steps, also by way of others."""
+    found: list[tuple[list[int], set[int]]] = []
+    for number, own in enumerate(steps):
+        near = [entry for entry in found if entry[1] & own]
+        files = sorted([number, *(at for others, _ in near for at in others)])
+        place = found.index(near[0]) if near else len(found)
+        found = [entry for entry in found if entry not in near]
+        found.insert(place, (files, own.union(*(held for _, held in near))))
+    return [files for files, _ in found]
+
+
+@dataclass
+class _Sampling:
+    """Files that were written side by side: first and last step, and of each group its prompt and size."""
+
+    path: Path
+    first: int
+    last: int
+    groups: dict[_Key, tuple[int, int]]
+
+    def has(self, other: "_Sampling") -> bool:
+        """Whether another file is of the same sampling, as of another rank; else a run was resumed."""
+        names = [_WRITERS.sub("", str(one.path)) for one in (self, other)]
+        if names[0] == names[1]:
+            return True
+        shared = self.groups.keys() & other.groups.keys()
+        sizes = [max(one.groups[key][1] for key in shared) for one in (self, other)] if shared else [1]
+        if 1 in sizes or any(_differ(self.groups[key][0], other.groups[key][0]) for key in shared):
+            return bool(shared) or self._starts_with(other)
+        return False
+
+    def _starts_with(self, other: "_Sampling") -> bool:
+        """Without a group in common: whether another begins where this does, or is a single task."""
+        begun = {key for key in other.groups if key[0] <= self.last}
+        return other.first == self.first or other.last <= self.last or len(begun) == 1
+
+    def add(self, other: "_Sampling") -> None:
+        """Take another's groups in."""
+        self.groups = other.groups | self.groups
+        self.last = max(self.last, other.last)
+
+
+def _differ(prompt: int, other: int) -> bool:
+    return 0 not in (prompt, other) and prompt != other
+
+
+def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
+    """The groups of files by sampling and step; rows of one group of one sampling are put together."""
+    samplings: list[_Sampling] = []
+    numbers = list[int]()
+    notes = list[Assumption]()
+    for file in files:
+        own = _sampling_of(file)
+        at = next((at for at, one in enumerate(samplings) if one.has(own)), len(samplings))
+        if at == len(samplings):
+            samplings.append(own)
+            if at:
+                notes.append(sampled_again(f"{file.source} goes back to step {own.first}", 1))
+        else:
+            samplings[at].add(own)
+        numbers.append(at)
+    if len(samplings) < len(files):
+        notes.append(Assumption("joined_files", _JOINED, {"files": len(files)}))
+    whole = reduce(joined, files)
+    sampling = np.repeat(numbers, [len(file.step) for file in files])
+    before = np.zeros_like(whole.step) if whole.sampling is None else whole.sampling
+    sampling = sampling * (int(before.max()) + 1) + before
+    whole = replace(whole, sampling=sampling, assumptions=(*whole.assumptions, *notes))
+    members: dict[tuple[int, int, str, int], list[int]] = {}
+    places = _places(files)
+    for group in np.lexsort((whole.step, sampling)).tolist():
+        key = (int(sampling[group]), int(whole.step[group]), *places[group])
+        members.setdefault(key, []).append(group)
+    return regrouped(whole, list(members.values()))
+
+
+def _sampling_of(file: RewardGroups) -> _Sampling:
+    steps = file.step.tolist()
+    names = file.name or [""] * len(steps)
+    known = zip(steps, names, file.prompt_id.tolist(), file.sizes.tolist(), strict=True)
+    groups = {(step, name): (prompt, size) for step, name, prompt, size in known if name}
+    return _Sampling(Path(file.source), min(steps), max(steps), groups)
+
+
+def _places(files: Sequence[RewardGroups]) -> list[tuple[str, int]]:
+    """What is equal for groups that are one: name and prompt; a file that numbers them has its own."""
+    found = list[tuple[str, int]]()
+    for number, file in enumerate(files):
+        names = file.name or [""] * len(file.step)
+        local = all(name.isdecimal() for name in names) or not all(names)
+        for at, (name, prompt) in enumerate(zip(names, file.prompt_id.tolist(), strict=True)):
+            own = not name or (local and not prompt)
+            found.append((f"{number}:{at}", 0) if own else (name, prompt))
+    return found
+
+
+def _cut(groups: RewardGroups, limit: int) -> Iterator[RewardGroups]:
+    """Batches of whole steps, of more than ``limit`` rows where a step has more."""
+    first = 0
+    for start, end in spans(groups):
+        if start > first and groups.offsets[end] - groups.offsets[first] > limit:
+            yield part(groups, first, start)
+            first = start
+    yield part(groups, first, len(groups.step))
+
+
+# @@ importers/__init__
+# Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds.
 
 _OTHERS = "other files of the directory hold rollouts too and are left out: give each by itself"
 # GroupRecorder and live.write number the batches of a step, each of which was normalized by itself.

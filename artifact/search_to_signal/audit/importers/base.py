@@ -1,4 +1,4 @@
-"""What an importer is, and what a caller may say about a log."""
+"""@@"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,21 +10,25 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.containers import JSON, Sniffed, container_of
-from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.gathering import Key, joined, runs_of, sampled_apart, until_damaged
-from search_to_signal.audit.importers.lines import read_lines
-from search_to_signal.audit.importers.prompts import Prompts
+from search_to_signal.audit.importers.gathering import joined, runs_of, sampled_apart, until_damaged
 from search_to_signal.audit.importers.rows import (
     Evidence,
     Group,
+    Key,
+    Prompts,
     RolloutRow,
+    assumed,
     batches,
     consecutive,
     noted,
     numbers,
     rows_of,
 )
+from search_to_signal.audit.importers.streams import read_document, read_lines
 from search_to_signal.errors import ConfigError, RecordError
+
+# @@ importers/base
+# What an importer is, and what a caller may say about a log.
 
 BATCH = 65_536
 PACKED = (".gz", ".zst")
@@ -204,3 +208,38 @@ def refuse_unknown_label(path: Path, record: Mapping[str, Any], label: str | Non
     """Raise RecordError where the first record has no column of that name: a slip is not a missing class."""
     if label is not None and label.split(".")[0] not in record:
         raise RecordError(f"{path} has no column {label}: choose one of {', '.join(map(str, record))}")
+
+
+# @@ importers/groups_by_prompt
+# Groups that a log does not name: runs of rows with the same prompt.
+
+RUNS = (
+    "a group is a run of rows with the same prompt: the log names no group, "
+    "and two groups of one prompt in a row look like one without --group-size"
+)
+_SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
+
+
+def groups_by_prompt(
+    path: Path, rows: Iterable[RolloutRow], options: ReadOptions, guess: int | None = None
+) -> Iterator[Group]:
+    """Runs of rows with equal ``group``, split into groups of the size that the caller gave, else of a guess.
+
+    Raises RecordError for a run that cannot be split evenly into the caller's size.
+    """
+    for run in consecutive(rows):
+        size = options.group_size or guess or len(run)
+        if len(run) % size:
+            if not options.group_size:
+                yield run
+                continue
+            raise RecordError(
+                f"{path}: {len(run)} rows with one prompt from row {run[0].position} on are no multiple of "
+                f"the group size {size}; give the size that the run was trained with, or none"
+            )
+        yield from (run[start : start + size] for start in range(0, len(run), size))
+
+
+def prompt_evidence(options: ReadOptions, says: str = RUNS) -> Evidence:
+    """How many runs of which length were taken for groups."""
+    return assumed("consecutive_prompts", _SPLIT if options.group_size else says)

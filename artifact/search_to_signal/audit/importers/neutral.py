@@ -1,31 +1,292 @@
-"""The neutral log: a rollout per row of JSON Lines, a JSON list, CSV or Parquet, by ``rollouts.schema.json``.
+"""@@"""
 
-Rows of one ``step`` and ``group`` are one group, wherever they stand; those that a resumed run sampled again
-are a group of their own. A row whose reward is a list is a row for each entry. Columns beyond the schema are
-left alone; ``label`` may name one of them. A caller who says what columns are called
-(``ReadOptions.columns``) has any such file read.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups, with_advantages
-from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
-from search_to_signal.audit.importers.columns import Table, Texts, assembled, has, table_of
-from search_to_signal.audit.importers.containers import CSV, JSON, JSONL, PARQUET, container_of, sniff
-from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, runs_of, until_damaged
-from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
-from search_to_signal.audit.importers.prompts import Prompts
-from search_to_signal.audit.importers.rollouts import Columns, refused
-from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, noted, number
-from search_to_signal.audit.importers.spreadsheets import read_csv
-from search_to_signal.audit.importers.tables import parquet_columns, read_table
-from search_to_signal.errors import RecordError
+from search_to_signal.audit.groups import UNKNOWN, UNTRAINED, Assumption, RewardGroups, with_advantages
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.containers import (
+    CSV,
+    JSON,
+    JSONL,
+    PARQUET,
+    container_of,
+    parquet_columns,
+    read_table,
+    sniff,
+)
+from search_to_signal.audit.importers.gathering import Beginnings, joined, runs_of, until_damaged
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    Key,
+    Prompts,
+    RolloutRow,
+    Table,
+    Texts,
+    assembled,
+    batches,
+    count,
+    digest,
+    has,
+    noted,
+    number,
+    score,
+    table_of,
+)
+from search_to_signal.audit.importers.streams import (
+    Lines,
+    first_record,
+    read_chunks,
+    read_csv,
+    read_document,
+    records_of,
+)
+from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.records.reader import read_groups
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
+
+# @@ importers/rollouts
+# One row of the neutral form, from whatever the columns of a file are called.
+
+SCHEMA = Path(__file__).with_name("rollouts.schema.json")
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Made = TypeVar("Made")
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+class Rollout(msgspec.Struct, frozen=True, gc=False):
+    """One rollout. Rows of one ``step`` and ``group`` are one group, in any order; a higher ``reward`` is
+    better, null means none.
+
+    ``advantage`` may be NaN, as a trainer computed it. ``masked``: the trainer left the rollout out of the
+    loss. ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
+    before their ``weights``. Equal ``response`` texts, or ids, mean equal responses. ``label`` is a class
+    of your choice, ``status`` how the rollout ended, ``prompt`` a text or messages to recognize it by.
+    """
+
+    group: int | str
+    reward: float | None
+    step: int = UNKNOWN
+    advantage: float | None = None
+    masked: bool = False
+    tokens: int = UNKNOWN
+    response: str | None = None
+    label: str | None = None
+    status: str | None = None
+    prompt: Any = None
+    components: dict[str, float | None] | None = None
+    weights: dict[str, float | None] | None = None
+
+
+COLUMNS = tuple(Rollout.__struct_fields__)
+# What a caller may say that a column is called.
+NAMED = COLUMNS[: COLUMNS.index("components")]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a file are called: ``names`` by those of Rollout, and ``label``, the class.
+
+    ``parts`` are columns that are parts of the reward, with their weights; the reward is their sum where the
+    file has none. ``a.b`` is column b within a. Raises ConfigError for a name that Rollout has not.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.names) - set(NAMED))
+        if unknown:
+            raise ConfigError(f"no column is called {', '.join(unknown)}: map one of {', '.join(NAMED)}")
+
+    def of(self, name: str) -> str:
+        """The column of the file that is the given one of Rollout; of the class the outermost one."""
+        own = self.names.get(name, name)
+        return (self.label or own).split(".")[0] if name == "label" else own
+
+    def decoders(self, known: Sequence[str]) -> "tuple[msgspec.json.Decoder[Any], ...]":
+        """Lines of JSON to rows with fields of Rollout, ``label`` of any type: the fastest decoder first.
+
+        That takes rows that have the columns ``known`` and no other, and leaves out the fields they lack; the
+        second takes any. None where columns are within others, or one is named twice: such rows go through
+        ``rollout``.
+        """
+        own = [self.of(name) for name in COLUMNS]
+        if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
+            return ()
+        fields = {self.of(column.name): self._field(column) for column in msgspec.structs.fields(Rollout)}
+        every = msgspec.defstruct("Read", [*fields.values()], frozen=True, gc=False)
+        needed = {self.of("group"), self.of("reward")}
+        # msgspec takes no name that JSON escapes.
+        if not needed <= set(known) or not all(map(str.isidentifier, known)):
+            return (msgspec.json.Decoder(every),)
+        skipped = {
+            name: (f"other_{name}", msgspec.Raw, msgspec.field(name=name, default=None)) for name in known
+        }
+        given = [(skipped | fields)[name] for name in known]
+        alone = msgspec.defstruct(
+            "Known", given, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
+        )
+        return msgspec.json.Decoder(alone), msgspec.json.Decoder(every)
+
+    def _field(self, column: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+        kind = Any if column.name == "label" else _Whole if column.type is int else column.type
+        default = {} if column.required else {"default": column.default}
+        return column.name, kind, msgspec.field(name=self.of(column.name), **default)
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """Columns of the file that are read, of those within others the outermost."""
+        names = [*map(self.of, COLUMNS), *self.parts]
+        return frozenset((*names, *(name.split(".")[0] for name in names)))
+
+    def unlisted(self, record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """A row for each entry where the reward is a list, of a whole batch or of one group; else the record.
+
+        Columns with as many entries are split with it, and others belong to each row. Raises ValueError where
+        a column that has one value in a row is a list of another length.
+        """
+        parts = [record.get(name) for name in (self.of("reward"), *self.parts)]
+        count = next((len(part) for part in parts if isinstance(part, list)), None)
+        if count is None:
+            return [record]
+        lists = {name: value for name, value in record.items() if isinstance(value, list)}
+        split = {name: value for name, value in lists.items() if len(value) == count and not _is_chat(value)}
+        single = map(self.of, ("group", "reward", "step", "advantage", "masked", "tokens"))
+        if odd := [name for name in single if name in lists and name not in split]:
+            raise ValueError(f"lists of different lengths: {', '.join(odd)} has not {count} entries")
+        rows = (dict(record) | {name: value[at] for name, value in split.items()} for at in range(count))
+        return [one for row in rows for one in self.unlisted(row)]
+
+    def key(self, record: Mapping[str, Any]) -> tuple[int, int | str]:
+        """Step and group of a record; raises ValueError for one that has none."""
+        return self._read(record, "step", _whole), self._read(record, "group", _group)
+
+    def rollout(self, record: Mapping[str, Any]) -> Rollout:
+        """A record as a row, ``label`` left as it is; raises ValueError for one that breaks the schema."""
+        step, group = self.key(record)
+        components, weights = self._parts(record)
+        return Rollout(
+            group=group,
+            reward=self._reward(record, components),
+            step=step,
+            advantage=self._read(record, "advantage", _number),
+            masked=self._read(record, "masked", _number) not in (None, 0.0),
+            tokens=self._read(record, "tokens", _whole),
+            response=self._read(record, "response", _text),
+            label=record.get(self.of("label")),
+            status=self._read(record, "status", _text),
+            prompt=column_value(record, self.of("prompt")),
+            components=components,
+            weights=weights,
+        )
+
+    def _read(self, record: Mapping[str, Any], name: str, made: Callable[[Any], Made]) -> Made:
+        """A column by its name in Rollout; raises ValueError, naming the column."""
+        try:
+            return made(column_value(record, self.of(name)))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{self.of(name)}: {error}") from error
+
+    def _reward(self, record: Mapping[str, Any], components: Mapping[str, float | None]) -> float | None:
+        name = self.of("reward")
+        if name in record or "." in name:
+            return self._read(record, "reward", _score)
+        if not self.parts:
+            raise ValueError(f"no {name}, which is null where there is none")
+        given = [self.parts[name] * value for name, value in components.items() if value is not None]
+        return sum(given) if given else None
+
+    def _parts(self, record: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, float | None]]:
+        if self.parts:
+            return {name: _score(column_value(record, name)) for name in self.parts}, dict(self.parts)
+        parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
+        return parts, {name: weights.get(name, 1.0) for name in parts}
+
+
+def _is_chat(value: list[Any]) -> bool:
+    """Whether a list is the messages of one prompt or response."""
+    return bool(value) and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
+
+
+def column_value(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, ``a.b`` being column b within a unless the file has one of that very name."""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _number(value: Any) -> float | None:
+    """A number as it is, NaN too, also one written as a text; truth as 1 and 0; None for an empty text."""
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    return None if value in (None, "") else score(value)
+
+
+def _score(value: Any) -> float | None:
+    """A number, or None where it is NaN."""
+    known = _number(value)
+    return None if known is None or math.isnan(known) else known
+
+
+def _whole(value: Any) -> int:
+    if value is None:
+        return UNKNOWN
+    known = float(value) if isinstance(value, str) and not value.lstrip("-").isdecimal() else value
+    if isinstance(known, str):
+        known = int(known)
+    if isinstance(known, float) and known.is_integer():
+        known = int(known)
+    if not isinstance(known, int) or isinstance(known, bool) or abs(known) >= 2**63:
+        raise ValueError(f"{value!r} is no whole number")
+    return known
+
+
+def _group(value: Any) -> int | str:
+    if value is None or value != value:
+        raise ValueError("no group: name it, or leave the row out")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | str) else json.dumps(value, default=str, sort_keys=True)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _numbers(value: Any, name: str) -> dict[str, float | None]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} are no numbers by name")
+    return {str(key): None if entry is None else number(entry) for key, entry in value.items()}
+
+
+def refused(path: Path, position: int, error: Exception) -> RecordError:
+    """The error for a row that is no rollout."""
+    return RecordError(f"{path}:{position}: not a rollout ({error}); see {SCHEMA.name}")
+
+
+# @@ importers/neutral
+# The neutral log: a rollout per row of JSON Lines, a JSON list, CSV or Parquet, by ``rollouts.schema.json``.
+#
+# Rows of one ``step`` and ``group`` are one group, wherever they stand; those that a resumed run sampled again
+# are a group of their own. A row whose reward is a list is a row for each entry. Columns beyond the schema are
+# left alone; ``label`` may name one of them. A caller who says what columns are called
+# (``ReadOptions.columns``) has any such file read.
 
 # Lines or rows that are read together, with the position of each.
 Chunk = tuple[Sequence[int], list[Any]]
@@ -216,7 +477,7 @@ def _row(row: Any, position: int, columns: Columns, prompts: Prompts) -> Rollout
     )
 
 
-JSONL_FORMAT = Format(
+NEUTRAL_JSONL = Format(
     name="neutral-jsonl",
     container=JSONL,
     needs=("group", "reward"),
@@ -227,24 +488,83 @@ JSONL_FORMAT = Format(
     sums=True,
     maps=True,
 )
-JSON_FORMAT = replace(
-    JSONL_FORMAT,
+NEUTRAL_JSON = replace(
+    NEUTRAL_JSONL,
     name="neutral-json",
     container=JSON,
     patterns=("*.json",),
     met="real writer: json.dump of Python",
 )
-CSV_FORMAT = replace(
-    JSONL_FORMAT,
+NEUTRAL_CSV = replace(
+    NEUTRAL_JSONL,
     name="neutral-csv",
     container=CSV,
     patterns=("*.csv", "*.tsv"),
     met="real writer: pandas 2.2.3, DataFrame.to_csv",
 )
-PARQUET_FORMAT = replace(
-    JSONL_FORMAT,
+NEUTRAL_PARQUET = replace(
+    NEUTRAL_JSONL,
     name="neutral-parquet",
     container=PARQUET,
     patterns=("*.parquet",),
     met="real writer: pandas 2.2.3, DataFrame.to_parquet",
+)
+
+
+# @@ importers/own_records
+# The completion records that ``s2s run`` writes: ``completions.jsonl`` of a run directory.
+#
+# Read: ``records.reader``, which writes and checks them. A step is a group. A frozen run has no rewards, which
+# is said.
+
+
+def read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a line that is unreadable, missing or reordered."""
+    refuse_unknown_label(path, first_record(path), options.label)
+    lines = itertools.count(1)
+    groups = ([_own_row(record, next(lines), options) for record in group] for group in read_groups(path))
+    yield from batches(str(path), groups, options.rows, _untrained)
+
+
+def _untrained(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Completions without any reward, as those of a frozen run are."""
+    rewards = [row.reward for group in groups for row in group]
+    if not all(map(math.isnan, rewards)):
+        return ()
+    says = "a run that trains nothing, as a frozen one, records scores and no reward"
+    return (Assumption(UNTRAINED, says, {"completions": len(rewards)}),)
+
+
+def _own_row(record: CompletionRecord, position: int, options: ReadOptions) -> RolloutRow:
+    return RolloutRow(
+        group=record.step,
+        position=position,
+        step=count(record.step),
+        reward=number(record.reward),
+        advantage=record.advantage,
+        tokens=count(record.completion_tokens),
+        response=digest(record.response_sha256),
+        label=value_at(msgspec.to_builtins(record), options.label or "operator"),
+        status=record.outcome.value,
+        improvement=_improvement(record),
+        admitted=int(record.archive_event is ArchiveEvent.ADMITTED),
+        metrics={**(record.components or {}), "score": number(record.score)},
+    )
+
+
+def _improvement(record: CompletionRecord) -> float:
+    """The score over the best base heuristic of the prompt."""
+    if record.score is None or not record.base_scores:
+        return NAN
+    return record.score - max(record.base_scores)
+
+
+S2S = Format(
+    name="s2s",
+    container=JSONL,
+    needs=("step", "index", "outcome", "reward", "advantage", "archive_event"),
+    patterns=("completions.jsonl",),
+    read=read_own,
+    writer="this project, records/schema.py",
+    met="real writer: runs of this project",
 )

@@ -1,26 +1,10 @@
-"""OpenEvolve's evolution trace: ``evolution_trace.jsonl`` (also ``.jsonl.gz``), or ``.json``; off by default.
-
-Read: algorithmicsuperintelligence/openevolve (codelion/openevolve before), openevolve/evolution_trace.py,
-utils/trace_export_utils.py, utils/metrics_utils.py, process_parallel.py and evaluator.py,
-411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
-
-One candidate per line, in the order in which they finished. A proposal that gave no program is never
-traced; a program whose evaluation failed is, with metrics ``{"error": 0.0}``, or ``{"error": 0.0,
-"timeout": true}``; a later stage that failed leaves ``stage2_passed`` 0 beside the scores of the first. A
-trace made of a checkpoint holds the copies that migrated, too.
-
-The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
-the map; the trace does not name the features, so those of the default are taken. That fitness is the reward
-here. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a trace does not name its
-version, but what is dated before that commit was scored so. Whether the population kept a candidate is not
-logged.
-"""
+"""@@"""
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +14,45 @@ from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
     read_json,
+    refuse_unknown_label,
     refuse_unknown_reward,
     value_at,
 )
-from search_to_signal.audit.importers.candidates import COPIES, REPEATED, Tally, Told, candidates, ended
 from search_to_signal.audit.importers.containers import JSON, JSONL
 from search_to_signal.audit.importers.rows import (
     NAN,
     Group,
     RolloutRow,
+    batches,
     consecutive,
     count,
     digest,
     number,
     numbers,
+    rows_of,
     score,
 )
+from search_to_signal.audit.importers.searches import COPIES, REPEATED, Tally, Told, candidates, ended
+from search_to_signal.audit.importers.streams import first_record, parse_json, start_of
+from search_to_signal.errors import RecordError, reason
+
+# @@ importers/openevolve
+# OpenEvolve's evolution trace: ``evolution_trace.jsonl`` (also ``.jsonl.gz``), or ``.json``; off by default.
+#
+# Read: algorithmicsuperintelligence/openevolve (codelion/openevolve before), openevolve/evolution_trace.py,
+# utils/trace_export_utils.py, utils/metrics_utils.py, process_parallel.py and evaluator.py,
+# 411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
+#
+# One candidate per line, in the order in which they finished. A proposal that gave no program is never
+# traced; a program whose evaluation failed is, with metrics ``{"error": 0.0}``, or ``{"error": 0.0,
+# "timeout": true}``; a later stage that failed leaves ``stage2_passed`` 0 beside the scores of the first. A
+# trace made of a checkpoint holds the copies that migrated, too.
+#
+# The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
+# the map; the trace does not name the features, so those of the default are taken. That fitness is the reward
+# here. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a trace does not name its
+# version, but what is dated before that commit was scored so. Whether the population kept a candidate is not
+# logged.
 
 # The dimensions of the map where a run does not name others.
 FEATURES = ("complexity", "diversity")
@@ -173,7 +180,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-FORMAT = Format(
+TRACE = Format(
     name="openevolve",
     container=JSONL,
     needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
@@ -185,9 +192,173 @@ FORMAT = Format(
     "411fb59c886c18704caaffb611e17cf9e7d824d2 2026-07-18",
     met="real writer: EvolutionTracer, called with given programs",
 )
-JSON_FORMAT = replace(
-    FORMAT,
+TRACE_JSON = replace(
+    TRACE,
     name="openevolve-json",
     container=JSON,
     patterns=("evolution_trace*.json", "*/evolution_trace*.json"),
+)
+
+
+# @@ importers/openevolve_checkpoints
+# OpenEvolve's checkpoints: ``checkpoints/checkpoint_N/metadata.json`` and the ``programs/*.json`` beside it.
+#
+# Read: algorithmicsuperintelligence/openevolve, openevolve/database.py (``save``, ``_save_program``,
+# ``migrate_programs``, ``_sample_exploration_parent``), controller.py (``_save_checkpoint``) and
+# utils/metrics_utils.py (``get_fitness_score``), 411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
+#
+# Every run writes them. A checkpoint holds the programs of the population at that time, so the last one is
+# read; what the population had dropped before is in none, or in an earlier one. A program copied to another
+# island has a new id and ``migrant`` in its metadata, or the generation of its parent: it is no candidate. The
+# fitness is that of ``openevolve``, and the features of the map are those of ``feature_stats``. Metrics may be
+# Infinity, NaN or texts. The archive takes any program until it is full, a failed one too.
+
+Program = dict[str, Any]
+_CHECKPOINT = (
+    "a group is one program of the last checkpoint: those that the population had dropped are not in it; "
+    "improvement is over the parent, admission is to the archive"
+)
+_EMPTY = Told("empty_islands", "islands of the checkpoint hold no program", ("empty", "islands"))
+_GONE = Told("archive", "ids of the archive are of no program in the checkpoint", ("unknown", "archived"))
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Programs by id, in the order in which they were found, and what the metadata say of them."""
+
+    programs: Mapping[str, Program]
+    archive: frozenset[str]
+    features: frozenset[str]
+
+    def parent(self, program: Program) -> Program | None:
+        parent = program.get("parent_id")
+        return None if parent is None else self.programs.get(str(parent))
+
+    def is_copy(self, program: Program) -> bool:
+        """A program that migrated, or one that was put on an empty island: a child is a generation on."""
+        parent, generation = self.parent(program) or {}, program.get("generation")
+        same = generation is not None and parent.get("generation") == generation
+        return bool(_metadata(program).get("migrant")) or (same and parent.get("code") == program.get("code"))
+
+
+def read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Programs of the checkpoint whose metadata file is given, in the order in which they were found.
+
+    Raises RecordError for a damaged file, and for a checkpoint without programs.
+    """
+    metadata = first_record(path)
+    known = [_program(file) for file in sorted((path.parent / "programs").glob("*.json"))]
+    refuse_unknown_label(path, next(iter(known), {}), options.label)
+    _refuse_unknown_reward(path, known, options.reward)
+    programs: dict[str, Program] = {}
+    for program in sorted(known, key=_order):
+        programs.setdefault(str(program.get("id")), program)
+    checkpoint = _Checkpoint(
+        programs,
+        frozenset(map(str, _part(path, metadata, "archive", list))),
+        frozenset(_part(path, metadata, "feature_stats", dict)),
+    )
+    tally = _tally(checkpoint, _part(path, metadata, "islands", list), len(known))
+    own = [program for program in programs.values() if not checkpoint.is_copy(program)]
+    rows = rows_of(
+        path, enumerate(own), lambda program, at: _program_row(program, at, checkpoint, options, tally)
+    )
+    yield from batches(str(path.parent), consecutive(rows), options.rows, candidates(_CHECKPOINT, tally))
+
+
+def _program(file: Path) -> Program:
+    try:
+        program = parse_json(start_of(file, -1))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{file}: no program ({reason(error)}); copy the checkpoint again") from error
+    if not isinstance(program, dict):
+        raise RecordError(f"{file}: no program, which is a JSON object; copy the checkpoint again")
+    return program
+
+
+def _order(program: Program) -> tuple[int, float, str]:
+    return count(program.get("iteration_found")), number(program.get("timestamp")), str(program.get("id"))
+
+
+def _part(path: Path, metadata: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A list or object of the metadata; empty where it is null or missing."""
+    value = metadata.get(name)
+    if value is not None and not isinstance(value, kind):
+        what = "list" if kind is list else "object"
+        raise RecordError(f"{path}: {name} is no {what}, as a checkpoint has it; copy the checkpoint again")
+    return kind() if value is None else value
+
+
+def _metadata(program: Program) -> Mapping[str, Any]:
+    metadata = program.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _refuse_unknown_reward(path: Path, programs: Sequence[Program], name: str | None) -> None:
+    metrics = [numbers(program.get("metrics")) for program in programs]
+    if name is not None and not any(name in measured for measured in metrics):
+        names = ", ".join(dict.fromkeys(key for measured in metrics for key in measured))
+        raise RecordError(f"{path} has no reward {name}: choose one of {names or 'those it has'}")
+
+
+def _tally(checkpoint: _Checkpoint, islands: Sequence[object], files: int) -> Tally:
+    """What stands in the checkpoint beside its candidates."""
+    tally = Tally((COPIES, REPEATED, _EMPTY, _GONE, EARLIER_RULE))
+    copies = [name for name, program in checkpoint.programs.items() if checkpoint.is_copy(program)]
+    held = [
+        isinstance(island, list) and any(str(name) in checkpoint.programs for name in island)
+        for island in islands
+    ]
+    tally.counts.update(
+        {
+            "copies": len(copies),
+            "copies in the archive": len(checkpoint.archive.intersection(copies)),
+            "repetitions": files - len(checkpoint.programs),
+            "islands": len(held),
+            "empty": held.count(False),
+            "archived": len(checkpoint.archive),
+            "unknown": len(checkpoint.archive.difference(checkpoint.programs)),
+        }
+    )
+    return tally
+
+
+def _program_row(
+    program: Program, position: int, checkpoint: _Checkpoint, options: ReadOptions, tally: Tally
+) -> RolloutRow:
+    parent, metrics = checkpoint.parent(program), program.get("metrics")
+    before = _metadata(program).get("parent_metrics") if parent is None else parent.get("metrics")
+    code, time = program.get("code"), program.get("timestamp")
+    own, improvement = compared(metrics, before, time, options.reward, checkpoint.features, tally)
+    return RolloutRow(
+        group=position,
+        position=position,
+        step=count(program.get("iteration_found")),
+        reward=own,
+        response=digest(code if isinstance(code, str) else None),
+        label=value_at(program, options.label),
+        status=ended(status(metrics), own),
+        improvement=improvement,
+        admitted=int(str(program.get("id")) in checkpoint.archive),
+        metrics=numbers(metrics),
+    )
+
+
+CHECKPOINT = Format(
+    name="openevolve-checkpoint",
+    container=JSONL,
+    needs=("islands", "archive", "best_program_id", "island_generations"),
+    patterns=(
+        "metadata.json",
+        "checkpoint_*/metadata.json",
+        "checkpoints/checkpoint_*/metadata.json",
+        "*/checkpoints/checkpoint_*/metadata.json",
+    ),
+    read=read_checkpoint,
+    several=True,
+    newest=True,
+    run=r".*(?=checkpoint_[^/]*/metadata\.json)",
+    writer="algorithmicsuperintelligence/openevolve openevolve/database.py "
+    "411fb59c886c18704caaffb611e17cf9e7d824d2 2026-07-18",
+    met="real writer: ProgramDatabase.save, called with given programs",
 )

@@ -1,19 +1,28 @@
-"""Files as bytes: gzip and zstd are unpacked, and the byte order mark that some editors write is skipped."""
+"""@@"""
 
+import csv
 import gzip
 import io
+import json
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
 
 from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError, reason
 from search_to_signal.records.files import open_regular
+
+# @@ importers/streams
+# Files as bytes: gzip and zstd are unpacked, and the byte order mark that some editors write is skipped.
 
 _PIECE = 1024 * 1024
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
@@ -137,3 +146,251 @@ def _zstd(path: Path, file: io.BufferedReader) -> Any:
         f"{path} is packed with zstd, which Python before 3.14 cannot read: install "
         "search-to-signal[parquet], whose pyarrow can, or unpack it by `zstd -d`"
     )
+
+
+# @@ importers/lines
+# JSON Lines, one record at a time; NaN and Infinity, which Python writes into JSON, are read.
+
+LONGEST_LINE = 256 * 1024 * 1024
+# Bytes that are decoded at once: few enough to stay in a processor's cache.
+CHUNK = 256 * 1024
+# Lists and objects in one text, each of which takes some 60 bytes: so many, and one in so many bytes.
+_CONTAINERS, _SPARSE = 1_000_000, 12
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield line number (from 1) and record of every line that is not blank, but for a last one that is cut.
+
+    Raises RecordError, naming file and line, for a line that is too long, or no JSON object.
+    """
+    for lines in read_chunks(path):
+        yield from records_of(path, lines)
+
+
+class Lines(NamedTuple):
+    """A run of whole lines: the number of the first, from 1, and how many there are."""
+
+    first: int
+    size: int
+    text: bytes
+
+
+def read_chunks(path: Path) -> Iterator[Lines]:
+    """Yield the lines of a file, about ``CHUNK`` bytes at once; the last may be cut, or nothing at all.
+
+    Raises RecordError where the file is damaged or a line is too long.
+    """
+    number, pieces, held = 1, list[bytes](), 0
+    with opened(path) as stream:
+        while block := _block(path, stream, number):
+            end = block.rfind(b"\n") + 1
+            if end:
+                chunk = b"".join([*pieces, block[:end]])
+                refuse_dense(f"{path}:{number}", chunk)
+                # Several times as fast as counting in bytes.
+                count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
+                if not chunk.isspace():
+                    yield Lines(number, count, chunk)
+                number, pieces, held = number + count, [], 0
+            pieces.append(block[end:])
+            held += len(pieces[-1])
+            if held > LONGEST_LINE:
+                raise RecordError(
+                    f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
+                )
+    if held or block is None:
+        refuse_dense(f"{path}:{number}", chunk := b"".join(pieces))
+        yield Lines(number, 1, chunk)
+
+
+def cut_end(path: Path) -> bool:
+    """Whether the last line or the end of a packed file was cut: its writer was stopped, or still writes."""
+    with regular(path) as file:
+        packed = file.read(4).startswith((GZIP, ZSTD))
+        file.seek(-1, os.SEEK_END)
+        if file.read() == b"\n" and not packed:
+            return False
+    last = b"\n"
+    for lines in read_chunks(path):
+        last = lines.text
+    return not last.endswith(b"\n") and _is_cut(last)
+
+
+def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and record of each line that is not blank; as in ``read_lines``."""
+    for number, line in enumerate(io.BytesIO(lines.text), lines.first):
+        if line.strip() and (line.endswith(b"\n") or not _is_cut(line)):
+            yield number, _record(path, number, line)
+
+
+def first_record(path: Path) -> dict[str, Any]:
+    """The record of the first line that is not blank; empty for a file without one."""
+    return next((record for _, record in read_lines(path)), {})
+
+
+def _block(path: Path, stream: io.BufferedIOBase, number: int) -> bytes | None:
+    """The next bytes; None where a packed file ends early."""
+    try:
+        return stream.read1(CHUNK)
+    except DAMAGED as error:
+        if ends_early(error):
+            return None
+        raise RecordError(
+            f"{path}:{number}: unreadable from here on ({error}); copy the file again"
+        ) from error
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = parse_json(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}:{number}: not JSON ({error}); repair the line, or remove it") from error
+    if not isinstance(record, dict):
+        raise RecordError(f"{path}:{number}: not a JSON object; a log has one object per line")
+    return record
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether a line without an end is no JSON."""
+    try:
+        parse_json(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def refuse_dense(where: str, text: bytes) -> None:
+    """Raise RecordError for JSON that is little but brackets, and takes far more memory than its length."""
+    if len(text) > _CONTAINERS and text.count(b"[") + text.count(b"{") > _CONTAINERS + len(text) // _SPARSE:
+        raise RecordError(f"{where}: millions of lists or objects with hardly a value; is this a log?")
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON, with NaN and Infinity. Raises ValueError, or RecursionError for what is nested too deep."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(text)
+
+
+# @@ importers/documents
+# Files that are one JSON document: a list of records, or an object that holds one.
+
+LARGEST_DOCUMENT = 1024 * 1024 * 1024
+
+
+def read_document(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON file: the list itself, or the list under ``traces``. The file is held whole.
+
+    Raises RecordError for a file that is no JSON, cut off, over a gigabyte, or without such a list.
+    """
+    text = start_of(path, LARGEST_DOCUMENT + 1)
+    if len(text) > LARGEST_DOCUMENT:
+        raise RecordError(
+            f"{path} is one JSON document of over {LARGEST_DOCUMENT} bytes; write it as JSON Lines"
+        )
+    refuse_dense(str(path), text)
+    try:
+        document = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: not JSON, or cut off ({error}); copy the file again") from error
+    records = document.get("traces") if isinstance(document, dict) else document
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise RecordError(f"{path}: no list of records; a log is a list of JSON objects")
+    return records
+
+
+# @@ importers/spreadsheets
+# CSV files as rows: comma, semicolon or tab, whichever the first line has most of; cells are texts.
+
+SUFFIXES = (".csv", ".tsv")
+# Characters of a cell, and bytes of a line.
+_LONGEST = 64 * 1024 * 1024
+_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
+
+
+def csv_columns(path: Path) -> tuple[str, ...]:
+    """Names of the columns in order. Raises RecordError for a file that is no text."""
+    return tuple(next((record for _, record in read_csv(path)), {})) or tuple(_header(path))
+
+
+def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield line number (from 1, the last of a row's lines) and record; an empty cell is None.
+
+    A last row that was cut is left out. Raises RecordError, naming the line, for a row with more or fewer
+    cells than the header, and for a file that is damaged or no text.
+    """
+    with opened(path) as stream:
+        rows = _rows(path, stream)
+        header = next(rows, _Row(0, [])).cells
+        if len(set(header)) < len(header):
+            raise RecordError(f"{path}:1: two columns have one name: rename one of {', '.join(header)}")
+        for number, cells, ended in rows:
+            if len(cells) < len(header) and not ended:
+                return
+            if len(cells) != len(header):
+                raise RecordError(
+                    f"{path}:{number}: {len(cells)} cells under {len(header)} names: quote cells that hold "
+                    "the separator, or repair the row"
+                )
+            yield number, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+
+
+def cut_row(path: Path) -> bool:
+    """Whether the last row of a file was cut: its writer was stopped, or still writes."""
+    with opened(path) as stream:
+        rows = _rows(path, stream)
+        last = header = next(rows, _Row(0, []))
+        for row in rows:
+            last = row
+    return not last.ended and len(last.cells) < len(header.cells)
+
+
+class _Row(NamedTuple):
+    """Number of the last line and cells of a row; no cells for the start of one that never ends."""
+
+    number: int
+    cells: list[str]
+    ended: bool = True
+
+
+def _line(line: bytes) -> str:
+    if len(line) == _LONGEST:
+        raise csv.Error(f"a line of over {_LONGEST} bytes")
+    return line.decode()
+
+
+def _header(path: Path) -> list[str]:
+    with opened(path) as stream:
+        return next(_rows(path, stream), _Row(0, [])).cells
+
+
+def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
+    """Every row that is not blank."""
+    number, last = 0, b"\n"
+
+    def lines() -> Iterator[str]:
+        nonlocal last
+        for last in iter(lambda: stream.readline(_LONGEST), b""):
+            yield _line(last)
+
+    # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
+    before = csv.field_size_limit(_LONGEST)
+    try:
+        text = lines()
+        first = next(text, "")
+        separator = max(",;\t", key=first.count)
+        reader = csv.reader(chain([first], text), delimiter=separator, strict=True)
+        for cells in reader:
+            number = reader.line_num
+            if cells:
+                yield _Row(number, cells, last.endswith(b"\n"))
+    except _UNREADABLE as error:
+        if ends_early(error) or (len(last) < _LONGEST and not last.endswith(b"\n")):
+            yield _Row(number + 1, [], ended=False)
+            return
+        raise RecordError(
+            f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
+        ) from error
+    finally:
+        csv.field_size_limit(before)

@@ -1,41 +1,35 @@
-"""TRL's completions log: ``completions/completions_00010.parquet``, one file per logged step.
-
-Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
-``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
-v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables),
-and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
-
-Columns: step, prompt, completion, one per reward function, then those that reward functions logged
-themselves (``log_extra``), then advantage. Rewards and logged extras look alike in the file, weights stand in
-the trainer's configuration, and there is no group id: the rows of one group stand together. What the logged
-advantages say of both is read in trl_evidence. A file holds the last generation batch before its step: steps
-may be missing, a batch that trains two updates stands in two files, of which the first is read, and an
-evaluation at the same step overwrites training, without a word of it in the file. pandas writes NaN as null:
-a null advantage is one that the trainer computed as NaN (before 1c7c7f988, 2026-06-02; 0 since). Until then a
-completion that no reward function scored counted as 0, which its advantage shows; it has no reward since.
-"""
+"""@@"""
 
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
+    RUNS,
     Format,
     Read,
     ReadOptions,
+    groups_by_prompt,
+    prompt_evidence,
     refuse_unknown_label,
     value_at,
 )
-from search_to_signal.audit.importers.containers import PARQUET
-from search_to_signal.audit.importers.groups_by_prompt import RUNS, groups_by_prompt, prompt_evidence
+from search_to_signal.audit.importers.containers import (
+    JSONL,
+    PARQUET,
+    number_columns,
+    parquet_columns,
+    read_table,
+)
+from search_to_signal.audit.importers.gathering import sampled_again
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
@@ -48,9 +42,26 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
+from search_to_signal.audit.importers.streams import first_record, read_lines
 from search_to_signal.audit.importers.trl_evidence import ZERO, Sample, Told, sample_of, size_of, told
 from search_to_signal.errors import RecordError
+
+# @@ importers/trl
+# TRL's completions log: ``completions/completions_00010.parquet``, one file per logged step.
+#
+# Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
+# ``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
+# v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables),
+# and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
+#
+# Columns: step, prompt, completion, one per reward function, then those that reward functions logged
+# themselves (``log_extra``), then advantage. Rewards and logged extras look alike in the file, weights stand in
+# the trainer's configuration, and there is no group id: the rows of one group stand together. What the logged
+# advantages say of both is read in trl_evidence. A file holds the last generation batch before its step: steps
+# may be missing, a batch that trains two updates stands in two files, of which the first is read, and an
+# evaluation at the same step overwrites training, without a word of it in the file. pandas writes NaN as null:
+# a null advantage is one that the trainer computed as NaN (before 1c7c7f988, 2026-06-02; 0 since). Until then a
+# completion that no reward function scored counted as 0, which its advantage shows; it has no reward since.
 
 Records = Callable[[Sequence[str]], Iterable[tuple[int, dict[str, Any]]]]
 FIXED = ("step", "prompt", "completion", "advantage")
@@ -253,7 +264,7 @@ def _evidence(reward: Assumption, others: Sequence[Assumption], runs: Evidence) 
     return evidence
 
 
-FORMAT = Format(
+TRL = Format(
     name="trl",
     container=PARQUET,
     needs=("step", "prompt", "completion"),
@@ -265,4 +276,221 @@ FORMAT = Format(
     met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
     sums=True,
     contents=_contents,
+)
+
+
+# @@ importers/trl_tables
+# TRL's completions as a Weights & Biases table: ``media/table/completions_10_0a1b.table.json`` of a run.
+#
+# Read: TRL 0.15.1 (trl/trainer/grpo_trainer.py, ``_prepare_inputs``, as installed), which writes no file of
+# its own; wandb/wandb, wandb/sdk/data_types/table.py (``bind_to_run``),
+# 00dca15b8e07f9ef8fd971303bc697b5976f1103.
+#
+# huggingface/trl, trl/trainer/grpo_trainer.py and rloo_trainer.py (``log``),
+# f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24.
+#
+# One JSON object with columns and data. 0.15.1 has step (a text), prompt, completion and reward, the weighted
+# sum; later versions have the columns of the Parquet files. A table holds one generation batch of a logged
+# step, at most 10,000 rows of it; with ``log_unique_prompts`` the first completion of each prompt, which is
+# refused. The last batch is stored a second time when training ends.
+
+
+def read_tables(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one table; raises RecordError for one that is damaged or has not TRL's columns."""
+    return tables_reader([path], options)(path, options)
+
+
+def tables_reader(files: Sequence[Path], options: ReadOptions) -> Read:
+    """Reads the tables of a run, after a look at some of them."""
+    return read_of(files, options, _table_opened)
+
+
+def _table_opened(path: Path) -> Table:
+    columns, data = _columns_and_data(path)
+    missing = [name for name in ("step", "prompt", "completion") if name not in columns]
+    if missing:
+        raise RecordError(
+            f"{path} has the columns {', '.join(map(str, columns))}; to be read as TRL's table it misses "
+            f"{', '.join(missing)}: give the table of completions"
+        )
+    numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
+    return Table(path, columns, numeric, lambda names: _table_records(columns, data))
+
+
+def _columns_and_data(path: Path) -> tuple[list[Any], list[list[Any]]]:
+    table = first_record(path)
+    columns, data = table.get("columns"), table.get("data")
+    if (
+        not isinstance(columns, list)
+        or not all(isinstance(name, str) for name in columns)
+        or not isinstance(data, list)
+        or not all(map(_is_row(columns), data))
+    ):
+        raise RecordError(
+            f"{path}: not a table: names of columns and rows of their number are due; export it again"
+        )
+    return columns, data
+
+
+def _table_contents(path: Path) -> bytes:
+    return contents_of(record for _, record in _table_records(*_columns_and_data(path)))
+
+
+def _is_row(columns: Sequence[Any]) -> Any:
+    return lambda row: isinstance(row, list) and len(row) == len(columns)
+
+
+def _is_number(value: object) -> bool:
+    """What a reward function may have given: no truth value, which is an extra."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
+
+
+def _table_records(
+    columns: Sequence[Any], data: Sequence[Sequence[Any]]
+) -> Iterable[tuple[int, dict[str, Any]]]:
+    return ((at, dict(zip(columns, row, strict=True))) for at, row in enumerate(data))
+
+
+TRL_WANDB = Format(
+    name="trl-wandb",
+    container=JSONL,
+    needs=("columns", "data"),
+    patterns=(
+        "media/table/completions_*.table.json",
+        "completions_*.table.json",
+        "files/media/table/completions_*.table.json",
+        "*run-*/files/media/table/completions_*.table.json",
+        "wandb/*run-*/files/media/table/completions_*.table.json",
+    ),
+    # The link latest-run is no run of its own.
+    run=r"(?:offline-)?run-\d+_\d+-\w+",
+    read=read_tables,
+    of_run=tables_reader,
+    splits=True,
+    writer="huggingface/trl 0.15.1 and f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24 "
+    "trl/trainer/grpo_trainer.py, rloo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
+    "00dca15b8e07f9ef8fd971303bc697b5976f1103",
+    met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
+    sums=True,
+    contents=_table_contents,
+)
+
+
+# @@ importers/list_columns
+# Logs of which a line is a whole batch, a list of completions under each column, or a row of one.
+#
+# Read: modelscope/ms-swift, swift/rlhf_trainers/grpo_trainer.py (``log``),
+# swift/megatron/trainers/grpo_trainer.py (``_build_log_table``), swift/ray/megatron/base_trainer.py
+# (``_maybe_log_completions``, rows) and swift/utils/io_utils.py (``JsonlWriter``, which appends),
+# 3602360a562313afbf2ef6065fdf61f271a2c5b9, 2026-08-22; alibaba/ROLL, roll/pipeline/rlvr/utils.py
+# (``dump_rollout_to_specific_path``), 8eb27cc2dc34c4d1310b169d9b86d339004d811a, 2026-08-19.
+#
+# ms-swift: step (a text; gen_step under Megatron and Ray), prompt, completion, a column for each reward
+# function, advantages, then solution, num_turns and entropy. What was logged before is logged again where
+# nothing was sampled since. ROLL: one line a file, with global_step, prompt, responses, scores and no
+# advantages. Neither has weights or a group id: rows of a group stand together, as in TRL.
+
+# What columns are called in the form of TRL's, which reads them.
+_NAMES = {
+    "gen_step": "step",
+    "global_step": "step",
+    "advantages": "advantage",
+    "responses": "completion",
+    "messages": "prompt",
+}
+_EXTRA = ("solution", "num_turns", "entropy", "difficulty", "image", "images")
+_AGAIN = "a line with the rows of the one before it is the same batch logged again, and is left out"
+
+
+def read_lists(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of a file; raises RecordError for a line whose lists differ in length."""
+    table = _Lines(path)
+    rows = rows_of_line(path, 1, first_record(path))
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = [name for name in columns if name not in (*FIXED, *_EXTRA) and _is_numeric(rows, name)]
+    last: RewardGroups | None = None
+    opened = Table(path, columns, numeric, table.records)
+    for batch in read_of([path], options, lambda _: opened)(path, options):
+        if last is not None:
+            yield last
+        last = batch
+    if last is not None:
+        yield replace(last, assumptions=(*last.assumptions, *table.notes()))
+
+
+@dataclass
+class _Lines:
+    """The lines of a file, how many were logged again, and the steps to which a run went back."""
+
+    path: Path
+    again: int = 0
+    restarts: list[int] = field(default_factory=list)
+
+    def records(self, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Line and row of each completion; what is seen of the lines is counted anew."""
+        self.again, self.restarts = 0, []
+        before, step = b"", UNKNOWN
+        for number, record in read_lines(self.path):
+            if not (rows := rows_of_line(self.path, number, record)):
+                continue
+            contents = contents_of(rows)
+            if contents == before and len(rows) > 1:
+                self.again += 1
+                continue
+            if count(rows[0].get("step")) < step:
+                self.restarts.append(count(rows[0]["step"]))
+            before, step = contents, count(rows[0].get("step"))
+            yield from ((number, row) for row in rows)
+
+    def notes(self) -> Iterator[Assumption]:
+        """What was seen of the lines."""
+        if self.again:
+            yield Assumption("repeated_lines", _AGAIN, {"lines": self.again})
+        if self.restarts:
+            yield sampled_again(f"step {self.restarts[0]} comes again after later ones", len(self.restarts))
+
+
+def rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row with TRL's names for each entry of the lists of a line, or the line itself where it has none."""
+    kept = ((name, value) for name, value in record.items() if _NAMES.get(name) not in record)
+    named = {_NAMES.get(name, name): value for name, value in kept}
+    if not isinstance(named.get("step"), list):
+        return [named]
+    size = len(named["step"])
+    lists = {name: values for name, values in named.items() if isinstance(values, list)}
+    odd = [name for name, values in lists.items() if len(values) != size]
+    if set(odd) - set(_EXTRA):
+        raise RecordError(
+            f"{path}:{number}: {', '.join(odd)} has not the {size} entries of step; leave the line out"
+        )
+    return [
+        named | {name: values[at] for name, values in lists.items() if name not in odd} for at in range(size)
+    ]
+
+
+def _is_numeric(rows: Sequence[dict[str, Any]], name: str) -> bool:
+    return all(row.get(name) is None or isinstance(row[name], int | float) for row in rows)
+
+
+MS_SWIFT = Format(
+    name="ms-swift",
+    container=JSONL,
+    needs=("prompt", "completion", "advantages"),
+    patterns=("completions.jsonl",),
+    read=read_lists,
+    splits=True,
+    writer="modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py "
+    "3602360a562313afbf2ef6065fdf61f271a2c5b9 2026-08-22",
+    met="reconstruction: by its JsonlWriter",
+    sums=True,
+)
+MS_SWIFT_RAY = replace(MS_SWIFT, name="ms-swift-ray", needs=("gen_step", "prompt", "completion", "reward"))
+ROLL = replace(
+    MS_SWIFT,
+    name="roll",
+    needs=("global_step", "responses", "scores"),
+    patterns=("rollout_dump_data.step_*.jsonl",),
+    writer="alibaba/ROLL roll/pipeline/rlvr/utils.py 8eb27cc2dc34c4d1310b169d9b86d339004d811a 2026-08-19",
+    met="reconstruction: by its write_to_json_process",
 )

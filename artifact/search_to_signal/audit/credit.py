@@ -1,0 +1,258 @@
+"""@@"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_to_signal.audit.agreement import LogPlace, place_of
+from search_to_signal.audit.atlas import RewardBatch, token_weights
+from search_to_signal.audit.flags import GroupFlags
+from search_to_signal.audit.groups import Floats, RewardGroups, spans
+from search_to_signal.numerics import added
+
+# @@ class_credit
+# Who receives positive advantage, by class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Of one class: completions with an advantage, those with a positive one, and the sum of [A]_+."""
+
+    completions: int = 0
+    positive: int = 0
+    mass: float = 0.0
+
+    def __add__(self, more: "ClassSums") -> "ClassSums":
+        return added(self, more)
+
+
+@dataclass(frozen=True)
+class ClassCreditRow:
+    """One row of the table; None where a ratio has no denominator.
+
+    ``prevalence`` is P_D, ``mass_share`` P_A, ``enrichment`` E_A = P_A / P_D. ``precision`` is the share of
+    positively credited completions that are of this class, ``positive_rate`` the share of the class that is
+    positively credited.
+    """
+
+    label: str
+    completions: int
+    prevalence: float | None
+    mass_share: float | None
+    enrichment: float | None
+    precision: float | None
+    positive_rate: float | None
+
+
+def class_sums(groups: RewardGroups, advantage: Floats, by_status: bool) -> dict[str, ClassSums]:
+    """Sums of a batch by class, label or status; what is left out of the loss gets no credit."""
+    column = groups.status if by_status else groups.label
+    known = np.isfinite(advantage)
+    gain = np.where(known & groups.in_loss, np.maximum(advantage, 0.0), 0.0)
+    size = len(column.names)
+    counts = np.bincount(column.code, weights=known, minlength=size)
+    positive = np.bincount(column.code, weights=gain > 0, minlength=size)
+    mass = np.bincount(column.code, weights=gain, minlength=size)
+    return {
+        name: ClassSums(int(counts[code]), int(positive[code]), float(mass[code]))
+        for code, name in enumerate(column.names)
+    }
+
+
+def credit_table(sums: Mapping[str, ClassSums]) -> tuple[ClassCreditRow, ...]:
+    """The table, in alphabetical order of the classes."""
+    total = sum(sums.values(), ClassSums())
+    return tuple(_row(name, sums[name], total) for name in sorted(sums))
+
+
+def _row(name: str, sums: ClassSums, total: ClassSums) -> ClassCreditRow:
+    prevalence, share = _ratio(sums.completions, total.completions), _ratio(sums.mass, total.mass)
+    return ClassCreditRow(
+        label=name or "(none)",
+        completions=sums.completions,
+        prevalence=prevalence,
+        mass_share=share,
+        enrichment=share / prevalence if share is not None and prevalence else None,
+        precision=_ratio(sums.positive, total.positive),
+        positive_rate=_ratio(sums.positive, sums.completions),
+    )
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+# @@ lengths
+# What aggregation adds: how the weight of advantages falls on long and short completions.
+
+RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
+
+
+@dataclass(frozen=True)
+class LengthSums:
+    """Over steps, of completions with tokens and an advantage: the longest quarter of each step, and all.
+
+    ``tokens`` are theirs, and ``weight`` sums |A| times the weight that a rule of the atlas gives to them.
+    """
+
+    longest: int = 0
+    completions: int = 0
+    longest_tokens: int = 0
+    tokens: int = 0
+    longest_weight: float = 0.0
+    weight: float = 0.0
+
+    def __add__(self, more: "LengthSums") -> "LengthSums":
+        return added(self, more)
+
+    @property
+    def share(self) -> float | None:
+        """Share of the weight that the longest quarter has; None without weight."""
+        return self.longest_weight / self.weight if self.weight else None
+
+    @property
+    def per_sequence(self) -> float | None:
+        """Weight of one of the longest quarter over that of a completion; None without either."""
+        return self.share * self.completions / self.longest if self.share and self.longest else None
+
+    @property
+    def per_token(self) -> float | None:
+        """Weight of a token of the longest quarter over that of any token; None without either."""
+        return self.share * self.tokens / self.longest_tokens if self.share and self.longest else None
+
+
+def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
+    """Sums by rule; none where a length was not logged. Completions of one length are no longest quarter."""
+    if (groups.tokens < 0).any():
+        return {}
+    total = dict.fromkeys(RULES, LengthSums())
+    for first, end in spans(groups):
+        rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
+        offsets = groups.offsets[first : end + 1] - groups.offsets[first]
+        step = RewardBatch(groups.reward[rows], offsets, groups.tokens[rows])
+        trained = np.where(groups.in_loss[rows], advantage[rows], np.nan)
+        for rule, sums in _of_step(step, trained).items():
+            total[rule] += sums
+    return total
+
+
+def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
+    known = np.isfinite(advantage) & (step.tokens > 0)
+    if not known.any():
+        return {}
+    longest = known & (step.tokens > np.quantile(step.tokens[known], 0.75))
+    size = np.where(known, np.abs(advantage), 0.0) * step.tokens
+    sums = {}
+    for rule in RULES:
+        weight = size * token_weights(rule, step, int(step.tokens.max()))
+        sums[rule] = LengthSums(
+            longest=int(longest.sum()),
+            completions=int(known.sum()),
+            longest_tokens=int(step.tokens[longest].sum()),
+            tokens=int(step.tokens[known].sum()),
+            longest_weight=float(weight[longest].sum()),
+            weight=float(weight.sum()),
+        )
+    return sums
+
+
+# @@ hopeless_prompts
+# Prompts that are sampled again and again and teach nothing.
+
+# Different prompts that are followed; a longer list would grow with the log.
+_FOLLOWED = 20_000
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})")
+
+
+@dataclass
+class PromptSums:
+    """Of one prompt: groups, dead ones, completions in those, the sum of mean rewards, a place to look at."""
+
+    prompt: str
+    place: LogPlace
+    groups: int = 0
+    dead: int = 0
+    wasted: int = 0
+    reward: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoneRepeats:
+    """Groups of one whose prompt is that of another group of their step, and how many prompts these have."""
+
+    groups: int = 0
+    prompts: int = 0
+
+    def __add__(self, more: "LoneRepeats") -> "LoneRepeats":
+        return added(self, more)
+
+
+def lone_repeats(groups: RewardGroups) -> LoneRepeats:
+    """Count the groups of one that share a prompt within their step."""
+    lone = (groups.sizes == 1) & (groups.prompt_id != 0)
+    if not lone.any():
+        return LoneRepeats()
+    keys = np.stack([groups.step[lone].astype(np.uint64), groups.prompt_id[lone]])
+    counts = np.unique(keys, axis=1, return_counts=True)[1]
+    return LoneRepeats(int(counts[counts > 1].sum()), int((counts > 1).sum()))
+
+
+def add_prompts(known: dict[Hashable, PromptSums], groups: RewardGroups, facts: GroupFlags) -> None:
+    """Add the groups of a batch by prompt, or by name where no prompt is logged; only the first prompts.
+
+    Names that count the groups of a step say where a group was, not what its prompt is: they are left out.
+    """
+    keys: Sequence[Hashable] = groups.prompt_id.tolist()
+    texts: Sequence[str] = groups.prompt
+    if not groups.prompt_id.any():
+        keys = texts = _prompt_names(groups)
+    finite = np.where(groups.scored, groups.reward, 0.0)
+    mean = (np.add.reduceat(finite, groups.offsets[:-1]) / groups.sizes).tolist()
+    dead, sizes = facts.flags["dead"].tolist(), groups.sizes.tolist()
+    for at, (key, text) in enumerate(zip(keys, texts, strict=True)):
+        sums = known.get(key)
+        if sums is None:
+            if not key or len(known) >= _FOLLOWED:
+                continue
+            sums = known[key] = PromptSums(text, place_of(groups, at))
+        sums.groups += 1
+        sums.reward += mean[at]
+        if dead[at]:
+            sums.dead += 1
+            sums.wasted += sizes[at]
+
+
+def _prompt_names(groups: RewardGroups) -> list[str]:
+    """The name of each group; empty where those of its step count from 0 or 1."""
+    names = list(groups.name)
+    for first, end in spans(groups) if names else ():
+        parts = [_NUMBERED.fullmatch(name) for name in names[first:end]]
+        numbers = sorted(int(match[2]) for match in parts if match)
+        counted = numbers in (list(range(end - first)), list(range(1, end - first + 1)))
+        if counted and len({match[1] for match in parts if match}) == 1:
+            names[first:end] = [""] * (end - first)
+    return names
+
+
+def hopeless(known: dict[Hashable, PromptSums]) -> PromptSums | None:
+    """The sums of prompts with two groups or more, all of them dead; ``prompt`` says how many of how many."""
+    tried = [sums for sums in known.values() if sums.groups > 1]
+    lost = [sums for sums in tried if sums.dead == sums.groups]
+    if not lost:
+        return None
+    return PromptSums(
+        f"{len(lost)} of {len(tried)}",
+        lost[0].place,
+        groups=sum(sums.groups for sums in lost),
+        dead=sum(sums.dead for sums in lost),
+        wasted=sum(sums.wasted for sums in lost),
+        reward=sum(sums.reward for sums in lost),
+    )
+
+
+def worst(known: dict[Hashable, PromptSums], count: int = 10) -> tuple[PromptSums, ...]:
+    """The prompts on which most completions were spent for nothing, most first."""
+    wasted = [sums for sums in known.values() if sums.wasted]
+    return tuple(sorted(wasted, key=lambda sums: (-sums.wasted, sums.prompt))[:count])

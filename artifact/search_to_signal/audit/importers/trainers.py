@@ -1,0 +1,536 @@
+"""@@"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    groups_by_prompt,
+    prompt_evidence,
+    read_json,
+    refuse_unknown_label,
+    refuse_unknown_reward,
+    value_at,
+)
+from search_to_signal.audit.importers.containers import JSONL, TORCH, samples_in
+from search_to_signal.audit.importers.gathering import gathered
+from search_to_signal.audit.importers.plain_pickle import load_plain
+from search_to_signal.audit.importers.rows import (
+    Group,
+    Key,
+    RolloutRow,
+    assumed,
+    batches,
+    count,
+    digest,
+    evaluated,
+    no_ties,
+    number,
+    numbers,
+    rows_of,
+    score,
+)
+from search_to_signal.errors import RecordError
+
+# @@ importers/nemo_rl
+# NeMo-RL's training data: ``train_data_step{N}.jsonl`` in the log directory, one row per sequence.
+#
+# Read: NVIDIA-NeMo/RL, nemo_rl/algorithms/grpo.py and grpo_sync.py (the keys), nemo_rl/utils/logger.py
+# (``log_batched_dict_as_jsonl``), nemo_rl/distributed/batched_data_dict.py (``make_microbatch_iterator``),
+# 7ea279abfbeb698b092856d0dab61e7cf39bc909, 2026-08-22.
+#
+# Every value is a list of one, since the writer goes through batches of one: rewards, advantages and
+# token_loss_mask (per token, padded), input_lengths, sample_loss_mask (0 where overlong filtering or a filter
+# of the environment took the sample out of the loss; it counts in its group), token_ids and content where they
+# were kept, idx. There is no group: rows of a prompt stand together, and the prompt is what stands before the
+# first trained token. With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` the
+# first of all that were sampled, as many as there are rows: groups that tie there were dropped. Missing: how
+# many more were sampled. A run that logs NeMo Gym responses writes no such file.
+
+_DROPPED = (
+    "dynamic sampling drops groups of equal rewards before training: so many of the groups that were sampled "
+    "first tie, and are no waste here"
+)
+_NEMO_STEP = re.compile(r"step_?(\d+)")
+
+
+def read_nemo_rl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one step's file; raises RecordError for a line that cannot be read."""
+    named = _NEMO_STEP.search(path.name)
+    step = int(named[1]) if named else UNKNOWN
+    return read_json(
+        path,
+        options,
+        lambda record, at: _nemo_row(record, at, step, options),
+        lambda rows: groups_by_prompt(path, rows, options),
+        lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
+    )
+
+
+def _dropped(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Of what was sampled for a step, what dynamic sampling dropped: groups of equal rewards."""
+    sampled = [one.metrics["sampled"] for group in groups for one in group if "sampled" in one.metrics]
+    size = len(groups[0])
+    if not sampled or any(len(group) != size for group in groups):
+        return ()
+    drawn = [sampled[start : start + size] for start in range(0, len(sampled), size)]
+    counts = {"groups": len(drawn), "dropped": sum(len(set(rewards)) == 1 for rewards in drawn)}
+    return (Assumption("filtered_groups", _DROPPED, counts),)
+
+
+def _nemo_row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
+    given = {name: _only(value) for name, value in record.items()}
+    mask = [bool(counts) for counts in given["token_loss_mask"]]
+    tokens = given.get("token_ids")
+    first = mask.index(True) if True in mask else len(mask)
+    end = count(given["input_lengths"])
+    return RolloutRow(
+        group=digest(repr(tokens[:first] if tokens else _first_text(given.get("content")))),
+        position=position,
+        step=step,
+        reward=score(given.get("filtered_rewards", given["rewards"])),
+        advantage=_credit(given["advantages"], mask),
+        tokens=sum(mask),
+        response=digest(repr(tokens[first:end])) if tokens else digest(repr(given.get("content"))),
+        label=value_at(given, options.label),
+        masked=score(given.get("sample_loss_mask")) == 0.0,
+        metrics={"sampled": score(given["rewards"])} if "filtered_rewards" in given else {},
+    )
+
+
+def _only(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _first_text(content: Any) -> Any:
+    return content[0] if isinstance(content, list) and content else content
+
+
+def _credit(given: Any, mask: list[bool]) -> float | None:
+    """The advantage of a sequence: that of its trained tokens, where they have one; else their mean."""
+    if not isinstance(given, list):
+        return score(given)
+    trained = [score(value) for value, counts in zip(given, mask, strict=True) if counts]
+    if not trained:
+        return None
+    return trained[0] if len(set(trained)) == 1 else sum(trained) / len(trained)
+
+
+NEMO_RL = Format(
+    name="nemo-rl",
+    container=JSONL,
+    needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
+    patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
+    read=read_nemo_rl,
+    splits=True,
+    writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
+    "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
+    met="real writer: log_batched_dict_as_jsonl with its BatchedDataDict, called with given rows",
+)
+
+
+# @@ importers/skyrl
+# SkyRL's evaluations: ``dumped_evals/global_step_N_evals/{data source}.jsonl``, one row per response.
+#
+# Read: NovaSky-AI/SkyRL, skyrl/train/utils/trainer_utils.py (``dump_per_dataset_eval_results``) and
+# skyrl/train/trainer.py (``dump_data``), a9564572eb8e91076be43c1bd5e4615e3de17265, 2026-08-21.
+#
+# Columns: input_prompt, output_response, score (a number, or one per token, which are added), stop_reason,
+# env_class, env_extras, data_source. Of step-wise trajectories every step is a row (``evaluate_step_wise``),
+# and SkyRL counts the last: rows whose prompt goes on from the row before are one sample. They are evaluations:
+# nothing of them was trained. Missing: training. It is dumped by ``dump_data_batch``, after rewards and prompt
+# ids were taken out, so no audit can be made of that: ``audit.live`` records it from within.
+# ``aggregated_results.jsonl`` in the same directory holds no rows.
+
+_SKYRL_STEP = re.compile(r"global_step_(\d+)")
+# Characters of an answer that the next prompt repeats; more of it may be left out there, thoughts for one.
+_ANSWER = 16
+_STEPS = "rows whose prompt goes on from the row before are steps of one trajectory, and the last one counts"
+_PROMPTS = assumed(
+    "equal_prompts", "a group is the responses to one prompt of an evaluation, of which none is trained"
+)
+
+
+def read_skyrl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one data source; raises RecordError for a line that cannot be read."""
+    named = _SKYRL_STEP.search(path.parent.name)
+    made = partial(_skyrl_row, _Trajectory(), int(named[1]) if named else UNKNOWN, options)
+    return read_json(path, options, made, lambda rows: gathered(_last_steps(rows)), _skyrl_evidence)
+
+
+@dataclass
+class _Trajectory:
+    """The trajectory that is being read: its first prompt, how its next must begin, and its steps so far."""
+
+    prompt: str = ""
+    begins: str = ""
+    steps: int = 0
+
+    def add(self, prompt: str, response: str) -> None:
+        """The next row, which goes on where its prompt holds the prompt before and the answer to it."""
+        goes_on = self.steps and len(prompt) > len(self.begins) and prompt.startswith(self.begins)
+        self.prompt, self.steps = (self.prompt, self.steps + 1) if goes_on else (prompt, 1)
+        self.begins = prompt + response[:_ANSWER]
+
+
+def _last_steps(rows: Iterable[RolloutRow]) -> Iterator[RolloutRow]:
+    last: RolloutRow | None = None
+    for row in rows:
+        if last is not None and row.metrics["steps"] == 1:
+            yield last
+        last = row
+    if last is not None:
+        yield last
+
+
+def _skyrl_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    steps = [int(one.metrics["steps"]) for group in groups for one in group if one.metrics["steps"] > 1]
+    counts = {"trajectories": len(steps), "steps": sum(steps)}
+    return (*_PROMPTS(groups), *((Assumption("sessions", _STEPS, counts),) if steps else ()))
+
+
+def _skyrl_row(
+    trajectory: _Trajectory, step: int, options: ReadOptions, record: dict[str, Any], position: int
+) -> RolloutRow:
+    given = record["score"]
+    trajectory.add(str(record["input_prompt"]), str(record["output_response"]))
+    return RolloutRow(
+        group=trajectory.prompt,
+        prompt=options.prompts.add(trajectory.prompt),
+        position=position,
+        step=step,
+        reward=sum(map(score, given)) if isinstance(given, list) else score(given),
+        response=digest(record["output_response"]),
+        label=value_at(record, options.label or "data_source"),
+        status=value_at(record, "stop_reason"),
+        metrics={"steps": float(trajectory.steps)},
+    )
+
+
+SKYRL_EVAL = Format(
+    name="skyrl-eval",
+    container=JSONL,
+    needs=("input_prompt", "output_response", "score", "stop_reason", "env_class", "data_source"),
+    patterns=(
+        "*.jsonl",
+        *(
+            f"{below}{folder}/*.jsonl"
+            for below in ("", "dumped_evals/")
+            for folder in ("global_step_*_evals", "eval_only")
+        ),
+    ),
+    beside=("aggregated_results.jsonl",),
+    read=read_skyrl,
+    writer="NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py "
+    "a9564572eb8e91076be43c1bd5e4615e3de17265 2026-08-21",
+    met="real writer: dump_per_dataset_eval_results, called with given responses",
+)
+
+
+# @@ importers/slime
+# slime's rollout dumps: one ``torch.save`` file per rollout, by ``--save-debug-rollout-data``.
+#
+# Read: THUDM/slime, slime/observability/rollout_data_utils.py (``save_debug_rollout_data``) and
+# slime/utils/types.py (``Sample.to_dict``), 624b824a898ab0ec1fcb4d373004c7f3852bf515, 2026-08-21.
+#
+# ``{"rollout_id", "samples"}``; a sample has group_index, index, reward (a number, or several by name),
+# status, response, response_length, loss_mask, remove_sample. What ``remove_sample`` is true of counts in its
+# group and not in the loss; a status takes nothing out. The reward is raw: advantages are computed later
+# (slime/ray/rollout.py, ``_post_process_rewards``) and not dumped. Samples cut from one rollout share
+# rollout_id and count one by one: slime then compares every sample with the whole step. Missing: groups that a
+# dynamic sampling filter dropped. Files of evaluations start with ``eval_``.
+
+_CUT = (
+    "samples that were cut from one rollout count one by one, and slime then compares every sample with the "
+    "whole step, whatever its group"
+)
+GroupKey = Callable[[Mapping[str, Any]], Hashable]
+
+
+def read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
+    groups = gathered(dump_rows(path, options, _group_index))
+    yield from batches(str(path), groups, options.rows, partial(_slime_evidence, path), options.prompts)
+
+
+def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Samples of one rollout, groups that were dropped before, and evaluations."""
+    if path.name.startswith("eval_"):
+        return evaluated(len(groups))
+    rows = (one.metrics for group in groups for one in group)
+    known = Counter(metrics["rollout_id"] for metrics in rows if "rollout_id" in metrics)
+    several = [number for number in known.values() if number > 1]
+    counts = {"rollouts": len(several), "samples": sum(several)}
+    cut = (Assumption("cut_rollouts", _CUT, counts),) if several else ()
+    return (*cut, *no_ties("--dynamic-sampling-filter-path", groups))
+
+
+def _group_index(sample: Mapping[str, Any]) -> Hashable:
+    """The group a sample says it is of; a sample that says none is a group of its own."""
+    group = sample.get("group_index")
+    return group if isinstance(group, int | str) else ("alone", id(sample))
+
+
+def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[RolloutRow]:
+    """The samples of a dump as rows; ``group`` says which samples belong together."""
+    dump = load_plain(path)
+    samples = samples_in(path, dump)
+    refuse_unknown_label(path, next(iter(samples), {}), options.label)
+    step = count(dump.get("rollout_id"))
+    return rows_of(
+        path, enumerate(samples), lambda sample, at: _dump_row(path, sample, at, step, group(sample), options)
+    )
+
+
+def _dump_row(
+    path: Path, sample: dict[str, Any], position: int, step: int, group: Hashable, options: ReadOptions
+) -> RolloutRow:
+    reward, components = _reward(path, position, sample.get("reward"), options)
+    return RolloutRow(
+        group=group,
+        name=value_at(sample, "group_index"),
+        prompt=options.prompts.add(sample.get("prompt")),
+        position=position,
+        step=step,
+        reward=reward,
+        tokens=_trained_tokens(sample),
+        response=digest(_text(sample.get("response"))),
+        label=value_at(sample, options.label),
+        status=value_at(sample, "status"),
+        masked=bool(sample.get("remove_sample")),
+        metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
+    )
+
+
+def _reward(path: Path, position: int, reward: Any, options: ReadOptions) -> tuple[float, dict[str, float]]:
+    """The reward of a sample, and what came with it; of several, the one that the caller names."""
+    if not isinstance(reward, Mapping):
+        if options.reward is not None:
+            raise RecordError(f"{path}: sample {position} has one reward without a name: leave `reward` out")
+        return score(reward), {}
+    if options.reward not in reward:
+        raise RecordError(
+            f"{path}: sample {position} has several rewards ({', '.join(map(str, reward))}): "
+            "name the one that was trained as `reward`"
+        )
+    return score(reward[options.reward]), numbers(reward, without=[str(options.reward)])
+
+
+def _trained_tokens(sample: Mapping[str, Any]) -> int:
+    mask = sample.get("loss_mask")
+    if isinstance(mask, list | tuple | np.ndarray):
+        return sum(map(bool, mask))
+    return count(sample.get("response_length"))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+SLIME = Format(
+    name="slime",
+    container=TORCH,
+    needs=("group_index", "index", "reward", "status", "response"),
+    patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
+    read=read_slime,
+    several=True,
+    writer="THUDM/slime slime/observability/rollout_data_utils.py "
+    "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
+    met="real writer: save_debug_rollout_data, called with given samples",
+)
+
+
+# @@ importers/theta_evolve
+# ThetaEvolve's rollout dumps, and those of slime before samples had a group: ``torch.save`` files.
+#
+# Read: ypwang61/ThetaEvolve, slime/ray/rollout.py (``_save_debug_rollout_data``),
+# slime/ray/rollout_data_source.py and slime/utils/types.py, efcbe00ba3272bfff9b5b26b30fc64e631f2f488,
+# 2025-12-29.
+#
+# As slime's, without group_index, rollout_id and remove_sample: every prompt is copied n_samples_per_prompt
+# times and the copies stand together. The list was cut to a multiple of the batch size before it was saved,
+# so the last group may be incomplete. Missing: advantages, and groups that a dynamic sampling filter dropped.
+
+
+def read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
+    runs = groups_by_prompt(path, dump_rows(path, options, _prompt), options)
+    yield from batches(str(path), runs, options.rows, prompt_evidence(options), options.prompts)
+
+
+def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:
+    """The prompt: a text, or the contents of its messages."""
+    prompt = sample.get("prompt")
+    messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    return tuple(content for content in contents if isinstance(content, str))
+
+
+THETA_EVOLVE = Format(
+    name="theta-evolve",
+    container=TORCH,
+    needs=("index", "prompt", "reward", "status"),
+    patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
+    read=read_theta_evolve,
+    several=True,
+    splits=True,
+    writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
+    met="real writer: _save_debug_rollout_data, called with given samples",
+)
+
+
+# @@ importers/tinker
+# Tinker cookbook's rollout summaries: ``train_rollout_summaries.jsonl``, one trajectory per line.
+#
+# Read: thinking-machines-lab/tinker-cookbook, tinker_cookbook/rl/rollout_logging.py and
+# stores/training_store.py, 9dfcc3a2cf44432d621a01005073dc6d76a1e87a, 2026-08-19.
+#
+# total_reward is the sum of the steps' rewards plus final_reward, which the group as a whole decides. A
+# trajectory is one sample, whatever its steps. Missing: text and advantage; groups that failed, and, where
+# rollouts stream into the trainer, those that ``remove_constant_reward_groups`` dropped (rl/rollouts.py): both
+# are left out before they are counted, so group_idx has no gaps.
+
+
+def read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a line that cannot be read."""
+    refuse_unknown_reward(path, options.reward, dict)
+    made = partial(_tinker_row, options=options)
+    return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key)
+
+
+def _tinker_key(record: dict[str, Any], _: int) -> Key:
+    return count(record.get("iteration")), _tinker_group(record)
+
+
+def _tinker_group(record: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(value_at(record, name) for name in ("split", "iteration", "group_idx"))
+
+
+def _tinker_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Groups that a resumed run wrote twice, evaluations, and that some may have been dropped before."""
+    known = Counter(group[0].group for group in groups)
+    again = sum(times - 1 for times in known.values())
+    says = "a group whose traj_idx comes again was sampled again: each sampling is a group"
+    twice = (Assumption("sampled_again", says, {"groups": again}),) if again else ()
+    tests = evaluated(sum(group[0].name.startswith("eval") for group in groups))
+    return (*twice, *(tests or no_ties("remove_constant_reward_groups", groups)))
+
+
+def _tinker_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+    iteration = record.get("iteration")
+    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
+    final = number(record.get("final_reward"))
+    lengths = [length for step in steps if (length := count(step.get("ac_len"))) >= 0]
+    return RolloutRow(
+        group=(count(iteration), _tinker_group(record)),
+        name="/".join(_tinker_group(record)),
+        member=value_at(record, "traj_idx") or None,
+        position=position,
+        step=count(iteration),
+        reward=score(record.get(options.reward or "total_reward")),
+        tokens=count(sum(lengths)) if lengths else UNKNOWN,
+        label=value_at(record, options.label)
+        if options.label
+        else "/".join(map(str, record.get("tags") or ())),
+        components={"steps": sum(number(step.get("reward")) for step in steps), "final_reward": final},
+        weights={"steps": 1.0, "final_reward": 1.0},
+        metrics=numbers(record.get("trajectory_metrics")),
+    )
+
+
+TINKER = Format(
+    name="tinker",
+    container=JSONL,
+    needs=("iteration", "group_idx", "traj_idx", "total_reward"),
+    patterns=(
+        "iteration_*/train_rollout_summaries.jsonl",
+        "train_rollout_summaries.jsonl",
+        "*_rollout_summaries.jsonl",
+    ),
+    read=read_tinker,
+    several=True,
+    writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
+    "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
+    met="real writer: serialize_rollout_summaries, called with given trajectories",
+)
+
+
+# @@ importers/ttt_discover
+# TTT-Discover's ``trajectories.jsonl``: one trajectory per line, appended update after update.
+#
+# Read: test-time-training/discover, tinker_cookbook/rl/train.py (``_write_trajectory_logs``),
+# 96df74ffa7c4de04fb0be1c2ac332c7455fb4010, 2026-01-23.
+#
+# No group id: trajectory_index counts within a group and starts again with the next. train_step is absent
+# outside training. A trajectory is one sample, whatever its steps. Missing: advantage and token counts, and
+# groups that ``remove_constant_reward_groups`` dropped before.
+
+_ONE_INDEX = assumed(
+    "restarting_index", "a group goes from one trajectory_index 0 to the next: the log names no group"
+)
+
+
+def read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a line that cannot be read."""
+    refuse_unknown_reward(path, options.reward, dict)
+    return read_json(path, options, lambda record, at: _ttt_row(record, at, options), _counted, _ttt_evidence)
+
+
+def _ttt_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    return (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups))
+
+
+def _ttt_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
+    rewards = [number(value) for value in record.get("step_rewards") or ()]
+    return RolloutRow(
+        group=record.get("trajectory_index"),
+        position=position,
+        step=count(record.get("train_step")),
+        reward=score(record.get(options.reward or "total_reward")),
+        response=digest("\x1e".join(str(step.get("ac_text")) for step in steps)) if steps else 0,
+        label=value_at(record, options.label)
+        if options.label
+        else "/".join(map(str, record.get("tags") or ())),
+        components={"steps": sum(rewards), "final_reward": number(record.get("final_reward"))},
+        weights={"steps": 1.0, "final_reward": 1.0},
+        metrics=numbers(record.get("trajectory_metrics")),
+    )
+
+
+def _counted(rows: Iterable[RolloutRow]) -> Iterator[Group]:
+    """A new group starts where the index does not go on."""
+    group: list[RolloutRow] = []
+    for row in rows:
+        if group and not _continues(group[-1], row):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _continues(before: RolloutRow, row: RolloutRow) -> bool:
+    return isinstance(before.group, int) and row.group == before.group + 1
+
+
+TTT_DISCOVER = Format(
+    name="ttt-discover",
+    container=JSONL,
+    needs=("trajectory_index", "total_reward", "steps"),
+    patterns=("trajectories.jsonl",),
+    read=read_ttt_discover,
+    several=True,
+    writer="test-time-training/discover tinker_cookbook/rl/train.py "
+    "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
+    met="real writer: _write_trajectory_logs, called with given trajectories",
+)
