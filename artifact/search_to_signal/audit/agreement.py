@@ -1,10 +1,13 @@
-"""@@"""
+"""Entries of the atlas applied to logged groups, and how far their advantages agree with the logged ones.
+
+Where none agrees, other groups are tried than the log names; and knobs of the reward under an entry.
+"""
 
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -14,20 +17,17 @@ from numpy.typing import NDArray
 from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
 from search_to_signal.audit.flags import FLOAT32, ROUNDED, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import (
-    ROWS,
     Floats,
     Integers,
     RewardGroups,
+    Sums,
     of_arrays,
     part,
     sorted_within,
     spans,
+    taken,
 )
 from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.numerics import added
-
-# @@ applied_normalizers
-# Entries of the atlas applied to logged groups, step by step where they look at a whole step.
 
 _OURS = "ours"  # the source of this project's own entries
 
@@ -170,9 +170,6 @@ def _advantages(entry: NormalizerEntry, batch: RewardBatch, starts: Integers | N
         raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
     return advantages(entry, batch, starts=starts)
 
-
-# @@ normalizer_agreement
-# How far an entry's advantages agree with others of the same rollouts.
 
 # 1 - cosine of two vectors that are the same but for float32.
 _SAME = 1e-12
@@ -407,7 +404,6 @@ def place_of(groups: RewardGroups, group: int, row: int | None = None) -> LogPla
     return LogPlace(groups.source_of(at), int(groups.step[group]), int(groups.position[at]))
 
 
-# @@ regrouping
 # Whether other groups than the log names explain its advantages: by prompt, or by the rows of a step.
 
 # Rows of the log that are tried, the largest group, and the groupings that entries are applied to.
@@ -435,7 +431,11 @@ def regrouping(groups: RewardGroups, explaining: Callable[[RewardGroups], str | 
     if not bounds:
         return None
     tried = part(groups, 0, bounds[-1])
-    made = ((how, size, _regrouped(tried, order, sizes)) for how, size, order, sizes in _candidates(tried))
+    made = (
+        (how, size, taken(tried, order, offsets, tried.group[order[offsets[:-1]]]))
+        for how, size, order, sizes in _candidates(tried)
+        for offsets in [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)]
+    )
     ordered = (one for one in made if _ordered(one[2]))
     for how, size, other in islice(ordered, _MOST):
         if (name := explaining(other)) is not None:
@@ -460,26 +460,6 @@ def _candidates(groups: RewardGroups) -> Iterator[tuple[str, int, Integers, Inte
             yield APART, size, np.concatenate([step.reshape(size, -1).T.ravel() for step in rows]), sizes
 
 
-def _regrouped(groups: RewardGroups, order: Integers, sizes: Integers) -> RewardGroups:
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    firsts = groups.group[order[offsets[:-1]]]
-    return replace(
-        groups,
-        offsets=offsets,
-        step=groups.step[firsts],
-        sampling=None if groups.sampling is None else groups.sampling[firsts],
-        file=None if groups.file is None else replace(groups.file, code=groups.file.code[order]),
-        name=(),
-        prompt=(),
-        prompt_id=np.zeros(len(sizes), dtype=np.uint64),
-        label=replace(groups.label, code=groups.label.code[order]),
-        status=replace(groups.status, code=groups.status.code[order]),
-        components={name: values[order] for name, values in groups.components.items()},
-        metrics={},
-        **{name: getattr(groups, name)[order] for name in ROWS},
-    )
-
-
 def _ordered(groups: RewardGroups) -> bool:
     """Whether no higher reward of a group has a lower advantage, and equal ones have equal advantages."""
     order = sorted_within(groups, groups.reward, groups.advantage)
@@ -489,7 +469,6 @@ def _ordered(groups: RewardGroups) -> bool:
     return bool((advantage >= -slack).all() and (np.abs(advantage[reward == 0]) <= slack).all())
 
 
-# @@ knobs
 # Which knobs of a reward cannot matter under a normalizer: advantages computed again without them.
 
 SCALE = "all rewards times 10"
@@ -499,14 +478,11 @@ _CHANGE = 0.01
 
 
 @dataclass(frozen=True)
-class Knob:
+class Knob(Sums):
     """Of ``groups`` with an advantage other than 0, ``changed`` move by more than 1 % without the knob."""
 
     groups: int = 0
     changed: int = 0
-
-    def __add__(self, more: "Knob") -> "Knob":
-        return added(self, more)
 
 
 def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:

@@ -1,4 +1,4 @@
-"""@@"""
+"""Who gets the advantage: classes, long and short completions, prompts that are sampled again and again."""
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
@@ -9,23 +9,18 @@ import numpy as np
 from search_to_signal.audit.agreement import LogPlace, place_of
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.flags import GroupFlags
-from search_to_signal.audit.groups import Floats, RewardGroups, spans
-from search_to_signal.numerics import added
+from search_to_signal.audit.groups import Floats, RewardGroups, Sums, spans
 
-# @@ class_credit
-# Who receives positive advantage, by class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
+# By class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
 
 
 @dataclass(frozen=True)
-class ClassSums:
+class ClassSums(Sums):
     """Of one class: completions with an advantage, those with a positive one, and the sum of [A]_+."""
 
     completions: int = 0
     positive: int = 0
     mass: float = 0.0
-
-    def __add__(self, more: "ClassSums") -> "ClassSums":
-        return added(self, more)
 
 
 @dataclass(frozen=True)
@@ -84,14 +79,13 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-# @@ lengths
 # What aggregation adds: how the weight of advantages falls on long and short completions.
 
 RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
 
 
 @dataclass(frozen=True)
-class LengthSums:
+class LengthSums(Sums):
     """Over steps, of completions with tokens and an advantage: the longest quarter of each step, and all.
 
     ``tokens`` are theirs, and ``weight`` sums |A| times the weight that a rule of the atlas gives to them.
@@ -103,9 +97,6 @@ class LengthSums:
     tokens: int = 0
     longest_weight: float = 0.0
     weight: float = 0.0
-
-    def __add__(self, more: "LengthSums") -> "LengthSums":
-        return added(self, more)
 
     @property
     def share(self) -> float | None:
@@ -158,7 +149,6 @@ def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
     return sums
 
 
-# @@ hopeless_prompts
 # Prompts that are sampled again and again and teach nothing.
 
 # Different prompts that are followed; a longer list would grow with the log.
@@ -179,14 +169,11 @@ class PromptSums:
 
 
 @dataclass(frozen=True)
-class LoneRepeats:
+class LoneRepeats(Sums):
     """Groups of one whose prompt is that of another group of their step, and how many prompts these have."""
 
     groups: int = 0
     prompts: int = 0
-
-    def __add__(self, more: "LoneRepeats") -> "LoneRepeats":
-        return added(self, more)
 
 
 def lone_repeats(groups: RewardGroups) -> LoneRepeats:

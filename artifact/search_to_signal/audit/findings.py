@@ -1,4 +1,6 @@
-"""@@"""
+"""The audit of a run, and what it found as data: batches are read once, and what is kept does not grow with
+them.
+"""
 
 import math
 from collections import Counter
@@ -65,9 +67,6 @@ from search_to_signal.audit.groups import (
 )
 from search_to_signal.audit.signal import AlternativeExtremes, SignalSums, Ties, alternative, signal, ties
 from search_to_signal.errors import RecordError
-
-# @@ findings
-# What an audit found, as data.
 
 # What the atlas calls the repository of this package's own entries.
 OURS = "this one"
@@ -226,9 +225,6 @@ def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
     newest = max(source.date for source in sources().values() if source.framework == of.framework)
     return of.framework != framework, of.repository == OURS, of.date != newest
 
-
-# @@ run_audit
-# The audit of a run: its batches are read once, and what is kept does not grow with the rows.
 
 # Places that are kept of each kind.
 _SHOWN = 3

@@ -1,4 +1,4 @@
-"""@@"""
+"""What became of single groups and completions: of differences between rewards, of repeats, of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, RewardGroups, sorted_within, spans
-from search_to_signal.numerics import added
-
-# @@ repeats
-# Responses that occur more than once: within a group, and, of searched candidates, in the whole log.
+from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, RewardGroups, Sums, sorted_within, spans
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class RepeatSums:
+class RepeatSums(Sums):
     """Of completions whose response is logged: those equal to an earlier one of their group, and the sum of
     [A]_+ over them and over all."""
 
@@ -25,9 +21,6 @@ class RepeatSums:
     repeats: int = 0
     repeat_mass: float = 0.0
     mass: float = 0.0
-
-    def __add__(self, more: "RepeatSums") -> "RepeatSums":
-        return added(self, more)
 
     @property
     def share(self) -> float | None:
@@ -98,9 +91,6 @@ def seen_before(groups: RewardGroups, seen: set[int]) -> Bools:
             seen.add(response)
     return repeated
 
-
-# @@ group_flags
-# What became of the differences between rewards of a group: kept, merged, reversed, amplified.
 
 Bools = NDArray[np.bool_]
 
@@ -279,9 +269,6 @@ def _any(members: Integers, groups: RewardGroups) -> Bools:
     flags[members] = True
     return flags
 
-
-# @@ candidate_flags
-# What became of single completions: rows twice, and of a search its improvements, admissions, failures.
 
 OF_COMPLETIONS = {
     "compared": "candidates with a score to compare with",

@@ -1,12 +1,10 @@
-"""@@"""
+"""What a finding's remedy is called in each framework.
+
+Names are those of published configurations and launch scripts of each; a version may have others.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-# @@ framework_options
-# What a finding's remedy is called in each framework.
-#
-# Names are those of published configurations and launch scripts of each; a version may have others.
 
 
 @dataclass(frozen=True)
@@ -99,23 +97,3 @@ def offered() -> frozenset[str]:
 def options_of(framework: str) -> OptionNames:
     """The options of a framework by the name that the atlas gives it, in general words for others."""
     return OPTIONS.get(framework, ANY)
-
-
-# @@ default_normalizers
-# The normalizer that a log's framework uses by default, for logs without advantages.
-
-USUAL = {
-    "trl": "trl-grpo",
-    "trl-wandb": "trl-0.15.1-grpo",
-    "ms-swift": "trl-grpo",
-    "ms-swift-ray": "trl-grpo",
-    "verl": "verl-grpo",
-    "nemo-rl": "nemo-grpo",
-    "skyrl-eval": "skyrl-grpo",
-    "prime-rl": "prime-rl-grpo",
-    "prime-rl-tokens": "prime-rl-grpo",
-    "tinker": "tinker-group",
-    "ttt-discover": "discover-entropic-adaptive",
-    "slime": "slime-grpo",
-    "theta-evolve": "thetaevolve-grpo",
-}

@@ -1,28 +1,30 @@
-"""@@"""
+"""Groups of rewards as flat columns: the form in which a log from anywhere is audited.
+
+An outcome-level group (``records.groups``) knows why a completion failed and what the search held before it.
+A reward-level group needs neither: it is what a trainer's normalizer saw. Sizes may differ, and a group of
+one is ordinary.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.numerics import added
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
-
-# @@ groups
-# Groups of rewards as flat columns: the form in which a log from anywhere is audited.
-#
-# An outcome-level group (``records.groups``) knows why a completion failed and what the search held before it.
-# A reward-level group needs neither: it is what a trainer's normalizer saw. Sizes may differ, and a group of
-# one is ordinary.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+Frozen = TypeVar("Frozen", bound=NDArray[Any])
+Added = TypeVar("Added", bound="Sums")
 
 UNKNOWN = -1
 # The key of an assumption on which columns are the reward, or how they are weighed.
@@ -33,6 +35,13 @@ EMPTY_ADVANTAGES = "empty_advantages"
 UNTRAINED = "untrained"
 # The key of the assumption that a group is one candidate of a search, which trains nothing.
 SEARCH = "candidates"
+
+
+class Sums:
+    """Sums over batches, as a dataclass of numbers and of sums: adding two joins their groups."""
+
+    def __add__(self: Added, more: Added) -> Added:
+        return added(self, more)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -121,12 +130,12 @@ class RewardGroups:
     @cached_property
     def sizes(self) -> Integers:
         """(N,): rewards per group."""
-        return _frozen(np.diff(self.offsets))
+        return _freeze(np.diff(self.offsets))
 
     @cached_property
     def group(self) -> Integers:
         """(R,): the group that each row belongs to."""
-        return _frozen(np.repeat(np.arange(len(self.step)), self.sizes))
+        return _freeze(np.repeat(np.arange(len(self.step)), self.sizes))
 
     def source_of(self, row: int) -> str:
         """The file that a row stands in."""
@@ -166,21 +175,16 @@ def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
 
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     """Every column with one entry per row."""
-    per_group = ("offsets", "step", "prompt_id", "sampling")
-    names = (f.name for f in fields(groups) if f.name not in per_group)
+    names = (f.name for f in fields(groups) if f.name not in _PER_GROUP)
     plain = [getattr(groups, name) for name in names]
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
     named = [*groups.components.values(), *groups.metrics.values()]
     return [*arrays, *named, groups.label.code, groups.status.code]
 
 
-def _frozen(column: Integers) -> Integers:
-    _freeze(column)
-    return column
-
-
-def _freeze(column: NDArray[np.generic]) -> None:
+def _freeze(column: Frozen) -> Frozen:
     column.setflags(write=False)
+    return column
 
 
 def _check(groups: RewardGroups) -> None:
@@ -201,11 +205,17 @@ def _check(groups: RewardGroups) -> None:
             raise IllFormedGroupError(f"{groups.source}: {fault}: repair the code that made these groups")
 
 
+def numbered(values: Iterable[Hashable]) -> tuple[Integers, tuple[Any, ...]]:
+    """Values (R,) by number, in order of first appearance, and the values that the numbers stand for."""
+    first: dict[Hashable, int] = {}
+    codes = [first.setdefault(value, len(first)) for value in values]
+    return np.array(codes, dtype=np.int64), tuple(first)
+
+
 def named(values: Sequence[str]) -> Names:
     """Texts as codes, in order of first appearance."""
-    first: dict[str, int] = {}
-    codes = [first.setdefault(value, len(first)) for value in values]
-    return Names(np.array(codes, dtype=np.int32), tuple(first))
+    codes, names = numbered(values)
+    return Names(codes.astype(np.int32), names)
 
 
 def of_arrays(
@@ -224,56 +234,51 @@ def of_arrays(
     rewards = np.array(reward, dtype=np.float64)
     counts = np.array(sizes, dtype=np.int64)
     given = {name: _column(name, values) for name, values in columns.items()}
-    empty = np.full(len(rewards), np.nan)
-    logged = np.asarray(given.get("advantage", empty), dtype=np.float64)
-    defaults: dict[str, NDArray[np.generic] | Names] = {
-        "step": np.full(len(counts), UNKNOWN, dtype=np.int64),
-        "position": np.arange(len(rewards), dtype=np.int64),
-        "advantage": empty.copy(),
-        "has_advantage": ~np.isnan(logged),
-        "masked": np.zeros(len(rewards), dtype=np.bool_),
-        "prompt_id": np.zeros(len(counts), dtype=np.uint64),
-        "tokens": np.full(len(rewards), UNKNOWN, dtype=np.int64),
-        "response": np.zeros(len(rewards), dtype=np.uint64),
-        "label": named([""] * len(rewards)),
-        "status": named([""] * len(rewards)),
-        "improvement": empty.copy(),
-        "admitted": np.full(len(rewards), UNKNOWN, dtype=np.int8),
-    }
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    given.setdefault("position", np.arange(len(rewards), dtype=np.int64))
+    for name, (dtype, absent) in _COLUMNS.items():
+        if name not in given:
+            length = len(counts) if name in _PER_GROUP else len(rewards)
+            given[name] = np.full(length, absent, dtype=dtype)
+    if "has_advantage" not in columns:
+        given["has_advantage"] = ~np.isnan(np.asarray(given["advantage"], dtype=np.float64))
+    for name in ("label", "status"):
+        given.setdefault(name, named([""] * len(rewards)))
     parts = {name: np.array(part, dtype=np.float64) for name, part in (components or {}).items()}
     return RewardGroups(
         source=source,
-        offsets=offsets,
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         reward=rewards,
         components=parts,
         weights={**dict.fromkeys(parts, 1.0), **(weights or {})},
-        **{**defaults, **given},  # type: ignore[arg-type]
+        **given,  # type: ignore[arg-type]
     )
 
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "step": np.int64,
-    "position": np.int64,
-    "advantage": np.float64,
-    "has_advantage": np.bool_,
-    "masked": np.bool_,
-    "prompt_id": np.uint64,
-    "tokens": np.int64,
-    "response": np.uint64,
-    "improvement": np.float64,
-    "admitted": np.int8,
+# Of each column its type, and what stands for none.
+_COLUMNS: dict[str, tuple[type[np.generic], float]] = {
+    "step": (np.int64, UNKNOWN),
+    "position": (np.int64, 0),
+    "advantage": (np.float64, np.nan),
+    "has_advantage": (np.bool_, False),
+    "masked": (np.bool_, False),
+    "prompt_id": (np.uint64, 0),
+    "tokens": (np.int64, UNKNOWN),
+    "response": (np.uint64, 0),
+    "improvement": (np.float64, np.nan),
+    "admitted": (np.int8, UNKNOWN),
 }
+_PER_GROUP = ("offsets", "step", "prompt_id", "sampling")
+_ROWS = ("reward", *(name for name in _COLUMNS if name not in _PER_GROUP))
 
 
 def _column(name: str, values: ArrayLike) -> NDArray[np.generic] | Names:
     if name in ("label", "status"):
         return named([str(value) for value in np.asarray(values).tolist()])
-    if name not in _DTYPES:
+    if name not in _COLUMNS:
         raise IllFormedGroupError(
-            f"no column is called {name}: give one of {', '.join(sorted(_DTYPES))}, label, status"
+            f"no column is called {name}: give one of {', '.join(sorted(_COLUMNS))}, label, status"
         )
-    return np.array(values, dtype=_DTYPES[name])
+    return np.array(values, dtype=_COLUMNS[name][0])
 
 
 def of_outcomes(groups: GroupBatch, reward: Floats, source: str = "records") -> RewardGroups:
@@ -309,21 +314,10 @@ def summed(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
     return tuple(Assumption(key, says, dict(counts)) for (key, says), counts in total.items())
 
 
-# @@ steps
-# Batches cut where steps end: some normalizers look at every group of a step.
-
-ROWS = (
-    *("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response"),
-    *("improvement", "admitted"),
-)
-
-
 def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     """The same groups, with no step in two batches of one source; held in memory is one step and a batch.
 
-    A step that was sampled again is a step of its own.
-
-    Groups without a step stay in the batches in which they came.
+    A step that was sampled again is a step of its own; groups without a step stay in the batches that came.
     """
     held: RewardGroups | None = None
     for batch in batches:
@@ -354,23 +348,10 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
     """Groups ``first`` to ``end``; what was assumed stays with the part that begins the batch."""
     if (first, end) == (0, len(groups.step)):
         return groups
-    rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
-    return replace(
-        groups,
-        offsets=groups.offsets[first : end + 1] - groups.offsets[first],
-        step=groups.step[first:end],
-        label=Names(groups.label.code[rows], groups.label.names),
-        status=Names(groups.status.code[rows], groups.status.names),
-        components={name: values[rows] for name, values in groups.components.items()},
-        metrics={name: values[rows] for name, values in groups.metrics.items()},
-        name=groups.name[first:end],
-        prompt=groups.prompt[first:end],
-        prompt_id=groups.prompt_id[first:end],
-        sampling=None if groups.sampling is None else groups.sampling[first:end],
-        file=None if groups.file is None else Names(groups.file.code[rows], groups.file.names),
-        assumptions=groups.assumptions if first == 0 else (),
-        **{name: getattr(groups, name)[rows] for name in ROWS},
-    )
+    offsets = groups.offsets[first : end + 1]
+    rows = slice(int(offsets[0]), int(offsets[-1]))
+    made = taken(groups, rows, offsets - offsets[0], slice(first, end))
+    return made if first == 0 else replace(made, assumptions=())
 
 
 def regrouped(groups: RewardGroups, members: Sequence[Sequence[int]]) -> RewardGroups:
@@ -379,22 +360,36 @@ def regrouped(groups: RewardGroups, members: Sequence[Sequence[int]]) -> RewardG
     sizes = groups.sizes[flat]
     ends = np.cumsum(sizes)
     rows = np.repeat(groups.offsets[flat] - ends + sizes, sizes) + np.arange(ends[-1])
-    firsts = np.array([numbers[0] for numbers in members], dtype=np.int64)
     counts = np.cumsum([len(numbers) for numbers in members])
+    firsts = np.array([numbers[0] for numbers in members], dtype=np.int64)
+    return taken(groups, rows, np.append(0, ends[counts - 1]), firsts)
+
+
+def taken(
+    groups: RewardGroups, rows: Integers | slice, offsets: Integers, firsts: Integers | slice
+) -> RewardGroups:
+    """Groups of some rows, in some order: ``offsets`` (M+1,) say where each begins, ``firsts`` (M,) whose
+    step, name and prompt it has."""
+
+    def texts(given: tuple[str, ...]) -> tuple[str, ...]:
+        if isinstance(firsts, slice):
+            return given[firsts]
+        return tuple(given[first] for first in firsts.tolist()) if given else ()
+
     return replace(
         groups,
-        offsets=np.append(0, ends[counts - 1]),
+        offsets=offsets,
         step=groups.step[firsts],
         label=Names(groups.label.code[rows], groups.label.names),
         status=Names(groups.status.code[rows], groups.status.names),
         components={name: values[rows] for name, values in groups.components.items()},
         metrics={name: values[rows] for name, values in groups.metrics.items()},
-        name=tuple(groups.name[first] for first in firsts.tolist()) if groups.name else (),
-        prompt=tuple(groups.prompt[first] for first in firsts.tolist()) if groups.prompt else (),
+        name=texts(groups.name),
+        prompt=texts(groups.prompt),
         prompt_id=groups.prompt_id[firsts],
         sampling=None if groups.sampling is None else groups.sampling[firsts],
         file=None if groups.file is None else Names(groups.file.code[rows], groups.file.names),
-        **{name: getattr(groups, name)[rows] for name in ROWS},
+        **{name: getattr(groups, name)[rows] for name in _ROWS},
     )
 
 
@@ -416,7 +411,7 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         sampling=_samplings(first_part, second_part),
         file=_files(first_part, second_part),
         assumptions=(*first_part.assumptions, *second_part.assumptions),
-        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in ROWS},
+        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
     )
 
 
@@ -468,9 +463,6 @@ def _table(
     }
 
 
-# @@ dataframes
-# Groups from a pandas or polars DataFrame, or from any mapping of column names to values.
-
 _OPTIONAL = ("advantage", "tokens", "label", "status", "improvement", "admitted")
 
 
@@ -496,7 +488,7 @@ def of_frame(
     the audit's own (advantage, tokens, label, status, improvement, admitted) is taken without.
     Raises IllFormedGroupError for a column that is missing, and for a row without a group.
     """
-    known = _column_names(frame)
+    known = [str(name) for name in getattr(frame, "columns", frame)]
     chosen = {name: name for name in ("reward", *_OPTIONAL) if name in known} | columns
     chosen.setdefault("reward", "reward")
     needed = [group, *([step] if step else []), *components, *chosen.values()]
@@ -508,7 +500,7 @@ def of_frame(
     names = np.asarray(frame[group]).tolist()
     if nameless := [row for row, name in enumerate(names) if name is None or name != name]:
         raise IllFormedGroupError(f"row {nameless[0]} has no {group}: name its group, or leave it out")
-    places = _places(names if steps is None else zip(steps.tolist(), names, strict=True))
+    places, _ = numbered(names if steps is None else zip(steps.tolist(), names, strict=True))
     order = np.argsort(places, kind="stable")
     sizes = np.bincount(places)
     firsts = order[np.cumsum(sizes) - sizes]
@@ -524,13 +516,3 @@ def of_frame(
         **values,
     )
     return with_advantages(groups) if "advantage" in chosen else groups
-
-
-def _column_names(frame: FrameLike) -> list[str]:
-    return [str(name) for name in getattr(frame, "columns", frame)]
-
-
-def _places(keys: Iterable[Any]) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Number of each key's group, in order of first appearance."""
-    first: dict[Any, int] = {}
-    return np.array([first.setdefault(key, len(first)) for key in keys], dtype=np.int64)

@@ -1,34 +1,40 @@
-"""@@"""
+"""What an optimizer step has to learn from, as numbers for a trainer's own log; and the step as a log.
+
+>>> from search_to_signal.audit import live
+>>> live.numbers(rewards=[0, 1, 1, 1], groups=[7, 7, 8, 8], advantages=[-1, 1, 0, 0])["signal/dead_share"]
+0.5
+
+One line in a trainer that holds the rewards and advantages of a batch is enough; docs/live-audits.md shows
+where it stands in verl, OpenRLHF, slime, NeMo-RL and SkyRL. Arrays, lists and tensors are all taken.
+``Following`` gives each step of a log that is still being written in one line as it comes.
+"""
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit import live
 from search_to_signal.audit.agreement import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.frameworks import USUAL
-from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, of_arrays, part, spans, whole_steps
-from search_to_signal.audit.importers import find, read
+from search_to_signal.audit.groups import (
+    UNKNOWN,
+    Floats,
+    RewardGroups,
+    numbered,
+    of_arrays,
+    part,
+    spans,
+    whole_steps,
+)
+from search_to_signal.audit.importers import USUAL, find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.signal import SignalSums, logged, signal
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
 from search_to_signal.records.files import storage_errors, write_atomically
-
-# @@ live
-# What an optimizer step has to learn from, as numbers for a trainer's own log; and the step as a log.
-#
-# >>> from search_to_signal.audit import live
-# >>> live.numbers(rewards=[0, 1, 1, 1], groups=[7, 7, 8, 8], advantages=[-1, 1, 0, 0])["signal/dead_share"]
-# 0.5
-#
-# One line in a trainer that holds the rewards and advantages of a batch is enough; docs/live-audits.md shows
-# where it stands in verl, OpenRLHF, slime, NeMo-RL and SkyRL. Arrays, lists and tensors are all taken.
 
 PREFIX = "signal/"
 DEAD, NAN, BATCH, GAIN, SHARE = (
@@ -65,15 +71,13 @@ def numbers(
     its ``mask`` does not enter the loss. Raises IllFormedGroupError for columns that do not fit.
     """
     batch = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
-    return numbers_of(
-        batch,
-        batch.advantage if advantages is not None else apply(get_entry(normalizer), step_batches(batch)),
-    )
+    return _numbers_of(batch, None if advantages is not None else normalizer)
 
 
-def numbers_of(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
-    """The numbers of groups under advantages (R,), as ``numbers`` returns them."""
-    named = logged(signal(groups, advantage))
+def _numbers_of(groups: RewardGroups, normalizer: str | None) -> dict[str, float]:
+    """As ``numbers``: under the logged advantages without a normalizer."""
+    given = groups.advantage if normalizer is None else apply(get_entry(normalizer), step_batches(groups))
+    named = logged(signal(groups, given))
     return {f"{PREFIX}{name}": value for name, value in named.items() if name not in _OF_A_RUN}
 
 
@@ -89,24 +93,23 @@ def grouped(
     """The batch as ``audit.audit`` takes it; arguments and errors as in ``numbers``."""
     reward = _of_sequences(rewards)
     parts = {name: _of_sequences(part) for name, part in (components or {}).items()}
-    places: dict[Any, int] = {}
-    numbered = [places.setdefault(name, len(places)) for name in _listed(groups)]
+    places, names = numbered(_listed(groups))
     trained = None if mask is None else np.array(_listed(mask), dtype=np.float64) > 0
     tokens = np.full(len(reward), UNKNOWN) if trained is None else trained.sum(axis=1)
     advantage: Floats = np.full(len(reward), np.nan) if advantages is None else of_tokens(advantages, mask)
     columns = [reward, advantage, tokens, *parts.values()]
-    if not numbered or any(len(column) != len(numbered) for column in columns):
+    if not len(places) or any(len(column) != len(places) for column in columns):
         raise IllFormedGroupError(
             "columns are empty or differ in length: give one value of each per completion"
         )
-    order = np.argsort(numbered, kind="stable")
+    order = np.argsort(places, kind="stable")
     return of_arrays(
         reward[order],
-        np.bincount(numbered),
+        np.bincount(places),
         source="live",
         components={name: part[order] for name, part in parts.items()},
         weights=weights,
-        step=np.zeros(len(places)),
+        step=np.zeros(len(names)),
         position=order,
         advantage=advantage[order],
         has_advantage=np.full(len(order), advantages is not None),
@@ -185,32 +188,32 @@ def write(
     with storage_errors(place, "go on from the last checkpoint"):
         place.mkdir(parents=True, exist_ok=True)
         number = len(list(place.glob(f"rollouts_{step:08d}_*.jsonl")))
-        path = place / f"rollouts_{step:08d}_{number:04d}.jsonl"
-        rows = (_row(batch, at, step, names[position]) for at, position in enumerate(batch.position.tolist()))
-        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        rows = (
+            {
+                "group": name if isinstance(name := names[position], int) else str(name),
+                "step": step,
+                "reward": number_or_none(batch.reward[at]),
+                "advantage": float(batch.advantage[at]) if batch.has_advantage[at] else None,
+                **({} if batch.tokens[at] == UNKNOWN else {"tokens": int(batch.tokens[at])}),
+                "components": {part: number_or_none(column[at]) for part, column in batch.components.items()},
+                "weights": dict(batch.weights),
+            }
+            for at, position in enumerate(batch.position.tolist())
+        )
+        return write_rows(place, step, number, rows)
+
+
+def write_rows(directory: Path, step: int, number: int, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write the rows of one batch, the ``number``-th of its step, as one whole file; returns the file."""
+    path = directory / f"rollouts_{step:08d}_{number:04d}.jsonl"
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return path
-
-
-def _row(groups: RewardGroups, at: int, step: int, name: Any) -> dict[str, Any]:
-    parts = {key: number_or_none(column[at]) for key, column in groups.components.items()}
-    return {
-        "group": name if isinstance(name, int) else str(name),
-        "step": step,
-        "reward": number_or_none(groups.reward[at]),
-        "advantage": float(groups.advantage[at]) if groups.has_advantage[at] else None,
-        **({} if groups.tokens[at] == UNKNOWN else {"tokens": int(groups.tokens[at])}),
-        "components": parts,
-        "weights": dict(groups.weights),
-    }
 
 
 def number_or_none(value: float) -> float | None:
     """A reward as JSON: None where no function gave one; an infinity is kept, as Python writes it."""
     return None if math.isnan(value) else float(value)
 
-
-# @@ following
-# A log that is still being written: each step in one line as it comes.
 
 # Size and time of last change of a file.
 Stamp = tuple[int, int]
@@ -266,27 +269,23 @@ class Following:
                     key = (step.source, int(step.step[0]), sampling)
                     if self._printed.get(key) != len(step.reward):
                         self._printed[key] = len(step.reward)
-                        yield line_of(step, name)
+                        yield _line_of(step, name)
         except RecordError as error:
             yield f"not read yet: {error}"
 
 
-def line_of(step: RewardGroups, normalizer: str) -> str:
-    """A step in one line: its size, and the numbers of ``live``."""
-    logged = bool(step.has_advantage.any())
-    numbers = live.numbers_of(
-        step, step.advantage if logged else apply(get_entry(normalizer), step_batches(step))
-    )
+def _line_of(step: RewardGroups, normalizer: str) -> str:
+    found = _numbers_of(step, None if step.has_advantage.any() else normalizer)
     shares = [
-        f"{name.removeprefix(live.SHARE)} {share:.0%}"
-        for name, share in numbers.items()
-        if name.startswith(live.SHARE) and len(step.weights) > 1
+        f"{name.removeprefix(SHARE)} {share:.0%}"
+        for name, share in found.items()
+        if name.startswith(SHARE) and len(step.weights) > 1
     ]
-    nan = f", {numbers[live.NAN]:.1%} of advantages NaN" if numbers[live.NAN] else ""
+    nan = f", {found[NAN]:.1%} of advantages NaN" if found[NAN] else ""
     return (
         f"step {int(step.step[0])}: {len(step.step)} groups, {len(step.reward)} completions, "
-        f"{numbers[live.DEAD]:.1%} of groups dead{nan}, effective batch {numbers[live.BATCH]:.0f}, "
-        f"largest gain {numbers[live.GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
+        f"{found[DEAD]:.1%} of groups dead{nan}, effective batch {found[BATCH]:.0f}, "
+        f"largest gain {found[GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
     )
 
 

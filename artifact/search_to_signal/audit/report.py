@@ -1,4 +1,4 @@
-"""@@"""
+"""An audit as plain text, JSON, CSV and one HTML page."""
 
 import csv
 import io
@@ -26,7 +26,6 @@ from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
 
-# @@ group_table
 # Every group of a log as a row: what it is, what is remarkable, its rewards and advantages.
 
 # Groups that are written: a million of them are no table to read.
@@ -122,7 +121,6 @@ def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) ->
     return [text if some else "" for text, some in zip(texts, known, strict=True)]
 
 
-# @@ curves
 # Figures over steps as SVG that scales with the page; labels and numbers are HTML.
 
 # Points of a curve: more steps than that are drawn together.
@@ -214,10 +212,10 @@ def _line(title: str, values: Sequence[float], ends: tuple[str, str], from_zero:
     low = 0.0 if from_zero else low
     extent = high - low or 1.0
     pieces, pen = [], "M"
-    for at, value in enumerate(values):
+    for place, value in enumerate(values):
         # A step without a number is a gap.
         if math.isfinite(value):
-            pieces.append(f"{pen}{_at(at, (value - low) / extent, len(values))}")
+            pieces.append(f"{pen}{_at(place, (value - low) / extent, len(values))}")
         pen = " L" if math.isfinite(value) else " M"
     return Curve(title, f"{low:.4g}", f"{high:.4g}", *ends, [("line", "".join(pieces))])
 
@@ -229,9 +227,6 @@ def _at(at: int, value: float, count: int) -> str:
 def _name(step: StepCounts) -> str:
     return f"step {step.step}" if step.step >= 0 else step.source
 
-
-# @@ glossary
-# The words of the page, for a reader who meets them for the first time.
 
 GLOSSARY: Mapping[str, str] = {
     "group": "The completions sampled for one prompt, which are compared with each other.",
@@ -251,9 +246,6 @@ GLOSSARY: Mapping[str, str] = {
     "severity": "high: concerns half of the generation or update, or more; medium: 15 %; low: less.",
 }
 
-
-# @@ report
-# An audit as plain text, JSON, CSV and one HTML page.
 
 PAGE, DOCUMENT = "audit.html", "audit.json"
 STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
-from search_to_signal.numerics import added
+from search_to_signal.audit.groups import Floats, RewardGroups, Sums, of_arrays, sorted_within
 
 # Different rewards of a run that are counted.
 _LEVELS = 64
@@ -51,7 +50,7 @@ class Ties:
 
 
 @dataclass(frozen=True)
-class ComponentSums:
+class ComponentSums(Sums):
     """Of a component: groups in which it ``varied``, and ``against`` those of them in which the completions
     for which it adds more, its weight included, get the lower advantages; ``carried`` is its part of the
     sum of squares."""
@@ -59,9 +58,6 @@ class ComponentSums:
     varied: int = 0
     against: int = 0
     carried: float = 0.0
-
-    def __add__(self, more: "ComponentSums") -> "ComponentSums":
-        return added(self, more)
 
 
 @dataclass(frozen=True)
@@ -85,16 +81,13 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class LengthTie:
+class LengthTie(Sums):
     """Sums within groups for the correlation of advantage and tokens, over ``rows`` that have both."""
 
     rows: int = 0
     both: float = 0.0
     advantage: float = 0.0
     tokens: float = 0.0
-
-    def __add__(self, more: "LengthTie") -> "LengthTie":
-        return added(self, more)
 
     @property
     def correlation(self) -> float | None:

@@ -1,4 +1,22 @@
-"""@@"""
+"""A callback that keeps every group that TRL trains on, whole and with names, as a log for ``s2s audit``.
+
+>>> from search_to_signal.audit.trl_callback import GroupRecorder
+>>> trainer = GRPOTrainer(...)
+>>> trainer.add_callback(GroupRecorder(trainer, "rollouts"))
+>>> trainer.train()
+
+``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
+reward functions, tokens, and the batches between two logged steps; with ``--follow``, while they are written.
+Numbers of each batch go into TRL's own log (``live.numbers``), averaged over the batches of a logged step as
+TRL averages its own: ``signal/dead_share``, ``signal/nan_share``, ``signal/effective_batch``,
+``signal/largest_gain`` and others, and ``signal/share/NAME`` for each of several reward functions.
+
+Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
+training the recorder stands before the method that samples and scores a batch, whose result has advantages,
+tokens and masks: ``_prepare_inputs`` in 0.15.1, ``_generate_and_score_completions`` later. The rewards are
+what ``_calculate_rewards`` returns, or the reward functions themselves where a version has no such method.
+Of a batch in which RLOO clips rewards or adds a KL penalty, the reward is logged as it was before.
+"""
 
 import json
 import math
@@ -11,13 +29,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from search_to_signal.audit.live import number_or_none, of_tokens
+from search_to_signal.audit.live import exceeded, number_or_none, numbers_of_rows, of_tokens, write_rows
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import storage_errors, write_atomically
+from search_to_signal.records.files import storage_errors
 
-# @@ trl_rows
-# Rows of the neutral log from what a trainer of TRL holds after it sampled and scored a batch.
-
+_SAMPLES = "_generate_and_score_completions"
+_SAMPLES_0151 = "_prepare_inputs"
+_REWARDS = "_calculate_rewards"
 # Tensors are spoken to by their methods alone, so nothing here imports torch.
 Tensor = Any
 
@@ -42,9 +60,11 @@ class Batch:
     first: int
 
 
-def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any]]:
+def _rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any]]:
     """One row per completion, in the order in which they were sampled."""
-    trained = _trained(batch.made)
+    # (n, longest): what a tool answered does not enter the loss.
+    trained, tools = batch.made["completion_mask"], batch.made.get("tool_mask")
+    trained = trained if tools is None else trained * tools
     columns = zip(
         batch.examples,
         map(number_or_none, batch.reward.tolist()),
@@ -58,7 +78,7 @@ def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any
     rows = []
     for place, (example, reward, advantage, tokens, ending, parts, text) in enumerate(columns, batch.first):
         group, member = divmod(place, group_size)
-        name = f"{batch.step}-{batch.number}-{group}"
+        name, prompt = f"{batch.step}-{batch.number}-{group}", example.get("prompt", "")
         rows.append(
             {
                 "group": name,
@@ -70,15 +90,20 @@ def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any
                 "status": ending,
                 "components": dict(zip(batch.names, map(number_or_none, parts), strict=True)),
                 "weights": dict(zip(batch.names, batch.weights, strict=True)),
-                "prompt": _text(example.get("prompt", "")),
+                "prompt": prompt if isinstance(prompt, str) else json.dumps(prompt, default=str),
                 "response": text,
-                "example": {key: value for key, value in example.items() if _is_plain(key, value)},
+                # Columns of the data set that can serve as a class.
+                "example": {
+                    key: value
+                    for key, value in example.items()
+                    if key != "prompt" and isinstance(value, str | int | float | bool)
+                },
             }
         )
     return rows
 
 
-def reward_names(trainer: Any) -> list[str]:
+def _reward_names(trainer: Any) -> list[str]:
     """What TRL calls its reward functions; of equal names the later ones are numbered."""
     given = getattr(trainer, "reward_func_names", None) or list(map(_name, trainer.reward_funcs))
     return [name if given.index(name) == at else f"{name}#{at + 1}" for at, name in enumerate(given)]
@@ -90,53 +115,13 @@ def _name(function: Any) -> str:
     )
 
 
-def _trained(made: Mapping[str, Tensor]) -> Tensor:
-    """(n, longest): tokens that enter the loss; what a tool answered does not."""
-    tools = made.get("tool_mask")
-    return made["completion_mask"] if tools is None else made["completion_mask"] * tools
-
-
 def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:
-    """Whether a completion ended by itself; one that is left out of the loss was cut off."""
+    # One that is left out of the loss was cut off.
     end = getattr(tokenizer, "tokenizer", tokenizer).eos_token_id
     lengths = made["completion_mask"].sum(1)
     last = made["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None].long())[:, 0]
     ended = (last == end) & (lengths > 0)
     return ["finished" if by_itself else "truncated" for by_itself in ended.tolist()]
-
-
-def _text(prompt: Any) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, default=str)
-
-
-def _is_plain(key: str, value: Any) -> bool:
-    """A column of the data set that can serve as a class."""
-    return key != "prompt" and isinstance(value, str | int | float | bool)
-
-
-# @@ trl_callback
-# A callback that keeps every group that TRL trains on, whole and with names, as a log for ``s2s audit``.
-#
-# >>> from search_to_signal.audit.trl_callback import GroupRecorder
-# >>> trainer = GRPOTrainer(...)
-# >>> trainer.add_callback(GroupRecorder(trainer, "rollouts"))
-# >>> trainer.train()
-#
-# ``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
-# reward functions, tokens, and the batches between two logged steps; with ``--follow``, while they are written.
-# Numbers of each batch go into TRL's own log (``live.numbers``), averaged over the batches of a logged step as
-# TRL averages its own: ``signal/dead_share``, ``signal/nan_share``, ``signal/effective_batch``,
-# ``signal/largest_gain`` and others, and ``signal/share/NAME`` for each of several reward functions.
-#
-# Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
-# training the recorder stands before the method that samples and scores a batch, whose result has advantages,
-# tokens and masks: ``_prepare_inputs`` in 0.15.1, ``_generate_and_score_completions`` later. The rewards are
-# what ``_calculate_rewards`` returns, or the reward functions themselves where a version has no such method.
-# Of a batch in which RLOO clips rewards or adds a KL penalty, the reward is logged as it was before.
-
-_SAMPLES = "_generate_and_score_completions"
-_SAMPLES_0151 = "_prepare_inputs"
-_REWARDS = "_calculate_rewards"
 
 
 # Of a batch in which four groups of five are dead, most of what was generated teaches nothing. One advantage
@@ -256,27 +241,22 @@ class GroupRecorder:
         step = self._trainer.state.global_step + 1
         self._step, self._number = step, self._number + 1 if step == self._step else 0
         batch = self._batch(inputs, made)
-        rows = gather_object(rows_of(batch, self._trainer.processing_class, self._trainer.num_generations))
+        rows = gather_object(_rows_of(batch, self._trainer.processing_class, self._trainer.num_generations))
         self._log(rows)
         if self._trainer.accelerator.is_main_process:
-            text = "".join(json.dumps(row) + "\n" for row in rows)
             with storage_errors(self._directory, "go on from the last checkpoint"):
-                write_atomically(
-                    self._directory / f"rollouts_{step:08d}_{self._number:04d}.jsonl", text.encode()
-                )
+                write_rows(self._directory, step, self._number, rows)
 
     def _log(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Put the numbers where TRL keeps its own until it logs; warn of those that rise over a limit."""
-        from search_to_signal.audit import live
-
-        numbers = live.numbers_of_rows(rows)
+        numbers = numbers_of_rows(rows)
         # What is logged next; one table in 0.15.1, one for each of training and evaluation later.
         kept = getattr(self._trainer, "_metrics", {"train": defaultdict(list)})
         kept = kept.get("train", kept)
         for name, value in numbers.items():
             if math.isfinite(value):
                 kept[name].append(value)
-        over = live.exceeded(numbers, self._limits)
+        over = exceeded(numbers, self._limits)
         for name in over.keys() - self._over:
             warnings.warn(f"step {self._step}: {over[name]}", SignalWarning, stacklevel=2)
         self._over = set(over)
@@ -302,7 +282,7 @@ class GroupRecorder:
             made=made,
             parts=parts,
             reward=reward,
-            names=reward_names(trainer),
+            names=_reward_names(trainer),
             weights=weights.tolist(),
             step=self._step,
             number=self._number,

@@ -65,7 +65,7 @@ def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[s
 def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
-    from search_to_signal.audit.frameworks import USUAL
+    from search_to_signal.audit.importers import USUAL
     from search_to_signal.audit.report import GroupTable, compared
 
     _keep_freed_memory()

@@ -1,4 +1,4 @@
-"""@@"""
+"""Rewards of groups of any sizes, flat in memory. Rows are responses; a group is a run of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.numerics import Floats
-
-# @@ atlas/batch
-# Rewards of groups of any sizes, flat in memory. Rows are responses; a group is a run of them.
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]
@@ -119,10 +116,8 @@ class RewardBatch:
         return result
 
 
-# @@ atlas/sums
-# Sums of float32 rows in the orders in which frameworks take them: where they cancel, the order shows.
-#
-# Each takes (N, G) to (N,). ``blocked`` is torch.sum on the CPU, as torch 2.5 runs it on every x86 processor.
+# Sums of float32 rows in the orders in which frameworks take them: where they cancel, the order shows. Each
+# takes (N, G) to (N,). ``blocked`` is torch.sum on the CPU, as torch 2.5 runs it on every x86 processor.
 
 Sum = Callable[[Reals], Reals]
 
@@ -171,11 +166,9 @@ def _chained(blocks: Reals) -> Reals:
 SUMS: Mapping[str, Sum] = {"blocked": blocked, "in turn": in_turn, "pairwise": pairwise}
 
 
-# @@ atlas/aggregation
-# The second stage: how a loss turns advantages into weights of tokens, on one device.
-#
-# The weight of a token is what its advantage is multiplied by in the loss, ratios and clipping left out. Where
-# a batch is spread over devices or accumulated, a framework may take totals of a part; entries.toml notes it.
+# The second stage: how a loss turns advantages into weights of tokens, on one device. The weight of a token
+# is what its advantage is multiplied by in the loss, ratios and clipping left out. Where a batch is spread
+# over devices or accumulated, a framework may take totals of a part; entries.toml notes it.
 
 MEANING = {
     "token_mean": "1 / tokens of the batch",

@@ -1,4 +1,9 @@
-"""@@"""
+"""Advantages of a batch under an entry of the atlas.
+
+Without a formula they are (reward - baseline) / scale, in the precision and the steps of their framework.
+Where rewards are close to each other and far from 0 the steps show: of which squares a deviation is made, how
+a member is left out, in which order a sum is taken. ``entries.toml`` says it, and this follows.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +16,6 @@ from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
 from search_to_signal.audit.atlas.formulas import FORMULAS
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.numerics import Floats
-
-# @@ atlas/affine
-# Normalizers of the form (reward - baseline) / scale, in the precision and the steps of their framework.
-#
-# Where rewards are close to each other and far from 0 the steps show: of which squares a deviation is made,
-# how a member is left out, in which order a sum is taken. ``entries.toml`` says it, and this follows.
 
 
 @dataclass(frozen=True)
@@ -174,10 +173,6 @@ def _weighted_sum(weights: Reals, values: Reals, added: Sum) -> Reals:
     # A response without tokens takes no part, whatever it holds; a NaN that does shows.
     used: Reals = np.where(weights > 0, weights * values, values.dtype.type(0))
     return added(used)
-
-
-# @@ atlas/compute
-# Advantages of a batch under an entry of the atlas.
 
 
 def advantages(

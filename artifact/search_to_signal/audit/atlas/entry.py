@@ -1,4 +1,4 @@
-"""@@"""
+"""What the atlas says of a normalizer, as data: ``entries.toml`` decoded strictly; and as a table."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -9,9 +9,6 @@ import msgspec
 
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError
-
-# @@ atlas/entry
-# What the atlas says of a normalizer, as data: ``entries.toml`` decoded strictly.
 
 ENTRIES = Path(__file__).parent / "entries.toml"
 
@@ -215,10 +212,6 @@ def get_entry(name: str) -> NormalizerEntry:
     if name not in entries():
         raise ConfigError(f"the atlas has no normalizer {name!r}: use one of {', '.join(entries())}")
     return entries()[name]
-
-
-# @@ atlas/listing
-# The atlas as a table, for people and for programs.
 
 
 def row(entry: NormalizerEntry) -> dict[str, str]:

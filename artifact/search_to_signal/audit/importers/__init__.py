@@ -1,4 +1,8 @@
-"""@@"""
+"""Logs of other frameworks as reward-level groups, recognized by what a file holds.
+
+Files with steps of their own are read one after the other. Those that share steps, as of ranks, workers or
+tasks, or of a run resumed, are held, and given step by step.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,24 +17,23 @@ from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups, joi
 from search_to_signal.audit.importers.base import Format, Read, ReadOptions
 from search_to_signal.audit.importers.containers import is_cut
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError, sampled_again
-from search_to_signal.audit.importers.recognition import FORMATS as FORMATS
-from search_to_signal.audit.importers.recognition import beside
-from search_to_signal.audit.importers.recognition import find as find
+from search_to_signal.audit.importers.recognition import FORMATS, USUAL, beside, find
 from search_to_signal.audit.importers.rows import noted
 from search_to_signal.errors import ConfigError, RecordError
 
-# @@ importers/several_files
-# Files of one log that share steps: of ranks, workers or tasks, which make up a step, or of a run resumed.
-#
-# Files with steps of their own are read one after the other. Those that share steps are held, and given step by
-# step.
-
+__all__ = ["FORMATS", "USUAL", "find", "read"]
 Source = Callable[[], Iterator[RewardGroups]]
 # Step and name of a group.
 _Key = tuple[int, str]
 _WRITERS = re.compile(
     r"(rank|worker|proc|process|shard|part|gpu|device|node|dp|actor|replica|host)[_=-]?\d+", re.IGNORECASE
 )
+_OTHERS = "other files of the directory hold rollouts too and are left out: give each by itself"
+# GroupRecorder and live.write number the batches of a step, each of which was normalized by itself.
+_BATCH = re.compile(r"rollouts_\d{8}_\d{4}\.jsonl(\.gz|\.zst)?")
+_NO_ROLLOUTS = "files of the directory that hold no rollouts, or are damaged, are left out"
+_CUT = "the end of the file was cut, as by a writer that was stopped: what is whole is read"
+_REPEATED = "a file with the rows of the one before it is the same batch written again, and is left out"
 _JOINED = "rows of a step that stand in several files, as of ranks or tasks, are read as one step"
 
 
@@ -90,23 +93,17 @@ class _Sampling:
             return True
         shared = self.groups.keys() & other.groups.keys()
         sizes = [max(one.groups[key][1] for key in shared) for one in (self, other)] if shared else [1]
-        if 1 in sizes or any(_differ(self.groups[key][0], other.groups[key][0]) for key in shared):
-            return bool(shared) or self._starts_with(other)
-        return False
-
-    def _starts_with(self, other: "_Sampling") -> bool:
-        """Without a group in common: whether another begins where this does, or is a single task."""
+        prompts = ((self.groups[key][0], other.groups[key][0]) for key in shared)
+        if 1 not in sizes and not any(0 not in pair and pair[0] != pair[1] for pair in prompts):
+            return False
+        # Without a group in common the other has to begin where this does, or to be a single task.
         begun = {key for key in other.groups if key[0] <= self.last}
-        return other.first == self.first or other.last <= self.last or len(begun) == 1
+        return bool(shared) or other.first == self.first or other.last <= self.last or len(begun) == 1
 
     def add(self, other: "_Sampling") -> None:
         """Take another's groups in."""
         self.groups = other.groups | self.groups
         self.last = max(self.last, other.last)
-
-
-def _differ(prompt: int, other: int) -> bool:
-    return 0 not in (prompt, other) and prompt != other
 
 
 def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
@@ -169,17 +166,6 @@ def _cut(groups: RewardGroups, limit: int) -> Iterator[RewardGroups]:
     yield part(groups, first, len(groups.step))
 
 
-# @@ importers/__init__
-# Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds.
-
-_OTHERS = "other files of the directory hold rollouts too and are left out: give each by itself"
-# GroupRecorder and live.write number the batches of a step, each of which was normalized by itself.
-_BATCH = re.compile(r"rollouts_\d{8}_\d{4}\.jsonl(\.gz|\.zst)?")
-_NO_ROLLOUTS = "files of the directory that hold no rollouts, or are damaged, are left out"
-_CUT = "the end of the file was cut, as by a writer that was stopped: what is whole is read"
-_REPEATED = "a file with the rows of the one before it is the same batch written again, and is left out"
-
-
 def read(path: Path, format: str | None = None, options: ReadOptions | None = None) -> Iterator[RewardGroups]:
     """Batches of the groups of a log file, or of every file of a log directory, in order.
 
@@ -189,15 +175,15 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     """
     options = options or ReadOptions()
     chosen, files = find(path, format, options.columns)
-    if (options.components or options.weights) and not chosen.sums:
-        able = ", ".join(form.name for form in FORMATS if form.sums)
-        raise ConfigError(f"{chosen.name} says what the reward is: components are named for {able} alone")
-    if options.reward is not None and not chosen.several:
-        able = ", ".join(form.name for form in FORMATS if form.several)
-        raise ConfigError(f"{chosen.name} says what the reward is: one of several is named for {able} alone")
-    if options.group_size is not None and not chosen.splits:
-        able = ", ".join(form.name for form in FORMATS if form.splits)
-        raise ConfigError(f"{chosen.name} says what a group is: a group size is given for {able} alone")
+    asked = {
+        "sums": (options.components or options.weights, "what the reward is: components are named"),
+        "several": (options.reward is not None, "what the reward is: one of several is named"),
+        "splits": (options.group_size is not None, "what a group is: a group size is given"),
+    }
+    for able, (given, says) in asked.items():
+        if given and not getattr(chosen, able):
+            names = ", ".join(form.name for form in FORMATS if getattr(form, able))
+            raise ConfigError(f"{chosen.name} says {says} for {names} alone")
     notes = _beside(path, files) if path.is_dir() else []
     if chosen.joined and path.is_dir():
         yield from noted(chosen.joined(files, options), notes)
@@ -227,7 +213,6 @@ def _read(
 
 
 def _beside(directory: Path, files: Sequence[Path]) -> list[Assumption]:
-    """What is left out of a directory."""
     rollouts, others = beside(directory, files)
     names = f"{', '.join(file.name for file in others[:3])}{' and others' if len(others) > 3 else ''}"
     notes = ((_OTHERS, "other_files", rollouts), (f"{_NO_ROLLOUTS}: {names}", "no_rollouts", others))

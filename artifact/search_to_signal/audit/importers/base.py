@@ -1,4 +1,4 @@
-"""@@"""
+"""What an importer is, what a caller may say about a log, and what readers of records share."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +26,6 @@ from search_to_signal.audit.importers.rows import (
 )
 from search_to_signal.audit.importers.streams import read_document, read_lines
 from search_to_signal.errors import ConfigError, RecordError
-
-# @@ importers/base
-# What an importer is, and what a caller may say about a log.
 
 BATCH = 65_536
 PACKED = (".gz", ".zst")
@@ -72,6 +69,7 @@ class Format:
     ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
     directory, packed ones too: the first pattern with any wins, so that one rollout is not counted in two of
     them.
+    ``usual`` is the entry of the atlas for a log without advantages: its framework's own, by default.
     ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
     rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
     that may write a batch twice. ``maps``: a caller may say what its columns are called. ``splits``: a
@@ -91,6 +89,7 @@ class Format:
     read: Read
     writer: str
     met: str
+    usual: str | None = None
     sums: bool = False
     several: bool = False
     contents: Callable[[Path], bytes] | None = None
@@ -157,13 +156,17 @@ def read_json(
     grouped: Callable[[Iterable[RolloutRow]], Iterable[Group]] = consecutive,
     evidence: Evidence | None = None,
     key: Callable[[dict[str, Any], int], Key] | None = None,
+    rewards: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Iterator[RewardGroups]:
     """Batches of a log of JSON records, one per line or all in one list; ``row`` makes a row of each.
 
     ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. With ``key``, which
     reads step and group of a record, rows of one group may stand anywhere, and the log is read twice.
-    Raises RecordError for a record that cannot be read.
+    ``rewards`` says which rewards a record has, where the caller may name one.
+    Raises RecordError for a record that cannot be read, and where no record has what the caller names.
     """
+    if rewards is not None and options.reward is not None:
+        refuse_unknown_reward(path, options.reward, map(rewards, (record for _, record in _records(path))))
     records = _records(path)
     first = next(records, None)
     refuse_unknown_label(path, first[1] if first else {}, options.label)
@@ -188,20 +191,14 @@ def value_at(record: Mapping[str, Any], name: str | None) -> str:
     return str(value) if name and isinstance(value, str | int | float) else ""
 
 
-def refuse_unknown_reward(
-    path: Path, name: str | None, rewards: Callable[[dict[str, Any]], Mapping[str, Any]]
-) -> None:
-    """Raise RecordError where no record has a reward of that name: a slip is not a log without rewards.
-
-    ``rewards`` says what a record has. Records are read up to the first with such a reward.
-    """
+def refuse_unknown_reward(path: Path, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Raise RecordError where no record has a reward of that name: a slip is not a log without rewards."""
     seen: dict[str, float] = {}
-    for _, record in _records(path) if name is not None else ():
-        if name in (given := rewards(record)):
+    for given in records:
+        if name in given:
             return
         seen |= numbers(given)
-    if name is not None:
-        raise RecordError(f"{path} has no reward {name}: choose one of {', '.join(seen) or 'those it has'}")
+    raise RecordError(f"{path} has no reward {name}: choose one of {', '.join(seen) or 'those it has'}")
 
 
 def refuse_unknown_label(path: Path, record: Mapping[str, Any], label: str | None) -> None:
@@ -209,9 +206,6 @@ def refuse_unknown_label(path: Path, record: Mapping[str, Any], label: str | Non
     if label is not None and label.split(".")[0] not in record:
         raise RecordError(f"{path} has no column {label}: choose one of {', '.join(map(str, record))}")
 
-
-# @@ importers/groups_by_prompt
-# Groups that a log does not name: runs of rows with the same prompt.
 
 RUNS = (
     "a group is a run of rows with the same prompt: the log names no group, "

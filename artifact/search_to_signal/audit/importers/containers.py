@@ -1,4 +1,7 @@
-"""@@"""
+"""What a file is made of: its container, by its first bytes, and its columns, by its first record; and files
+that are no text. Parquet comes a bounded batch at a time, and pyarrow is loaded when it is met. SQLite is
+opened so that nothing beside or within a database changes, and nothing in it is run.
+"""
 
 import io
 import os
@@ -25,9 +28,6 @@ from search_to_signal.audit.importers.streams import (
     start_of,
 )
 from search_to_signal.errors import ConfigError, RecordError, reason
-
-# @@ importers/tables
-# Parquet files as rows, a bounded batch at a time. pyarrow is loaded when a Parquet file is met.
 
 ROWS = 4096
 # Bytes that are unpacked of a file of any size, and times its size.
@@ -150,9 +150,6 @@ def _parquet() -> ModuleType:
     return parquet  # type: ignore[no-any-return]
 
 
-# @@ importers/sqlite
-# SQLite databases, opened so that nothing beside or within them changes, and nothing in them is run.
-
 # Bytes of a database with a pending journal, which is copied to be read.
 LARGEST = 4 * 1024 * 1024 * 1024
 _TRIES = 3
@@ -237,9 +234,6 @@ def _quoted(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
-
-# @@ importers/containers
-# What a file is made of: its container, by its first bytes, and its columns, by its first record.
 
 JSONL, JSON, CSV = "JSON Lines", "JSON", "CSV"
 PARQUET, SQLITE, TORCH = "Parquet", "SQLite", "torch.save"

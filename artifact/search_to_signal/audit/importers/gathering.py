@@ -1,4 +1,9 @@
-"""@@"""
+"""Rows of one group that stand in several places of a log, gathered with no more held than has to be.
+
+A run that was resumed into its own log samples steps again, which the order of what it wrote shows: its steps
+fall back, and the groups or the number of rows of the step that comes again are those of a whole step.
+Writers in turn fall back as well, and write what others left out.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -17,12 +22,6 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import UNKNOWN, Assumption
 from search_to_signal.audit.importers.rows import Group, Key, RolloutRow, digest
 from search_to_signal.errors import RecordError
-
-# @@ importers/restarts
-# Where a run that was resumed into its own log samples steps again, by the order of what it wrote.
-#
-# Its steps fall back, and the groups or the number of rows of the step that comes again are those of a whole
-# step. Writers in turn fall back as well, and write what others left out.
 
 # Rows of each group of a step.
 _Rows = Counter[int]
@@ -91,10 +90,6 @@ def _of_steps(steps: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
 def _pairs(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
     known = [step for step, _ in groupby(steps) if step != UNKNOWN]
     return pairwise(known)
-
-
-# @@ importers/gathering
-# Rows of one group that stand in several places of a log, gathered with no more held than has to be.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,10 @@
-"""@@"""
+"""The neutral log: a rollout per row of JSON Lines, a JSON list, CSV or Parquet, by ``rollouts.schema.json``.
+
+Rows of one ``step`` and ``group`` are one group, wherever they stand; those that a resumed run sampled again
+are a group of their own. A row whose reward is a list is a row for each entry. Columns beyond the schema are
+left alone; ``label`` may name one of them. A caller who says what columns are called
+(``ReadOptions.columns``) has any such file read. Beside it stand the records that ``s2s run`` writes.
+"""
 
 import itertools
 import json
@@ -53,9 +59,6 @@ from search_to_signal.audit.importers.streams import (
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
-
-# @@ importers/rollouts
-# One row of the neutral form, from whatever the columns of a file are called.
 
 SCHEMA = Path(__file__).with_name("rollouts.schema.json")
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -280,14 +283,6 @@ def refused(path: Path, position: int, error: Exception) -> RecordError:
     return RecordError(f"{path}:{position}: not a rollout ({error}); see {SCHEMA.name}")
 
 
-# @@ importers/neutral
-# The neutral log: a rollout per row of JSON Lines, a JSON list, CSV or Parquet, by ``rollouts.schema.json``.
-#
-# Rows of one ``step`` and ``group`` are one group, wherever they stand; those that a resumed run sampled again
-# are a group of their own. A row whose reward is a list is a row for each entry. Columns beyond the schema are
-# left alone; ``label`` may name one of them. A caller who says what columns are called
-# (``ReadOptions.columns``) has any such file read.
-
 # Lines or rows that are read together, with the position of each.
 Chunk = tuple[Sequence[int], list[Any]]
 Records = Iterable[tuple[int, dict[str, Any]]]
@@ -511,11 +506,8 @@ NEUTRAL_PARQUET = replace(
 )
 
 
-# @@ importers/own_records
-# The completion records that ``s2s run`` writes: ``completions.jsonl`` of a run directory.
-#
-# Read: ``records.reader``, which writes and checks them. A step is a group. A frozen run has no rewards, which
-# is said.
+# ``completions.jsonl`` of a run directory, which ``records.reader`` checks. A step is a group. A frozen run
+# has no rewards, which is said.
 
 
 def read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:

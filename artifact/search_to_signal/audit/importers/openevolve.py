@@ -1,8 +1,17 @@
-"""@@"""
+"""OpenEvolve (codelion/openevolve before): its evolution trace, and its checkpoints.
+
+Read beside what the formats name: utils/trace_export_utils.py, utils/metrics_utils.py
+(``get_fitness_score``), process_parallel.py, evaluator.py and controller.py (``_save_checkpoint``), all at
+411fb59.
+
+The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
+the map. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a log does not name its
+version, but what is dated before that commit was scored so. That fitness is the reward here.
+"""
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,12 +30,12 @@ from search_to_signal.audit.importers.base import (
 from search_to_signal.audit.importers.containers import JSON, JSONL
 from search_to_signal.audit.importers.rows import (
     NAN,
-    Group,
     RolloutRow,
     batches,
     consecutive,
     count,
     digest,
+    digest_of,
     number,
     numbers,
     rows_of,
@@ -36,27 +45,16 @@ from search_to_signal.audit.importers.searches import COPIES, REPEATED, Tally, T
 from search_to_signal.audit.importers.streams import first_record, parse_json, start_of
 from search_to_signal.errors import RecordError, reason
 
-# @@ importers/openevolve
-# OpenEvolve's evolution trace: ``evolution_trace.jsonl`` (also ``.jsonl.gz``), or ``.json``; off by default.
-#
-# Read: algorithmicsuperintelligence/openevolve (codelion/openevolve before), openevolve/evolution_trace.py,
-# utils/trace_export_utils.py, utils/metrics_utils.py, process_parallel.py and evaluator.py,
-# 411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
-#
-# One candidate per line, in the order in which they finished. A proposal that gave no program is never
-# traced; a program whose evaluation failed is, with metrics ``{"error": 0.0}``, or ``{"error": 0.0,
-# "timeout": true}``; a later stage that failed leaves ``stage2_passed`` 0 beside the scores of the first. A
-# trace made of a checkpoint holds the copies that migrated, too.
-#
-# The framework's own fitness is combined_score, and without one the mean of the numbers that are no feature of
-# the map; the trace does not name the features, so those of the default are taken. That fitness is the reward
-# here. Before 0.3.2 (411fb59) truth values were averaged in, and a timeout had 0.5: a trace does not name its
-# version, but what is dated before that commit was scored so. Whether the population kept a candidate is not
-# logged.
+# The trace, ``evolution_trace.jsonl`` (also ``.jsonl.gz``) or ``.json``, is off by default: one candidate per
+# line, in the order in which they finished. A proposal that gave no program is never traced; a program whose
+# evaluation failed is, with metrics ``{"error": 0.0}``, or ``{"error": 0.0, "timeout": true}``; a later stage
+# that failed leaves ``stage2_passed`` 0 beside the scores of the first. A trace made of a checkpoint holds
+# the copies that migrated, too. It does not name the features of the map, so those of the default are taken,
+# nor whether the population kept a candidate.
 
 # The dimensions of the map where a run does not name others.
-FEATURES = ("complexity", "diversity")
-EARLIER_RULE = Told(
+_FEATURES = ("complexity", "diversity")
+_EARLIER_RULE = Told(
     "earlier_fitness",
     "since OpenEvolve 0.3.2 (411fb59, 2026-07-18) truth values are no scores: candidates dated before it are "
     "read by the earlier rule, which averaged them in, and all others by the new one",
@@ -74,14 +72,15 @@ _SAYS = "a group is one candidate, improvement is over its parent, and admission
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Candidates of a trace; raises RecordError for one that cannot be read."""
-    refuse_unknown_reward(path, options.reward, lambda record: numbers(record.get("child_metrics")))
-    tally = Tally((COPIES, REPEATED, _RESUMED, EARLIER_RULE))
-    row = partial(_row, options=options, tally=tally)
-    return read_json(path, options, row, _counted, candidates(_SAYS, tally))
-
-
-def _counted(rows: Iterable[RolloutRow]) -> Iterator[Group]:
-    return consecutive(row for row in rows if row.group is not None)
+    tally = Tally((COPIES, REPEATED, _RESUMED, _EARLIER_RULE))
+    return read_json(
+        path,
+        options,
+        partial(_row, options=options, tally=tally),
+        lambda rows: consecutive(row for row in rows if row.group is not None),
+        candidates(_SAYS, tally),
+        rewards=lambda record: numbers(record.get("child_metrics")),
+    )
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tally) -> RolloutRow:
@@ -91,15 +90,17 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tal
     if record.get("parent_id") is None:
         parent = None
     time, counted = record.get("timestamp"), tally if candidate else None
-    own, improvement = compared(child, parent, time, options.reward, FEATURES, counted)
+    own, improvement = _compared(child, parent, time, options.reward, _FEATURES, counted)
+    texts = (record.get("child_code"), record.get("llm_response"))
+    code, answer = (text if isinstance(text, str) else None for text in texts)
     return RolloutRow(
         group=position if candidate else None,
         position=position,
         step=count(record.get("iteration")),
         reward=own,
-        response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
+        response=digest(code or answer),
         label=value_at(record, options.label),
-        status=ended(status(child), own),
+        status=ended(_status(child), own),
         improvement=improvement,
         metrics=numbers(child),
     )
@@ -119,7 +120,7 @@ def _is_candidate(record: Mapping[str, Any], tally: Tally) -> bool:
     return True
 
 
-def compared(
+def _compared(
     child: object,
     parent: object,
     time: object,
@@ -129,7 +130,7 @@ def compared(
 ) -> tuple[float, float]:
     """Fitness of a child and what it gains over its parent, by the rule of its time; both are counted."""
     new, earlier = (
-        [fitness(metrics, name, features, flags) for metrics in (child, parent)] for flags in (False, True)
+        [_fitness(metrics, name, features, flags) for metrics in (child, parent)] for flags in (False, True)
     )
     dated = _FIRST <= number(time) < _SINCE
     if tally:
@@ -141,7 +142,7 @@ def compared(
     return own, own - before
 
 
-def fitness(metrics: object, name: str | None, features: Collection[str], flags: bool) -> float:
+def _fitness(metrics: object, name: str | None, features: Collection[str], flags: bool) -> float:
     """The named metric, or the framework's fitness; NaN where no metrics were logged.
 
     ``features`` count only where there is nothing else, truth values only with ``flags``.
@@ -163,7 +164,7 @@ def fitness(metrics: object, name: str | None, features: Collection[str], flags:
     return sum(counted) / len(counted) if counted else 0.0
 
 
-def status(metrics: object) -> str:
+def _status(metrics: object) -> str:
     """How an evaluation ended. An error is a text, or a number where nothing was measured beside it."""
     if not isinstance(metrics, Mapping) or not metrics:
         return "failed: no metrics"
@@ -174,10 +175,6 @@ def status(metrics: object) -> str:
         error = not any(numbers(metrics, without=("error", "timeout")).values())
     unpassed = any(re.fullmatch(r"stage\d+_passed", str(key)) and metrics[key] == 0 for key in metrics)
     return "error" if error or unpassed else "ok"
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 TRACE = Format(
@@ -200,18 +197,12 @@ TRACE_JSON = replace(
 )
 
 
-# @@ importers/openevolve_checkpoints
-# OpenEvolve's checkpoints: ``checkpoints/checkpoint_N/metadata.json`` and the ``programs/*.json`` beside it.
-#
-# Read: algorithmicsuperintelligence/openevolve, openevolve/database.py (``save``, ``_save_program``,
-# ``migrate_programs``, ``_sample_exploration_parent``), controller.py (``_save_checkpoint``) and
-# utils/metrics_utils.py (``get_fitness_score``), 411fb59c886c18704caaffb611e17cf9e7d824d2, 2026-07-18.
-#
-# Every run writes them. A checkpoint holds the programs of the population at that time, so the last one is
-# read; what the population had dropped before is in none, or in an earlier one. A program copied to another
-# island has a new id and ``migrant`` in its metadata, or the generation of its parent: it is no candidate. The
-# fitness is that of ``openevolve``, and the features of the map are those of ``feature_stats``. Metrics may be
-# Infinity, NaN or texts. The archive takes any program until it is full, a failed one too.
+# A checkpoint is ``checkpoints/checkpoint_N/metadata.json`` and the ``programs/*.json`` beside it; every run
+# writes them. It holds the programs of the population at that time, so the last one is read; what the
+# population had dropped before is in none, or in an earlier one. A program copied to another island
+# (``migrate_programs``, ``_sample_exploration_parent``) has a new id and ``migrant`` in its metadata, or the
+# generation of its parent: it is no candidate. The features of the map are those of ``feature_stats``.
+# Metrics may be Infinity, NaN or texts. The archive takes any program until it is full, a failed one too.
 
 Program = dict[str, Any]
 _CHECKPOINT = (
@@ -249,7 +240,9 @@ def read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     metadata = first_record(path)
     known = [_program(file) for file in sorted((path.parent / "programs").glob("*.json"))]
     refuse_unknown_label(path, next(iter(known), {}), options.label)
-    _refuse_unknown_reward(path, known, options.reward)
+    if options.reward is not None:
+        measured = (numbers(program.get("metrics")) for program in known)
+        refuse_unknown_reward(path, options.reward, measured)
     programs: dict[str, Program] = {}
     for program in sorted(known, key=_order):
         programs.setdefault(str(program.get("id")), program)
@@ -294,16 +287,8 @@ def _metadata(program: Program) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, Mapping) else {}
 
 
-def _refuse_unknown_reward(path: Path, programs: Sequence[Program], name: str | None) -> None:
-    metrics = [numbers(program.get("metrics")) for program in programs]
-    if name is not None and not any(name in measured for measured in metrics):
-        names = ", ".join(dict.fromkeys(key for measured in metrics for key in measured))
-        raise RecordError(f"{path} has no reward {name}: choose one of {names or 'those it has'}")
-
-
 def _tally(checkpoint: _Checkpoint, islands: Sequence[object], files: int) -> Tally:
-    """What stands in the checkpoint beside its candidates."""
-    tally = Tally((COPIES, REPEATED, _EMPTY, _GONE, EARLIER_RULE))
+    tally = Tally((COPIES, REPEATED, _EMPTY, _GONE, _EARLIER_RULE))
     copies = [name for name, program in checkpoint.programs.items() if checkpoint.is_copy(program)]
     held = [
         isinstance(island, list) and any(str(name) in checkpoint.programs for name in island)
@@ -328,16 +313,16 @@ def _program_row(
 ) -> RolloutRow:
     parent, metrics = checkpoint.parent(program), program.get("metrics")
     before = _metadata(program).get("parent_metrics") if parent is None else parent.get("metrics")
-    code, time = program.get("code"), program.get("timestamp")
-    own, improvement = compared(metrics, before, time, options.reward, checkpoint.features, tally)
+    time, features = program.get("timestamp"), checkpoint.features
+    own, improvement = _compared(metrics, before, time, options.reward, features, tally)
     return RolloutRow(
         group=position,
         position=position,
         step=count(program.get("iteration_found")),
         reward=own,
-        response=digest(code if isinstance(code, str) else None),
+        response=digest_of(program.get("code")),
         label=value_at(program, options.label),
-        status=ended(status(metrics), own),
+        status=ended(_status(metrics), own),
         improvement=improvement,
         admitted=int(str(program.get("id")) in checkpoint.archive),
         metrics=numbers(metrics),

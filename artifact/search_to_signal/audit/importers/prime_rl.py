@@ -1,10 +1,29 @@
-"""@@"""
+"""prime-rl's episodes, one per line: what was sampled, joined with what was trained; and its token exports.
+
+Read beside what the formats name: orchestrator/train_sink.py, orchestrator.py, metrics.py and algo/, 559b447,
+2026-08-21; since prime-rl#3444 and #3465, monitors/file/traces/chunks.py,
+551bfc39ba61d9f0aec59780d4a3d7e5395f1fdc, traces/update.py, 65a185848115523d2feb2e110d04d05cfbea3a08, and
+orchestrator/annotations.py, 96e0cf478d0de87a1a3475f51dcf85ed3bbc00cb, all of September 2026;
+PrimeIntellect-ai/verifiers, verifiers/v1/episode.py and trace.py, a60a606ecc4d309247edf9ff92c3eabca362781f,
+2026-08-21.
+
+``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: ``all`` gets an episode when it arrives, under
+the step whose batch is being collected; ``effective`` gets the traces that a batch trained, with their
+advantage. ``monitors/file/traces/stream.jsonl``, later ``stream/NNNNN.jsonl``, sealed as ``.zst``: every
+episode once, evaluations among them; ``annotations`` beside it say what was trained, with which advantage.
+Token floats are rounded to four decimals there; the advantage of a trace is not.
+
+Of a run both are read: a trace that no batch trained is masked, and a group belongs to the step that trained
+it, else to the first that trained anything after it had arrived. Groups that arrived after the last batch
+still wait and are left out. A file by itself is read as it is. Missing: why a trace was left out, and its
+advantage.
+"""
 
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
@@ -30,6 +49,7 @@ from search_to_signal.audit.importers.rows import (
     count,
     digest,
     evaluated,
+    noted,
     number,
     numbers,
     rows_of,
@@ -38,11 +58,9 @@ from search_to_signal.audit.importers.rows import (
 from search_to_signal.audit.importers.streams import first_record, read_lines
 from search_to_signal.errors import RecordError
 
-# @@ importers/prime_rl_episodes
-# One episode of prime-rl as rows: a trace is one, however many turns and branches it has.
-#
-# A reward is a score times a weight, by name. A trace that failed takes no part in its group: prime-rl leaves
-# it out before means are taken, whatever it was given. Traces of agents that are not trained are no rows.
+# One episode as rows: a trace is one, however many turns and branches it has. A reward is a score times a
+# weight, by name. A trace that failed takes no part in its group: prime-rl leaves it out before means are
+# taken, whatever it was given. Traces of agents that are not trained are no rows.
 
 
 class Arrived(NamedTuple):
@@ -93,11 +111,6 @@ def arrival(episode: dict[str, Any]) -> int:
     return count(_of(episode.get("run") or {}, "work", "step"))
 
 
-def failed(one: Arrived) -> bool:
-    """Whether prime-rl left the trace out since it ended in an error."""
-    return not (one.trace or one.episode).get("ok", True)
-
-
 def credit(trace: Mapping[str, Any]) -> float | None:
     """The logged advantage of a trace, else that of its tokens."""
     logged = advantage(_of(trace, "info", "advantage"))
@@ -123,41 +136,29 @@ def row(
     rewards = {name: part for name, part in (trace.get("rewards") or {}).items() if isinstance(part, dict)}
     components = {name: score(part.get("score")) for name, part in rewards.items()}
     weights = {name: number(part.get("weight", 1.0)) for name, part in rewards.items()}
-    left_out = given is None and failed(one)
+    # prime-rl left it out since it ended in an error.
+    left_out = given is None and not (trace or one.episode).get("ok", True)
+    nodes = trace.get("nodes") or ()
+    asked = takewhile(lambda node: not node.get("sampled"), nodes)
+    masks = [node["mask"] for node in nodes if node.get("mask")]
+    said = [node.get("message") or {} for node in nodes if node.get("sampled")]
     return RolloutRow(
         group=group,
         name=one.group[1],
-        prompt=options.prompts.add(_prompt(trace)),
+        prompt=options.prompts.add([node.get("message") for node in asked]),
         position=one.position,
         step=step,
         reward=NAN if left_out or not rewards else sum(components[name] * weights[name] for name in rewards),
         advantage=given,
         masked=masked or left_out,
-        tokens=_trained_tokens(trace),
-        response=digest(_replies(trace)),
+        tokens=sum(sum(map(bool, mask)) for mask in masks) if masks else UNKNOWN,
+        response=digest("\x1e".join(str(message.get("content")) for message in said) if said else None),
         label=value_at({**one.episode, **trace}, options.label),
         status=_status(trace or one.episode),
         components={} if left_out else components,
         weights={} if left_out else weights,
         metrics=numbers(trace.get("metrics")),
     )
-
-
-def _trained_tokens(trace: dict[str, Any]) -> int:
-    masks = [node["mask"] for node in trace.get("nodes") or () if node.get("mask")]
-    return sum(sum(map(bool, mask)) for mask in masks) if masks else UNKNOWN
-
-
-def _prompt(trace: dict[str, Any]) -> list[Any]:
-    """The messages before the model's first."""
-    nodes = takewhile(lambda node: not node.get("sampled"), trace.get("nodes") or ())
-    return [node.get("message") for node in nodes]
-
-
-def _replies(trace: dict[str, Any]) -> str | None:
-    """What the model wrote, turn after turn."""
-    messages = [node.get("message") or {} for node in trace.get("nodes") or () if node.get("sampled")]
-    return "\x1e".join(str(message.get("content")) for message in messages) if messages else None
 
 
 def _status(record: dict[str, Any]) -> str:
@@ -167,7 +168,6 @@ def _status(record: dict[str, Any]) -> str:
     return str(errors[-1].get("type") or "failed")
 
 
-# @@ importers/prime_rl_cohorts
 # What prime-rl trained of what it sampled: by its ``effective`` files, or by annotations beside a stream.
 
 _STEP = re.compile(r"step_(\d+)")
@@ -259,7 +259,6 @@ def _of_steps(files: Sequence[Path]) -> Cohorts:
 
 
 def _shipped_by(path: Path) -> Callable[[dict[str, Any], int], list[tuple[tuple[int, str], Shipped]]]:
-    """What each episode of an ``effective`` file says of its traces."""
     step = step_of(path)
     return lambda episode, at: [
         ((step, one.id), Shipped(step, _given(one.trace.get("info") or {}, credit(one.trace))))
@@ -268,8 +267,7 @@ def _shipped_by(path: Path) -> Callable[[dict[str, Any], int], list[tuple[tuple[
 
 
 def _in_order(root: Path, below: str) -> list[Path]:
-    found = root.glob(f"{below}/traces.jsonl*")
-    return sorted(_plain_first(found), key=lambda path: (step_of(path), path))
+    return sorted(_plain_first(root.glob(f"{below}/traces.jsonl*")), key=lambda path: (step_of(path), path))
 
 
 def _plain_first(files: Iterable[Path]) -> list[Path]:
@@ -282,7 +280,9 @@ def _plain_first(files: Iterable[Path]) -> list[Path]:
 def _annotated(folder: Path) -> dict[tuple[int, str], Shipped]:
     """What annotations say of traces, the newest winning."""
     notes: dict[str, _Notes] = {}
-    for path in _producers(folder):
+    # One or several numbered files of each producer, packed or not, each with an index.
+    found = [path for pattern in ("*.jsonl*", "*/*.jsonl*") for path in folder.glob(pattern)]
+    for path in _plain_first(path for path in found if ".index." not in path.name):
         for at, update in read_lines(path):
             ((name, note),) = rows_of(path, [(at, update)], lambda record, _: _note(record))
             before = notes.get(name, _Notes())
@@ -301,7 +301,10 @@ class _Notes(NamedTuple):
 def _note(update: Mapping[str, Any]) -> tuple[str, _Notes]:
     branches = {branch.get("index"): branch for branch in update.get("branches") or ()}
     credits = {index: branch.get("advantages") for index, branch in branches.items()}
-    masks = {index: _known(branch.get("is_masked")) for index, branch in branches.items()}
+    masks = {
+        index: [value for value in branch.get("is_masked") or () if value is not None]
+        for index, branch in branches.items()
+    }
     note = _Notes(
         {**(update.get("info") or {}), **{key: update[key] for key in ("rewards",) if key in update}},
         {index: of_tokens(values) for index, values in credits.items() if values},
@@ -317,10 +320,6 @@ def _given(info: Mapping[str, Any], known: float | None) -> float | None:
     return NAN if known is None and "advantage" in info else known
 
 
-def _known(values: Iterable[Any] | None) -> list[Any]:
-    return [value for value in values or () if value is not None]
-
-
 def _shipped(note: _Notes) -> Shipped:
     logged = advantage(note.info.get("advantage"))
     given = _given(note.info, of_tokens(note.credits.values()) if logged is None else logged)
@@ -330,14 +329,7 @@ def _shipped(note: _Notes) -> Shipped:
     return Shipped(step, given, idle, trained, note.info.get("rewards") or {})
 
 
-def _producers(folder: Path) -> list[Path]:
-    """The files of annotations: one or several numbered ones of each producer, packed or not, no index."""
-    found = [path for pattern in ("*.jsonl*", "*/*.jsonl*") for path in folder.glob(pattern)]
-    return _plain_first(path for path in found if ".index." not in path.name)
-
-
-# @@ importers/prime_rl_groups
-# Traces of a prime-rl run as groups: read once for what the groups are, and once for their rows.
+# Traces of a run as groups: read once for what the groups are, and once for their rows.
 
 Made = TypeVar("Made")
 _NONE = Shipped(UNKNOWN, None, trained=False)
@@ -374,12 +366,20 @@ class Plan:
 
 def plan_of(cohorts: Cohorts) -> Plan:
     """Raises RecordError for a line that cannot be read."""
-    seen = list(_each(cohorts, _glance))
+
+    def glance(one: Arrived, source: Source) -> Glance:
+        evaluation = one.evaluation or source.path.parent.parent.name == "eval"
+        return Glance(one.id, one.group, one.step, source.again, evaluation)
+
+    seen = list(_each(cohorts, glance))
     training = not all(one.evaluation for one in seen)
     kept = [one for one in seen if not (training and one.evaluation)]
     first = [one for one in kept if not one.again]
     several = len(cohorts.sources) > 1
-    ids, names = _begin_again(first), (several and cohorts.survivors) or _complete_again(first)
+    arrivals: dict[Hashable, int] = {}
+    # Where a trace arrived in two steps, its name is one of its step.
+    ids = any(arrivals.setdefault(one.id, one.step) != one.step for one in first)
+    names = (several and cohorts.survivors) or _complete_again(first)
     shipped: dict[Hashable, Shipped] = {
         (key if ids else key[1]): what for key, what in cohorts.shipped.items()
     }
@@ -443,11 +443,6 @@ def _made(
     return before + at, [make(one, source) for one in traces(episode, before + at, step)]
 
 
-def _glance(one: Arrived, source: Source) -> Glance:
-    evaluation = one.evaluation or source.path.parent.parent.name == "eval"
-    return Glance(one.id, one.group, one.step, source.again, evaluation)
-
-
 def _trace_row(
     cohorts: Cohorts, plan: Plan, options: ReadOptions, one: Arrived, source: Source
 ) -> RolloutRow | None:
@@ -470,12 +465,6 @@ def _key(again: bool, step: int, name: Hashable) -> Hashable:
     return (step, name) if again else name
 
 
-def _begin_again(glances: Iterable[Glance]) -> bool:
-    """Whether a trace arrived in two steps: then its name is one of its step."""
-    steps: dict[Hashable, int] = {}
-    return any(steps.setdefault(one.id, one.step) != one.step for one in glances)
-
-
 def _complete_again(glances: Sequence[Glance]) -> bool:
     """Whether most groups that arrived in several steps are as large as any in two of them.
 
@@ -483,34 +472,12 @@ def _complete_again(glances: Sequence[Glance]) -> bool:
     every step is large in each.
     """
     counts: dict[Hashable, list[int]] = defaultdict(list)
-    for (_, group), number in Counter((one.step, one.group) for one in glances).items():
-        counts[group].append(number)
-    largest = max((number for numbers in counts.values() for number in numbers), default=0)
-    again = [sorted(numbers)[-2] == largest for numbers in counts.values() if len(numbers) > 1]
+    for (_, group), size in Counter((one.step, one.group) for one in glances).items():
+        counts[group].append(size)
+    largest = max((size for sizes in counts.values() for size in sizes), default=0)
+    again = [sorted(sizes)[-2] == largest for sizes in counts.values() if len(sizes) > 1]
     return 2 * sum(again) > len(again)
 
-
-# @@ importers/prime_rl_traces
-# prime-rl's episodes, one per line: what was sampled, joined with what was trained.
-#
-# Read: PrimeIntellect-ai/prime-rl, src/prime_rl/monitors/file.py, orchestrator/train_sink.py, orchestrator.py,
-# metrics.py and algo/, 559b44772e471d1538537b8805cc77f3824a5e64, 2026-08-21; since prime-rl#3444 and #3465,
-# monitors/file/monitor.py, 048a6e23428ea9b47feaba3c9fa75376e89a383e, monitors/file/traces/chunks.py,
-# 551bfc39ba61d9f0aec59780d4a3d7e5395f1fdc, traces/update.py, 65a185848115523d2feb2e110d04d05cfbea3a08, and
-# orchestrator/annotations.py, 96e0cf478d0de87a1a3475f51dcf85ed3bbc00cb, all of September 2026;
-# PrimeIntellect-ai/verifiers, verifiers/v1/episode.py and trace.py, a60a606ecc4d309247edf9ff92c3eabca362781f,
-# 2026-08-21.
-#
-# ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: ``all`` gets an episode when it arrives, under
-# the step whose batch is being collected; ``effective`` gets the traces that a batch trained, with their
-# advantage. ``monitors/file/traces/stream.jsonl``, later ``stream/NNNNN.jsonl``, sealed as ``.zst``: every
-# episode once, evaluations among them; ``annotations`` beside it say what was trained, with which advantage.
-# Token floats are rounded to four decimals there; the advantage of a trace is not.
-#
-# Of a run both are read: a trace that no batch trained is masked, and a group belongs to the step that trained
-# it, else to the first that trained anything after it had arrived. Groups that arrived after the last batch
-# still wait and are left out. A file by itself is read as it is. Missing: why a trace was left out, and its
-# advantage.
 
 _SURVIVORS = (
     "these are traces that were trained: what was sampled and filtered before is in `all`, if that was kept "
@@ -534,7 +501,9 @@ def read_run(files: Sequence[Path], options: ReadOptions) -> Iterator[RewardGrou
 def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:
     path = cohorts.sources[0].path
     first = first_record(path)
-    refuse_unknown_label(path, {**first, **_first_trace(first)}, options.label)
+    found = first.get("traces")
+    trace = found[0] if isinstance(found, list) and found else {}
+    refuse_unknown_label(path, {**first, **(trace if isinstance(trace, dict) else {})}, options.label)
     plan = plan_of(cohorts)
     groups = groups_of(cohorts, plan, options)
     notes = evaluated(0 if plan.training else len(plan.rows))
@@ -543,20 +512,10 @@ def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:
     if plan.evaluations:
         notes = (*notes, Assumption("evaluations", _EVALUATIONS, {"traces": plan.evaluations}))
     evidence = partial(_evidence, cohorts)
-    made = batches(str(cohorts.place), groups, options.rows, evidence, options.prompts)
-    for number, batch in enumerate(made):
-        yield batch if number else replace(batch, assumptions=(*batch.assumptions, *notes))
-
-
-def _first_trace(episode: dict[str, Any]) -> dict[str, Any]:
-    """The first trace of an episode that has one."""
-    found = episode.get("traces")
-    first = found[0] if isinstance(found, list) and found else {}
-    return first if isinstance(first, dict) else {}
+    yield from noted(batches(str(cohorts.place), groups, options.rows, evidence, options.prompts), notes)
 
 
 def _evidence(cohorts: Cohorts, groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """What the file cannot show, or how much of what was sampled no batch trained."""
     masked = sum(one.masked for group in groups for one in group)
     if cohorts.known and masked:
         counts = {"traces": sum(map(len, groups)), "not trained": masked}
@@ -569,6 +528,7 @@ def _evidence(cohorts: Cohorts, groups: Sequence[Group]) -> tuple[Assumption, ..
 
 PRIME_RL = Format(
     name="prime-rl",
+    usual="prime-rl-grpo",
     container=JSONL,
     needs=("id", "task", "ok", "traces"),
     patterns=(
@@ -597,17 +557,12 @@ PRIME_RL = Format(
 )
 
 
-# @@ importers/prime_rl_tokens
-# prime-rl's token exports: ``token_exports/step_N/rank_R.jsonl``, one packed training sequence per line.
-#
-# Read: PrimeIntellect-ai/prime-rl, src/prime_rl/trainer/rl/token_export.py,
-# 559b44772e471d1538537b8805cc77f3824a5e64, 2026-08-21. Opt-in (``enable_token_export``); gone since
-# prime-rl#3444, 2026-08-31, which writes the annotations that prime_rl_cohorts reads.
-#
-# Per token: loss_mask, advantages, log-probabilities, entropy, importance_ratio, is_masked(_high, _low),
-# rl_weights. A sequence of which every token is masked by the trust region, or weighs 0, is masked. No reward
-# and no group: a sequence is a group of one without a reward, and its advantage is the mean of the nonzero
-# advantages of its trained tokens, as prime-rl's own episode log has it.
+# Token exports: ``token_exports/step_N/rank_R.jsonl``, one packed training sequence per line. Opt-in
+# (``enable_token_export``); gone since prime-rl#3444, 2026-08-31, which writes annotations. Per token:
+# loss_mask, advantages, log-probabilities, entropy, importance_ratio, is_masked(_high, _low), rl_weights. A
+# sequence of which every token is masked by the trust region, or weighs 0, is masked. No reward and no group:
+# a sequence is a group of one without a reward, and its advantage is the mean of the nonzero advantages of
+# its trained tokens, as prime-rl's own episode log has it.
 
 _COUNTED = ("is_masked", "is_masked_high", "is_masked_low")
 _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
@@ -625,6 +580,7 @@ def _sequence(path: Path, record: dict[str, Any], position: int, options: ReadOp
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
     masked, weights = (_of_trained(record, name, mask) for name in ("is_masked", "rl_weights"))
+    averaged = {name: _of_trained(record, name, mask) for name in _AVERAGED}
     return RolloutRow(
         group=position,
         position=position,
@@ -637,7 +593,7 @@ def _sequence(path: Path, record: dict[str, Any], position: int, options: ReadOp
         label=value_at(record, options.label or "env_name"),
         metrics={
             **{name: float(sum(_of_trained(record, name, mask))) for name in _COUNTED},
-            **{name: _mean(_of_trained(record, name, mask)) for name in _AVERAGED},
+            **{name: sum(values) / len(values) if values else NAN for name, values in averaged.items()},
         },
     )
 
@@ -648,10 +604,6 @@ def _of_trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[
     return [number(value) for value, trained in pairs if trained and value is not None]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else NAN
-
-
 def _token_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
     return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
@@ -659,6 +611,7 @@ def _token_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
 
 PRIME_RL_TOKENS = Format(
     name="prime-rl-tokens",
+    usual="prime-rl-grpo",
     container=JSONL,
     needs=("token_ids", "loss_mask", "advantages", "step"),
     patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),

@@ -1,4 +1,10 @@
-"""@@"""
+"""Which format a log has: known by its columns, in a directory whatever stands beside it.
+
+Files of one number per step, as trainers and trackers write them, are refused: no group can be audited there.
+Met: trainer_state.json of transformers, wandb-summary.json, metrics.jsonl of prime-rl (monitors/file.py,
+559b447), verl's file logger (utils/tracking.py), experiment_log.jsonl and generations.log of EasyR1
+(verl/utils/logger/logger.py, b44b311), progress.csv, TensorBoard's event files.
+"""
 
 import math
 import re
@@ -45,14 +51,7 @@ from search_to_signal.audit.importers.verl import VERL
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.records.conditions import FROZEN
 
-# @@ importers/scalars
-# Files of one number per step, as trainers and trackers write them: no group can be audited there.
-#
-# Met: trainer_state.json of transformers, wandb-summary.json, metrics.jsonl of prime-rl (monitors/file.py,
-# 559b447), verl's file logger (utils/tracking.py), experiment_log.jsonl and generations.log of EasyR1
-# (verl/utils/logger/logger.py, b44b311), progress.csv, TensorBoard's event files.
-
-ROLLOUTS = (
+_ROLLOUTS = (
     "rollouts are written with log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
     "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
     "trainer by GroupRecorder or live.write: give what is written then"
@@ -70,7 +69,6 @@ _GROUPS = re.compile(
 )
 _WORDS = re.compile(r"time|date|mode|split|run|phase|stage|type|event", re.IGNORECASE)
 _FIRST = re.compile(r"grad_?norm|loss")
-_LISTED = 3
 _READ = 100_000
 
 
@@ -94,7 +92,7 @@ def scalars_of(path: Path) -> Scalars | None:
     names = dict.fromkeys(name for row in rows for name in row if _last(name) not in _STEPS)
     if not names or not _one_a_step(rows):
         return None
-    return Scalars(f"one number per step ({_listed(list(names))})", tuple(_broken(rows, list(names))))
+    return Scalars(f"one number per step ({_some(list(names))})", tuple(_broken(rows, list(names))))
 
 
 def by_name(path: Path) -> Scalars | None:
@@ -106,9 +104,10 @@ def refusal(place: Path, found: Mapping[Path, Scalars]) -> RecordError:
     """The error for a file or directory that holds nothing but scalars: one line with what to switch on."""
     own = [one.says if path == place else f"{path.name}: {one.says}" for path, one in found.items()]
     broken = dict.fromkeys(text for scalars in found.values() for text in scalars.broken)
-    seen = f"; {', '.join([*broken][:_LISTED])}" if broken else ""
+    seen = f"; {', '.join([*broken][:_NAMED])}" if broken else ""
+    held = _some(own, "; ")
     return RecordError(
-        f"{place} holds {_listed(own, '; ')} and no rollouts, so there are no groups to audit{seen}; {ROLLOUTS}"
+        f"{place} holds {held} and no rollouts, so there are no groups to audit{seen}; {_ROLLOUTS}"
     )
 
 
@@ -177,14 +176,6 @@ def _last(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
-def _listed(names: Sequence[str], between: str = ", ") -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{between.join(names[:_LISTED])}{more}"
-
-
-# @@ importers/recognition
-# Which format a log has: known by its columns, in a directory whatever stands beside it.
-
 FORMATS: tuple[Format, ...] = (
     TRL,
     TRL_WANDB,
@@ -213,6 +204,7 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+USUAL = {form.name: form.usual for form in FORMATS if form.usual}
 # Files that may be a log of any format, by the end of their names.
 _TABLES = (".jsonl", ".parquet", ".csv", ".tsv", ".json")
 # So many levels of directories are looked through, and so many files of a directory that holds no log.
@@ -404,10 +396,10 @@ def _all_tables(directory: Path) -> Iterator[Path]:
         yield from sorted(tables, key=lambda path: ".json" in (path.suffix, path.with_suffix("").suffix))
 
 
-def _some(paths: Iterable[Path]) -> str:
-    names = list(map(str, paths))
+def _some(things: Iterable[object], between: str = ", ") -> str:
+    names = list(map(str, things))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    return f"{between.join(names[:_NAMED])}{more}"
 
 
 def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> RecordError:

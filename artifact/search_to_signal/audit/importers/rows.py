@@ -1,4 +1,6 @@
-"""@@"""
+"""Rows of a log made into groups and batches of bounded size: one at a time, or as columns, many at once,
+which is how a long log of the neutral form is read fast and with flat memory.
+"""
 
 import math
 import re
@@ -18,7 +20,6 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, Integers, Names, RewardGroups, named
 from search_to_signal.errors import RecordError
 
-# @@ importers/prompts
 # Prompts by their whole text: what identifies each, and the part by which a person recognizes it.
 
 # Characters of a prompt that are shown, and those before the first difference from which they may begin.
@@ -91,9 +92,6 @@ def _common(first: str, second: str) -> int:
     return low
 
 
-# @@ importers/rows
-# Rows of a log, one at a time, made into groups and batches of bounded size.
-
 NAN = math.nan
 Made = TypeVar("Made")
 # A table of rows by names is dense: a name per row would be as large as the square of the log.
@@ -149,6 +147,11 @@ def digest(text: str | None) -> int:
     if text is None:
         return 0
     return hash(text) & _ALL_BITS or 1
+
+
+def digest_of(value: object) -> int:
+    """As ``digest``; 0 for what is no text."""
+    return digest(value if isinstance(value, str) else None)
 
 
 def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
@@ -374,9 +377,6 @@ def unscored(reward: Floats) -> tuple[Assumption, ...]:
     says = "a reward that is missing, NaN or infinite is kept as it is, and is no number to average"
     return (Assumption("unscored", says, counts),) if nan or infinite else ()
 
-
-# @@ importers/columns
-# Rows of the neutral form as columns, many at once: how a long log is read fast and with flat memory.
 
 Table = dict[str, NDArray[Any]]
 # Further columns of a table: a part of the reward, its weight, and whether a row has it.

@@ -1,4 +1,4 @@
-"""@@"""
+"""Logs of searches, where a group is one candidate: what they have in common, ShinkaEvolve, LLM4AD."""
 
 import math
 import re
@@ -29,14 +29,12 @@ from search_to_signal.audit.importers.rows import (
     consecutive,
     count,
     digest,
+    digest_of,
     rows_of,
     score,
 )
 from search_to_signal.audit.importers.streams import parse_json, read_document
 from search_to_signal.errors import RecordError
-
-# @@ importers/candidates
-# What the logs of a search have in common: a group is one candidate.
 
 
 @dataclass(frozen=True)
@@ -108,15 +106,10 @@ def ended(told: str, score: float) -> str:
     return told if told not in ("ok", "correct") or math.isfinite(score) else f"failed: score {score}"
 
 
-# @@ importers/shinka
-# ShinkaEvolve's database: SQLite, tables programs, archive and attempt_log; opened read-only.
-#
-# Read: SakanaAI/ShinkaEvolve, shinka/database/dbase.py and shinka/core/async_runner.py,
-# 9912af12d423504b8d580f4179fd15f5f88b8c50, 2026-08-21.
-#
-# A program is a candidate: combined_score, correct, parent_id, generation. The archive is the one at the end
-# of the run, so a candidate that was kept and later pushed out counts as not admitted. What failed before it
-# could be evaluated is in attempt_log alone, with status ``failed`` and its class in details; databases of
+# ShinkaEvolve: a SQLite database with the tables programs, archive and attempt_log. A program is a candidate:
+# combined_score, correct, parent_id, generation. The archive is the one at the end of the run, so a candidate
+# that was kept and later pushed out counts as not admitted. What failed before it could be evaluated is in
+# attempt_log (shinka/core/async_runner.py), with status ``failed`` and its class in details; databases of
 # earlier versions have no such table. A copy of a program to another island is a row of its own, archived if
 # it is correct, and marked in metadata: ``_is_island_copy`` (islands.copy_program_to_islands) or
 # ``_spawned_island`` (a program or a subtree on a new island). It is no candidate, and may be a parent. A run
@@ -174,7 +167,7 @@ def _program(row: dict[str, Any], position: int, options: ReadOptions) -> Rollou
         position=position,
         step=count(row["generation"]),
         reward=fitness,
-        response=digest(row["code"] if isinstance(row["code"], str) else None),
+        response=digest_of(row["code"]),
         label=value_at(row, options.label),
         status=ended("correct" if correct > 0 else "incorrect", fitness),
         improvement=fitness - score(row["parent_score"]),
@@ -222,17 +215,11 @@ SHINKA = Format(
 )
 
 
-# @@ importers/llm4ad
-# LLM4AD's samples: ``samples/samples_1~200.json`` and so on, one JSON list per 200 samples.
-#
-# Read: Optima-CityU/LLM4AD, llm4ad/tools/profiler/profile.py and the profiler.py of every method,
-# e8d848fea67db0626a1669718685afbe338547b2, 2026-04-15.
-#
-# A sample has sample_order, function and score; program except in LHNS, MLES and PartEvo; operator in most
-# methods, algorithm in EoH and its kin, which leave operator out. A score of null is a failure, and nothing
-# says which; so is one of NaN or -Infinity, which the search never takes. With several objectives the score is
-# a list: ``reward`` then names one by its number, from 0. ``samples_best.json`` repeats samples and is not
-# read.
+# LLM4AD: ``samples/samples_1~200.json`` and so on, one JSON list per 200 samples. A sample has sample_order,
+# function and score; program except in LHNS, MLES and PartEvo; operator in most methods, algorithm in EoH and
+# its kin, which leave operator out. A score of null is a failure, and nothing says which; so is one of NaN or
+# -Infinity, which the search never takes. With several objectives the score is a list: ``reward`` then names
+# one by its number, from 0. ``samples_best.json`` repeats samples and is not read.
 
 _LLM4AD = (
     "a group is one candidate, and admission is not logged; improvement is over the best score before the "
@@ -260,14 +247,14 @@ def read_llm4ad(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 
 def _sample(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
-    function, given = record.get("function"), record.get("score")
+    given = record.get("score")
     reward = _objective(path, given, options.reward)
     return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("sample_order")),
         reward=reward,
-        response=digest(function if isinstance(function, str) else None),
+        response=digest_of(record.get("function")),
         label=value_at(record, options.label or "operator"),
         status=ended("failed" if given is None else "ok", reward),
     )

@@ -1,4 +1,7 @@
-"""@@"""
+"""Files as bytes, and bytes as lines, documents and cells: gzip and zstd are unpacked, and the byte order
+mark that some editors write is skipped. NaN and Infinity, which Python writes into JSON, are read. Of a CSV
+file the separator is comma, semicolon or tab, whichever the first line has most of; cells are texts.
+"""
 
 import csv
 import gzip
@@ -20,9 +23,6 @@ import numpy as np
 
 from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError, reason
 from search_to_signal.records.files import open_regular
-
-# @@ importers/streams
-# Files as bytes: gzip and zstd are unpacked, and the byte order mark that some editors write is skipped.
 
 _PIECE = 1024 * 1024
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
@@ -148,9 +148,6 @@ def _zstd(path: Path, file: io.BufferedReader) -> Any:
     )
 
 
-# @@ importers/lines
-# JSON Lines, one record at a time; NaN and Infinity, which Python writes into JSON, are read.
-
 LONGEST_LINE = 256 * 1024 * 1024
 # Bytes that are decoded at once: few enough to stay in a processor's cache.
 CHUNK = 256 * 1024
@@ -273,9 +270,6 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text)
 
 
-# @@ importers/documents
-# Files that are one JSON document: a list of records, or an object that holds one.
-
 LARGEST_DOCUMENT = 1024 * 1024 * 1024
 
 
@@ -299,9 +293,6 @@ def read_document(path: Path) -> list[dict[str, Any]]:
         raise RecordError(f"{path}: no list of records; a log is a list of JSON objects")
     return records
 
-
-# @@ importers/spreadsheets
-# CSV files as rows: comma, semicolon or tab, whichever the first line has most of; cells are texts.
 
 SUFFIXES = (".csv", ".tsv")
 # Characters of a cell, and bytes of a line.

@@ -1,9 +1,12 @@
-"""@@"""
+"""Logs of trainers that have one small reader each: NeMo-RL, SkyRL, slime, ThetaEvolve, Tinker, TTT-Discover.
+
+What each was read in is in its ``Format``; above it stands what its files hold and what they leave out.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,6 @@ from search_to_signal.audit.importers.base import (
     prompt_evidence,
     read_json,
     refuse_unknown_label,
-    refuse_unknown_reward,
     value_at,
 )
 from search_to_signal.audit.importers.containers import JSONL, TORCH, samples_in
@@ -32,6 +34,7 @@ from search_to_signal.audit.importers.rows import (
     batches,
     count,
     digest,
+    digest_of,
     evaluated,
     no_ties,
     number,
@@ -41,43 +44,38 @@ from search_to_signal.audit.importers.rows import (
 )
 from search_to_signal.errors import RecordError
 
-# @@ importers/nemo_rl
-# NeMo-RL's training data: ``train_data_step{N}.jsonl`` in the log directory, one row per sequence.
-#
-# Read: NVIDIA-NeMo/RL, nemo_rl/algorithms/grpo.py and grpo_sync.py (the keys), nemo_rl/utils/logger.py
-# (``log_batched_dict_as_jsonl``), nemo_rl/distributed/batched_data_dict.py (``make_microbatch_iterator``),
-# 7ea279abfbeb698b092856d0dab61e7cf39bc909, 2026-08-22.
-#
-# Every value is a list of one, since the writer goes through batches of one: rewards, advantages and
-# token_loss_mask (per token, padded), input_lengths, sample_loss_mask (0 where overlong filtering or a filter
-# of the environment took the sample out of the loss; it counts in its group), token_ids and content where they
-# were kept, idx. There is no group: rows of a prompt stand together, and the prompt is what stands before the
-# first trained token. With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` the
-# first of all that were sampled, as many as there are rows: groups that tie there were dropped. Missing: how
-# many more were sampled. A run that logs NeMo Gym responses writes no such file.
+# NeMo-RL: ``train_data_step{N}.jsonl`` in the log directory, one row per sequence. Every value is a list of
+# one, since the writer goes through batches of one: rewards, advantages and token_loss_mask (per token,
+# padded), input_lengths, sample_loss_mask (0 where overlong filtering or a filter of the environment took the
+# sample out of the loss; it counts in its group), token_ids and content where they were kept, idx. There is
+# no group: rows of a prompt stand together, and the prompt is what stands before the first trained token.
+# With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` the first of all that were
+# sampled, as many as there are rows: groups that tie there were dropped. Missing: how many more were sampled.
+# A run that logs NeMo Gym responses writes no such file.
 
 _DROPPED = (
     "dynamic sampling drops groups of equal rewards before training: so many of the groups that were sampled "
     "first tie, and are no waste here"
 )
-_NEMO_STEP = re.compile(r"step_?(\d+)")
 
 
 def read_nemo_rl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
-    named = _NEMO_STEP.search(path.name)
-    step = int(named[1]) if named else UNKNOWN
     return read_json(
         path,
         options,
-        lambda record, at: _nemo_row(record, at, step, options),
+        partial(_nemo_row, _step_in(r"step_?(\d+)", path.name), options),
         lambda rows: groups_by_prompt(path, rows, options),
         lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
     )
 
 
+def _step_in(pattern: str, name: str) -> int:
+    named = re.search(pattern, name)
+    return int(named[1]) if named else UNKNOWN
+
+
 def _dropped(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Of what was sampled for a step, what dynamic sampling dropped: groups of equal rewards."""
     sampled = [one.metrics["sampled"] for group in groups for one in group if "sampled" in one.metrics]
     size = len(groups[0])
     if not sampled or any(len(group) != size for group in groups):
@@ -87,32 +85,28 @@ def _dropped(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (Assumption("filtered_groups", _DROPPED, counts),)
 
 
-def _nemo_row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
-    given = {name: _only(value) for name, value in record.items()}
+def _nemo_row(step: int, options: ReadOptions, record: Mapping[str, Any], position: int) -> RolloutRow:
+    given = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value
+        for name, value in record.items()
+    }
     mask = [bool(counts) for counts in given["token_loss_mask"]]
-    tokens = given.get("token_ids")
+    tokens, content = given.get("token_ids"), given.get("content")
     first = mask.index(True) if True in mask else len(mask)
     end = count(given["input_lengths"])
+    asked = content[0] if isinstance(content, list) and content else content
     return RolloutRow(
-        group=digest(repr(tokens[:first] if tokens else _first_text(given.get("content")))),
+        group=digest(repr(tokens[:first] if tokens else asked)),
         position=position,
         step=step,
         reward=score(given.get("filtered_rewards", given["rewards"])),
         advantage=_credit(given["advantages"], mask),
         tokens=sum(mask),
-        response=digest(repr(tokens[first:end])) if tokens else digest(repr(given.get("content"))),
+        response=digest(repr(tokens[first:end] if tokens else content)),
         label=value_at(given, options.label),
         masked=score(given.get("sample_loss_mask")) == 0.0,
         metrics={"sampled": score(given["rewards"])} if "filtered_rewards" in given else {},
     )
-
-
-def _only(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-def _first_text(content: Any) -> Any:
-    return content[0] if isinstance(content, list) and content else content
 
 
 def _credit(given: Any, mask: list[bool]) -> float | None:
@@ -132,26 +126,20 @@ NEMO_RL = Format(
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
     read=read_nemo_rl,
     splits=True,
+    usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
     "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
     met="real writer: log_batched_dict_as_jsonl with its BatchedDataDict, called with given rows",
 )
 
 
-# @@ importers/skyrl
-# SkyRL's evaluations: ``dumped_evals/global_step_N_evals/{data source}.jsonl``, one row per response.
-#
-# Read: NovaSky-AI/SkyRL, skyrl/train/utils/trainer_utils.py (``dump_per_dataset_eval_results``) and
-# skyrl/train/trainer.py (``dump_data``), a9564572eb8e91076be43c1bd5e4615e3de17265, 2026-08-21.
-#
-# Columns: input_prompt, output_response, score (a number, or one per token, which are added), stop_reason,
-# env_class, env_extras, data_source. Of step-wise trajectories every step is a row (``evaluate_step_wise``),
-# and SkyRL counts the last: rows whose prompt goes on from the row before are one sample. They are evaluations:
-# nothing of them was trained. Missing: training. It is dumped by ``dump_data_batch``, after rewards and prompt
-# ids were taken out, so no audit can be made of that: ``audit.live`` records it from within.
-# ``aggregated_results.jsonl`` in the same directory holds no rows.
+# SkyRL's evaluations: ``dumped_evals/global_step_N_evals/{data source}.jsonl``, one row per response:
+# input_prompt, output_response, score (a number, or one per token, which are added), stop_reason, env_class,
+# env_extras, data_source. Of step-wise trajectories every step is a row (``evaluate_step_wise``), and SkyRL
+# counts the last: rows whose prompt goes on from the row before are one sample. Missing: training. It is
+# dumped by ``dump_data_batch``, after rewards and prompt ids were taken out, so no audit can be made of that:
+# ``audit.live`` records it from within. ``aggregated_results.jsonl`` in the same directory holds no rows.
 
-_SKYRL_STEP = re.compile(r"global_step_(\d+)")
 # Characters of an answer that the next prompt repeats; more of it may be left out there, thoughts for one.
 _ANSWER = 16
 _STEPS = "rows whose prompt goes on from the row before are steps of one trajectory, and the last one counts"
@@ -162,8 +150,8 @@ _PROMPTS = assumed(
 
 def read_skyrl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one data source; raises RecordError for a line that cannot be read."""
-    named = _SKYRL_STEP.search(path.parent.name)
-    made = partial(_skyrl_row, _Trajectory(), int(named[1]) if named else UNKNOWN, options)
+    step = _step_in(r"global_step_(\d+)", path.parent.name)
+    made = partial(_skyrl_row, _Trajectory(), step, options)
     return read_json(path, options, made, lambda rows: gathered(_last_steps(rows)), _skyrl_evidence)
 
 
@@ -230,40 +218,34 @@ SKYRL_EVAL = Format(
     ),
     beside=("aggregated_results.jsonl",),
     read=read_skyrl,
+    usual="skyrl-grpo",
     writer="NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py "
     "a9564572eb8e91076be43c1bd5e4615e3de17265 2026-08-21",
     met="real writer: dump_per_dataset_eval_results, called with given responses",
 )
 
 
-# @@ importers/slime
-# slime's rollout dumps: one ``torch.save`` file per rollout, by ``--save-debug-rollout-data``.
-#
-# Read: THUDM/slime, slime/observability/rollout_data_utils.py (``save_debug_rollout_data``) and
-# slime/utils/types.py (``Sample.to_dict``), 624b824a898ab0ec1fcb4d373004c7f3852bf515, 2026-08-21.
-#
-# ``{"rollout_id", "samples"}``; a sample has group_index, index, reward (a number, or several by name),
-# status, response, response_length, loss_mask, remove_sample. What ``remove_sample`` is true of counts in its
-# group and not in the loss; a status takes nothing out. The reward is raw: advantages are computed later
-# (slime/ray/rollout.py, ``_post_process_rewards``) and not dumped. Samples cut from one rollout share
-# rollout_id and count one by one: slime then compares every sample with the whole step. Missing: groups that a
-# dynamic sampling filter dropped. Files of evaluations start with ``eval_``.
+# slime: one ``torch.save`` file per rollout, by ``--save-debug-rollout-data``: ``{"rollout_id", "samples"}``.
+# A sample (slime/utils/types.py, ``Sample.to_dict``) has group_index, index, reward (a number, or several by
+# name), status, response, response_length, loss_mask, remove_sample. What ``remove_sample`` is true of counts
+# in its group and not in the loss; a status takes nothing out. The reward is raw: advantages are computed
+# later (slime/ray/rollout.py, ``_post_process_rewards``) and not dumped. Samples cut from one rollout share
+# rollout_id and count one by one. Missing: groups that a dynamic sampling filter dropped. Files of
+# evaluations start with ``eval_``.
 
 _CUT = (
     "samples that were cut from one rollout count one by one, and slime then compares every sample with the "
     "whole step, whatever its group"
 )
-GroupKey = Callable[[Mapping[str, Any]], Hashable]
 
 
 def read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
-    groups = gathered(dump_rows(path, options, _group_index))
+    groups = gathered(_dump_rows(path, options, _group_index))
     yield from batches(str(path), groups, options.rows, partial(_slime_evidence, path), options.prompts)
 
 
 def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Samples of one rollout, groups that were dropped before, and evaluations."""
     if path.name.startswith("eval_"):
         return evaluated(len(groups))
     rows = (one.metrics for group in groups for one in group)
@@ -280,38 +262,40 @@ def _group_index(sample: Mapping[str, Any]) -> Hashable:
     return group if isinstance(group, int | str) else ("alone", id(sample))
 
 
-def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[RolloutRow]:
+def _dump_rows(
+    path: Path, options: ReadOptions, group: Callable[[Mapping[str, Any]], Hashable]
+) -> Iterator[RolloutRow]:
     """The samples of a dump as rows; ``group`` says which samples belong together."""
     dump = load_plain(path)
     samples = samples_in(path, dump)
     refuse_unknown_label(path, next(iter(samples), {}), options.label)
     step = count(dump.get("rollout_id"))
-    return rows_of(
-        path, enumerate(samples), lambda sample, at: _dump_row(path, sample, at, step, group(sample), options)
-    )
+
+    def row(sample: dict[str, Any], position: int) -> RolloutRow:
+        reward, components = _named_reward(path, position, sample.get("reward"), options)
+        mask = sample.get("loss_mask")
+        masked = isinstance(mask, list | tuple | np.ndarray)
+        return RolloutRow(
+            group=group(sample),
+            name=value_at(sample, "group_index"),
+            prompt=options.prompts.add(sample.get("prompt")),
+            position=position,
+            step=step,
+            reward=reward,
+            tokens=sum(map(bool, mask)) if masked else count(sample.get("response_length")),
+            response=digest_of(sample.get("response")),
+            label=value_at(sample, options.label),
+            status=value_at(sample, "status"),
+            masked=bool(sample.get("remove_sample")),
+            metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
+        )
+
+    return rows_of(path, enumerate(samples), row)
 
 
-def _dump_row(
-    path: Path, sample: dict[str, Any], position: int, step: int, group: Hashable, options: ReadOptions
-) -> RolloutRow:
-    reward, components = _reward(path, position, sample.get("reward"), options)
-    return RolloutRow(
-        group=group,
-        name=value_at(sample, "group_index"),
-        prompt=options.prompts.add(sample.get("prompt")),
-        position=position,
-        step=step,
-        reward=reward,
-        tokens=_trained_tokens(sample),
-        response=digest(_text(sample.get("response"))),
-        label=value_at(sample, options.label),
-        status=value_at(sample, "status"),
-        masked=bool(sample.get("remove_sample")),
-        metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
-    )
-
-
-def _reward(path: Path, position: int, reward: Any, options: ReadOptions) -> tuple[float, dict[str, float]]:
+def _named_reward(
+    path: Path, position: int, reward: Any, options: ReadOptions
+) -> tuple[float, dict[str, float]]:
     """The reward of a sample, and what came with it; of several, the one that the caller names."""
     if not isinstance(reward, Mapping):
         if options.reward is not None:
@@ -325,17 +309,6 @@ def _reward(path: Path, position: int, reward: Any, options: ReadOptions) -> tup
     return score(reward[options.reward]), numbers(reward, without=[str(options.reward)])
 
 
-def _trained_tokens(sample: Mapping[str, Any]) -> int:
-    mask = sample.get("loss_mask")
-    if isinstance(mask, list | tuple | np.ndarray):
-        return sum(map(bool, mask))
-    return count(sample.get("response_length"))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 SLIME = Format(
     name="slime",
     container=TORCH,
@@ -343,27 +316,21 @@ SLIME = Format(
     patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
     read=read_slime,
     several=True,
+    usual="slime-grpo",
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
     "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
     met="real writer: save_debug_rollout_data, called with given samples",
 )
 
 
-# @@ importers/theta_evolve
-# ThetaEvolve's rollout dumps, and those of slime before samples had a group: ``torch.save`` files.
-#
-# Read: ypwang61/ThetaEvolve, slime/ray/rollout.py (``_save_debug_rollout_data``),
-# slime/ray/rollout_data_source.py and slime/utils/types.py, efcbe00ba3272bfff9b5b26b30fc64e631f2f488,
-# 2025-12-29.
-#
-# As slime's, without group_index, rollout_id and remove_sample: every prompt is copied n_samples_per_prompt
-# times and the copies stand together. The list was cut to a multiple of the batch size before it was saved,
-# so the last group may be incomplete. Missing: advantages, and groups that a dynamic sampling filter dropped.
+# ThetaEvolve, and slime before samples had a group: as slime's, without group_index, rollout_id and
+# remove_sample. Every prompt is copied n_samples_per_prompt times and the copies stand together. The list was
+# cut to a multiple of the batch size before it was saved, so the last group may be incomplete.
 
 
 def read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
-    runs = groups_by_prompt(path, dump_rows(path, options, _prompt), options)
+    """Groups of one dump; errors as in ``read_slime``."""
+    runs = groups_by_prompt(path, _dump_rows(path, options, _prompt), options)
     yield from batches(str(path), runs, options.rows, prompt_evidence(options), options.prompts)
 
 
@@ -375,44 +342,34 @@ def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(content for content in contents if isinstance(content, str))
 
 
-THETA_EVOLVE = Format(
+THETA_EVOLVE = replace(
+    SLIME,
     name="theta-evolve",
-    container=TORCH,
     needs=("index", "prompt", "reward", "status"),
-    patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
     read=read_theta_evolve,
-    several=True,
     splits=True,
+    usual="thetaevolve-grpo",
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
     met="real writer: _save_debug_rollout_data, called with given samples",
 )
 
 
-# @@ importers/tinker
-# Tinker cookbook's rollout summaries: ``train_rollout_summaries.jsonl``, one trajectory per line.
-#
-# Read: thinking-machines-lab/tinker-cookbook, tinker_cookbook/rl/rollout_logging.py and
-# stores/training_store.py, 9dfcc3a2cf44432d621a01005073dc6d76a1e87a, 2026-08-19.
-#
-# total_reward is the sum of the steps' rewards plus final_reward, which the group as a whole decides. A
-# trajectory is one sample, whatever its steps. Missing: text and advantage; groups that failed, and, where
-# rollouts stream into the trainer, those that ``remove_constant_reward_groups`` dropped (rl/rollouts.py): both
-# are left out before they are counted, so group_idx has no gaps.
+# Tinker cookbook: ``train_rollout_summaries.jsonl``, one trajectory per line. total_reward is the sum of the
+# steps' rewards plus final_reward, which the group as a whole decides. A trajectory is one sample, whatever
+# its steps. Missing: text and advantage; groups that failed, and, where rollouts stream into the trainer,
+# those that ``remove_constant_reward_groups`` dropped (rl/rollouts.py): both are left out before they are
+# counted, so group_idx has no gaps.
 
 
 def read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
-    refuse_unknown_reward(path, options.reward, dict)
     made = partial(_tinker_row, options=options)
-    return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key)
+    return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key, rewards=dict)
 
 
-def _tinker_key(record: dict[str, Any], _: int) -> Key:
-    return count(record.get("iteration")), _tinker_group(record)
-
-
-def _tinker_group(record: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(value_at(record, name) for name in ("split", "iteration", "group_idx"))
+def _tinker_key(record: dict[str, Any], _: int = 0) -> Key:
+    names = ("split", "iteration", "group_idx")
+    return count(record.get("iteration")), tuple(value_at(record, name) for name in names)
 
 
 def _tinker_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -426,25 +383,35 @@ def _tinker_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
 
 
 def _tinker_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
-    iteration = record.get("iteration")
-    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
-    final = number(record.get("final_reward"))
-    lengths = [length for step in steps if (length := count(step.get("ac_len"))) >= 0]
+    step, names = key = _tinker_key(record)
+    steps = _steps_of(record)
+    lengths = [length for one in steps if (length := count(one.get("ac_len"))) >= 0]
+    rewards = sum(number(one.get("reward")) for one in steps)
     return RolloutRow(
-        group=(count(iteration), _tinker_group(record)),
-        name="/".join(_tinker_group(record)),
+        group=key,
+        name="/".join(names),
         member=value_at(record, "traj_idx") or None,
         position=position,
-        step=count(iteration),
-        reward=score(record.get(options.reward or "total_reward")),
+        step=step,
         tokens=count(sum(lengths)) if lengths else UNKNOWN,
-        label=value_at(record, options.label)
-        if options.label
-        else "/".join(map(str, record.get("tags") or ())),
-        components={"steps": sum(number(step.get("reward")) for step in steps), "final_reward": final},
-        weights={"steps": 1.0, "final_reward": 1.0},
-        metrics=numbers(record.get("trajectory_metrics")),
+        **_trajectory(record, rewards, options),
     )
+
+
+def _steps_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [step for step in record.get("steps") or () if isinstance(step, dict)]
+
+
+def _trajectory(record: Mapping[str, Any], steps: float, options: ReadOptions) -> dict[str, Any]:
+    """Columns of a trajectory whose steps were given that reward together."""
+    tags = "/".join(map(str, record.get("tags") or ())) if not options.label else ""
+    return {
+        "reward": score(record.get(options.reward or "total_reward")),
+        "label": value_at(record, options.label) if options.label else tags,
+        "components": {"steps": steps, "final_reward": number(record.get("final_reward"))},
+        "weights": {"steps": 1.0, "final_reward": 1.0},
+        "metrics": numbers(record.get("trajectory_metrics")),
+    }
 
 
 TINKER = Format(
@@ -458,21 +425,16 @@ TINKER = Format(
     ),
     read=read_tinker,
     several=True,
+    usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
     "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
     met="real writer: serialize_rollout_summaries, called with given trajectories",
 )
 
 
-# @@ importers/ttt_discover
-# TTT-Discover's ``trajectories.jsonl``: one trajectory per line, appended update after update.
-#
-# Read: test-time-training/discover, tinker_cookbook/rl/train.py (``_write_trajectory_logs``),
-# 96df74ffa7c4de04fb0be1c2ac332c7455fb4010, 2026-01-23.
-#
-# No group id: trajectory_index counts within a group and starts again with the next. train_step is absent
-# outside training. A trajectory is one sample, whatever its steps. Missing: advantage and token counts, and
-# groups that ``remove_constant_reward_groups`` dropped before.
+# TTT-Discover: ``trajectories.jsonl``, one trajectory per line, appended update after update. No group id:
+# trajectory_index counts within a group and starts again with the next. train_step is absent outside
+# training. Missing: advantage and token counts, and groups that ``remove_constant_reward_groups`` dropped.
 
 _ONE_INDEX = assumed(
     "restarting_index", "a group goes from one trajectory_index 0 to the next: the log names no group"
@@ -481,8 +443,8 @@ _ONE_INDEX = assumed(
 
 def read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
-    refuse_unknown_reward(path, options.reward, dict)
-    return read_json(path, options, lambda record, at: _ttt_row(record, at, options), _counted, _ttt_evidence)
+    made = partial(_ttt_row, options=options)
+    return read_json(path, options, made, _counted, _ttt_evidence, rewards=dict)
 
 
 def _ttt_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -490,20 +452,14 @@ def _ttt_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
 
 
 def _ttt_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
-    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
-    rewards = [number(value) for value in record.get("step_rewards") or ()]
+    steps = _steps_of(record)
+    rewards = sum(number(value) for value in record.get("step_rewards") or ())
     return RolloutRow(
         group=record.get("trajectory_index"),
         position=position,
         step=count(record.get("train_step")),
-        reward=score(record.get(options.reward or "total_reward")),
         response=digest("\x1e".join(str(step.get("ac_text")) for step in steps)) if steps else 0,
-        label=value_at(record, options.label)
-        if options.label
-        else "/".join(map(str, record.get("tags") or ())),
-        components={"steps": sum(rewards), "final_reward": number(record.get("final_reward"))},
-        weights={"steps": 1.0, "final_reward": 1.0},
-        metrics=numbers(record.get("trajectory_metrics")),
+        **_trajectory(record, rewards, options),
     )
 
 
@@ -511,16 +467,13 @@ def _counted(rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """A new group starts where the index does not go on."""
     group: list[RolloutRow] = []
     for row in rows:
-        if group and not _continues(group[-1], row):
+        before = group[-1].group if group else None
+        if group and not (isinstance(before, int) and row.group == before + 1):
             yield group
             group = []
         group.append(row)
     if group:
         yield group
-
-
-def _continues(before: RolloutRow, row: RolloutRow) -> bool:
-    return isinstance(before.group, int) and row.group == before.group + 1
 
 
 TTT_DISCOVER = Format(
@@ -530,6 +483,7 @@ TTT_DISCOVER = Format(
     patterns=("trajectories.jsonl",),
     read=read_ttt_discover,
     several=True,
+    usual="discover-entropic-adaptive",
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
     met="real writer: _write_trajectory_logs, called with given trajectories",

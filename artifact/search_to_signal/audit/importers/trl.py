@@ -1,4 +1,18 @@
-"""@@"""
+"""TRL's completions log, as Parquet files and as Weights & Biases tables, and logs of its columns by others.
+
+``completions/completions_00010.parquet``, one file per logged step, is written by GRPOTrainer (``log``,
+``_generate_and_score_completions``) since v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1
+among them, write no file, and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
+
+Columns: step, prompt, completion, one per reward function, then those that reward functions logged
+themselves (``log_extra``), then advantage. Rewards and logged extras look alike in the file, weights stand in
+the trainer's configuration, and there is no group id: the rows of one group stand together. What the logged
+advantages say of both is read in trl_evidence. A file holds the last generation batch before its step: steps
+may be missing, a batch that trains two updates stands in two files, of which the first is read, and an
+evaluation at the same step overwrites training, without a word of it in the file. pandas writes NaN as null:
+a null advantage is one that the trainer computed as NaN (before 1c7c7f988, 2026-06-02; 0 since). Until then a
+completion that no reward function scored counted as 0, which its advantage shows; it has no reward since.
+"""
 
 import hashlib
 import json
@@ -6,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +61,6 @@ from search_to_signal.audit.importers.streams import first_record, read_lines
 from search_to_signal.audit.importers.trl_evidence import ZERO, Sample, Told, sample_of, size_of, told
 from search_to_signal.errors import RecordError
 
-# @@ importers/trl
-# TRL's completions log: ``completions/completions_00010.parquet``, one file per logged step.
-#
-# Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
-# ``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
-# v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables),
-# and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
-#
-# Columns: step, prompt, completion, one per reward function, then those that reward functions logged
-# themselves (``log_extra``), then advantage. Rewards and logged extras look alike in the file, weights stand in
-# the trainer's configuration, and there is no group id: the rows of one group stand together. What the logged
-# advantages say of both is read in trl_evidence. A file holds the last generation batch before its step: steps
-# may be missing, a batch that trains two updates stands in two files, of which the first is read, and an
-# evaluation at the same step overwrites training, without a word of it in the file. pandas writes NaN as null:
-# a null advantage is one that the trainer computed as NaN (before 1c7c7f988, 2026-06-02; 0 since). Until then a
-# completion that no reward function scored counted as 0, which its advantage shows; it has no reward since.
-
 Records = Callable[[Sequence[str]], Iterable[tuple[int, dict[str, Any]]]]
 FIXED = ("step", "prompt", "completion", "advantage")
 # Files of a run that are looked at before it is read.
@@ -92,18 +90,8 @@ class Table:
         return sample_of((), known)
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
-    return reader([path], options)(path, options)
-
-
-def reader(files: Sequence[Path], options: ReadOptions) -> Read:
-    """Reads the files of a run, after a look at some of them."""
-    return read_of(files, options, _table)
-
-
-def read_of(files: Sequence[Path], options: ReadOptions, opened: Callable[[Path], Table]) -> Read:
-    """As ``reader``, for files that ``opened`` opens."""
+def _reader(opened: Callable[[Path], Table], files: Sequence[Path], options: ReadOptions) -> Read:
+    """Reads the files of a run, each as ``opened``, after a look at some of them."""
     tables = []
     for path in files[:: -(-len(files) // _LOOKS)]:
         # What cannot be read is reported when it is its turn.
@@ -114,11 +102,16 @@ def read_of(files: Sequence[Path], options: ReadOptions, opened: Callable[[Path]
     return lambda path, given: _groups(opened(path), given, known)
 
 
-def _table(path: Path) -> Table:
+def _parquet(path: Path) -> Table:
     return Table(path, parquet_columns(path), number_columns(path), lambda names: read_table(path, names))
 
 
-def contents_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
+def _read(opened: Callable[[Path], Table], path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
+    return _reader(opened, [path], options)(path, options)
+
+
+def _digest_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """A digest of rows without their step: a batch that trains twice is written twice, under two steps."""
     hashed = hashlib.blake2b(digest_size=16)
     for row in rows:
@@ -128,8 +121,9 @@ def contents_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return hashed.digest()
 
 
-def _contents(path: Path) -> bytes:
-    return contents_of(record for _, record in read_table(path, parquet_columns(path)))
+def _contents(opened: Callable[[Path], Table], path: Path) -> bytes:
+    table = opened(path)
+    return _digest_of(record for _, record in table.records(table.columns))
 
 
 def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardGroups]:
@@ -207,6 +201,9 @@ def _row(
     weights = {name: options.weights.get(name, 1.0) for name in components}
     credit = score(record["advantage"]) if "advantage" in record else None
     reward = _sum([(weights[name], value) for name, value in values.items() if not math.isnan(value)])
+    completion = record["completion"]
+    if completion is not None and not isinstance(completion, str):
+        completion = json.dumps(completion, default=str)
     if math.isnan(reward) and credit is not None and abs(credit) > ZERO:
         # What nothing scored was 0 in older versions.
         reward = 0.0
@@ -217,7 +214,7 @@ def _row(
         step=count(record["step"]),
         reward=reward,
         advantage=credit,
-        response=digest(_text(record["completion"])),
+        response=digest(completion),
         label=value_at(record, options.label),
         components=values,
         weights=weights,
@@ -230,13 +227,6 @@ def _sum(parts: Sequence[tuple[float, float]]) -> float:
     for weight, value in parts:
         total = float32(total + float32(float32(weight) * float32(value)))
     return total if parts else NAN
-
-
-def _text(completion: Any) -> str | None:
-    """A completion as one text: of a conversation, its messages."""
-    if completion is None or isinstance(completion, str):
-        return completion
-    return json.dumps(completion, default=str)
 
 
 def _rewards(components: Sequence[str], options: ReadOptions, known: Told) -> Assumption:
@@ -269,44 +259,36 @@ TRL = Format(
     container=PARQUET,
     needs=("step", "prompt", "completion"),
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
-    read=read,
-    of_run=reader,
+    read=partial(_read, _parquet),
+    of_run=partial(_reader, _parquet),
     splits=True,
+    usual="trl-grpo",
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
     met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
     sums=True,
-    contents=_contents,
+    contents=partial(_contents, _parquet),
 )
 
 
-# @@ importers/trl_tables
-# TRL's completions as a Weights & Biases table: ``media/table/completions_10_0a1b.table.json`` of a run.
-#
-# Read: TRL 0.15.1 (trl/trainer/grpo_trainer.py, ``_prepare_inputs``, as installed), which writes no file of
-# its own; wandb/wandb, wandb/sdk/data_types/table.py (``bind_to_run``),
-# 00dca15b8e07f9ef8fd971303bc697b5976f1103.
-#
-# huggingface/trl, trl/trainer/grpo_trainer.py and rloo_trainer.py (``log``),
-# f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24.
-#
-# One JSON object with columns and data. 0.15.1 has step (a text), prompt, completion and reward, the weighted
-# sum; later versions have the columns of the Parquet files. A table holds one generation batch of a logged
-# step, at most 10,000 rows of it; with ``log_unique_prompts`` the first completion of each prompt, which is
-# refused. The last batch is stored a second time when training ends.
+# The table, ``media/table/completions_10_0a1b.table.json`` of a run (wandb's Table, ``bind_to_run``), is one
+# JSON object with columns and data. 0.15.1 (``_prepare_inputs``) has step (a text), prompt, completion and
+# reward, the weighted sum; later versions have the columns of the Parquet files. A table holds one generation
+# batch of a logged step, at most 10,000 rows of it; with ``log_unique_prompts`` the first completion of each
+# prompt, which is refused. The last batch is stored a second time when training ends.
 
 
-def read_tables(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one table; raises RecordError for one that is damaged or has not TRL's columns."""
-    return tables_reader([path], options)(path, options)
-
-
-def tables_reader(files: Sequence[Path], options: ReadOptions) -> Read:
-    """Reads the tables of a run, after a look at some of them."""
-    return read_of(files, options, _table_opened)
-
-
-def _table_opened(path: Path) -> Table:
-    columns, data = _columns_and_data(path)
+def _wandb(path: Path) -> Table:
+    table = first_record(path)
+    columns, data = table.get("columns"), table.get("data")
+    if (
+        not isinstance(columns, list)
+        or not all(isinstance(name, str) for name in columns)
+        or not isinstance(data, list)
+        or not all(isinstance(row, list) and len(row) == len(columns) for row in data)
+    ):
+        raise RecordError(
+            f"{path}: not a table: names of columns and rows of their number are due; export it again"
+        )
     missing = [name for name in ("step", "prompt", "completion") if name not in columns]
     if missing:
         raise RecordError(
@@ -314,42 +296,15 @@ def _table_opened(path: Path) -> Table:
             f"{', '.join(missing)}: give the table of completions"
         )
     numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
-    return Table(path, columns, numeric, lambda names: _table_records(columns, data))
-
-
-def _columns_and_data(path: Path) -> tuple[list[Any], list[list[Any]]]:
-    table = first_record(path)
-    columns, data = table.get("columns"), table.get("data")
-    if (
-        not isinstance(columns, list)
-        or not all(isinstance(name, str) for name in columns)
-        or not isinstance(data, list)
-        or not all(map(_is_row(columns), data))
-    ):
-        raise RecordError(
-            f"{path}: not a table: names of columns and rows of their number are due; export it again"
-        )
-    return columns, data
-
-
-def _table_contents(path: Path) -> bytes:
-    return contents_of(record for _, record in _table_records(*_columns_and_data(path)))
-
-
-def _is_row(columns: Sequence[Any]) -> Any:
-    return lambda row: isinstance(row, list) and len(row) == len(columns)
+    return Table(
+        path, columns, numeric, lambda names: enumerate(dict(zip(columns, row, strict=True)) for row in data)
+    )
 
 
 def _is_number(value: object) -> bool:
-    """What a reward function may have given: no truth value, which is an extra."""
+    # No truth value, which is an extra.
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
-
-
-def _table_records(
-    columns: Sequence[Any], data: Sequence[Sequence[Any]]
-) -> Iterable[tuple[int, dict[str, Any]]]:
-    return ((at, dict(zip(columns, row, strict=True))) for at, row in enumerate(data))
 
 
 TRL_WANDB = Format(
@@ -365,31 +320,26 @@ TRL_WANDB = Format(
     ),
     # The link latest-run is no run of its own.
     run=r"(?:offline-)?run-\d+_\d+-\w+",
-    read=read_tables,
-    of_run=tables_reader,
+    read=partial(_read, _wandb),
+    of_run=partial(_reader, _wandb),
     splits=True,
+    usual="trl-0.15.1-grpo",
     writer="huggingface/trl 0.15.1 and f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24 "
     "trl/trainer/grpo_trainer.py, rloo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
     met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
     sums=True,
-    contents=_table_contents,
+    contents=partial(_contents, _wandb),
 )
 
 
-# @@ importers/list_columns
-# Logs of which a line is a whole batch, a list of completions under each column, or a row of one.
-#
-# Read: modelscope/ms-swift, swift/rlhf_trainers/grpo_trainer.py (``log``),
-# swift/megatron/trainers/grpo_trainer.py (``_build_log_table``), swift/ray/megatron/base_trainer.py
-# (``_maybe_log_completions``, rows) and swift/utils/io_utils.py (``JsonlWriter``, which appends),
-# 3602360a562313afbf2ef6065fdf61f271a2c5b9, 2026-08-22; alibaba/ROLL, roll/pipeline/rlvr/utils.py
-# (``dump_rollout_to_specific_path``), 8eb27cc2dc34c4d1310b169d9b86d339004d811a, 2026-08-19.
-#
-# ms-swift: step (a text; gen_step under Megatron and Ray), prompt, completion, a column for each reward
-# function, advantages, then solution, num_turns and entropy. What was logged before is logged again where
-# nothing was sampled since. ROLL: one line a file, with global_step, prompt, responses, scores and no
-# advantages. Neither has weights or a group id: rows of a group stand together, as in TRL.
+# Logs of which a line is a whole batch, a list of completions under each column, or a row of one. ms-swift
+# (with swift/megatron/trainers/grpo_trainer.py, ``_build_log_table``; swift/ray/megatron/base_trainer.py,
+# ``_maybe_log_completions``, rows; swift/utils/io_utils.py, ``JsonlWriter``, which appends): step (a text;
+# gen_step under Megatron and Ray), prompt, completion, a column for each reward function, advantages, then
+# solution, num_turns and entropy. What was logged before is logged again where nothing was sampled since.
+# ROLL (``dump_rollout_to_specific_path``): one line a file, with global_step, prompt, responses and scores.
+# It has no advantages. Neither has weights or a group id: rows of a group stand together, as in TRL.
 
 # What columns are called in the form of TRL's, which reads them.
 _NAMES = {
@@ -406,16 +356,22 @@ _AGAIN = "a line with the rows of the one before it is the same batch logged aga
 def read_lists(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of a file; raises RecordError for a line whose lists differ in length."""
     table = _Lines(path)
-    rows = rows_of_line(path, 1, first_record(path))
+    rows = _rows_of_line(path, 1, first_record(path))
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    numeric = [name for name in columns if name not in (*FIXED, *_EXTRA) and _is_numeric(rows, name)]
+    numeric = [
+        name
+        for name in columns
+        if name not in (*FIXED, *_EXTRA)
+        and all(row.get(name) is None or isinstance(row[name], int | float) for row in rows)
+    ]
     last: RewardGroups | None = None
     opened = Table(path, columns, numeric, table.records)
-    for batch in read_of([path], options, lambda _: opened)(path, options):
+    for batch in _read(lambda _: opened, path, options):
         if last is not None:
             yield last
         last = batch
     if last is not None:
+        # What is seen of the lines is complete with the last batch.
         yield replace(last, assumptions=(*last.assumptions, *table.notes()))
 
 
@@ -432,9 +388,9 @@ class _Lines:
         self.again, self.restarts = 0, []
         before, step = b"", UNKNOWN
         for number, record in read_lines(self.path):
-            if not (rows := rows_of_line(self.path, number, record)):
+            if not (rows := _rows_of_line(self.path, number, record)):
                 continue
-            contents = contents_of(rows)
+            contents = _digest_of(rows)
             if contents == before and len(rows) > 1:
                 self.again += 1
                 continue
@@ -451,7 +407,7 @@ class _Lines:
             yield sampled_again(f"step {self.restarts[0]} comes again after later ones", len(self.restarts))
 
 
-def rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[str, Any]]:
     """A row with TRL's names for each entry of the lists of a line, or the line itself where it has none."""
     kept = ((name, value) for name, value in record.items() if _NAMES.get(name) not in record)
     named = {_NAMES.get(name, name): value for name, value in kept}
@@ -469,10 +425,6 @@ def rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[s
     ]
 
 
-def _is_numeric(rows: Sequence[dict[str, Any]], name: str) -> bool:
-    return all(row.get(name) is None or isinstance(row[name], int | float) for row in rows)
-
-
 MS_SWIFT = Format(
     name="ms-swift",
     container=JSONL,
@@ -480,6 +432,7 @@ MS_SWIFT = Format(
     patterns=("completions.jsonl",),
     read=read_lists,
     splits=True,
+    usual="trl-grpo",
     writer="modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py "
     "3602360a562313afbf2ef6065fdf61f271a2c5b9 2026-08-22",
     met="reconstruction: by its JsonlWriter",
@@ -491,6 +444,7 @@ ROLL = replace(
     name="roll",
     needs=("global_step", "responses", "scores"),
     patterns=("rollout_dump_data.step_*.jsonl",),
+    usual=None,
     writer="alibaba/ROLL roll/pipeline/rlvr/utils.py 8eb27cc2dc34c4d1310b169d9b86d339004d811a 2026-08-19",
     met="reconstruction: by its write_to_json_process",
 )

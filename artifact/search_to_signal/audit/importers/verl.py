@@ -1,4 +1,16 @@
-"""@@"""
+"""verl's rollout log: ``{trainer.rollout_data_dir}/{step}.jsonl``, one row per training sequence.
+
+Read beside what the format names: verl/trainer/ppo/v1/agent_loop_tq.py (the keys), v1/utils.py
+(``compute_advantage_for_multi_trajectories``) and verl/experimental/reward_loop/reward_manager/ (``dapo.py``,
+``limited.py``), all at 1dda039; volcengine/verl, the same trainer before the move,
+b178a3cd56f58b2d502255daba591e92833930a7, 2026-01-29.
+
+Columns: input, output, gts, score, step. v1 (the default) adds uid, ``{prompt}_{session}_{output}``, and
+sorts by it. v0, the deprecated trainer, adds what the reward function returned and request_id, and no group:
+its rows are reordered to balance devices, so equal inputs need not stand together; a key "score" that the
+function returned overwrites what was trained. A validation (``trainer.validation_data_dir``) has the same
+form and a column reward. Neither logs advantages.
+"""
 
 import math
 from collections import Counter
@@ -15,7 +27,6 @@ from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
     read_json,
-    refuse_unknown_reward,
     value_at,
 )
 from search_to_signal.audit.importers.containers import JSONL
@@ -31,12 +42,6 @@ from search_to_signal.audit.importers.rows import (
     sizes,
 )
 from search_to_signal.audit.importers.streams import first_record
-
-# @@ importers/verl_samples
-# What verl trained as one sample, of the rows of a step: sessions, turns, penalties beside the score.
-#
-# Read: as in verl.py, and verl/trainer/ppo/v1/utils.py (``compute_advantage_for_multi_trajectories``) and
-# verl/experimental/reward_loop/reward_manager/ (``dapo.py``, ``limited.py``), all at 1dda039.
 
 PENALTY = "overlong_reward"
 _SAID = {
@@ -246,26 +251,11 @@ def _beginnings(inputs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-# @@ importers/verl
-# verl's rollout log: ``{trainer.rollout_data_dir}/{step}.jsonl``, one row per training sequence.
-#
-# Read: verl-project/verl, verl/trainer/ppo/v1/trainer_base.py (``_log_rollout_data``,
-# ``_write_generations``), verl/trainer/ppo/v1/agent_loop_tq.py (the keys) and verl/trainer/ppo/ray_trainer.py
-# (the deprecated trainer, v0), 1dda039b9c6311889a9c9a26040677e1254814f9, 2026-08-22; volcengine/verl, the
-# same trainer before the move, b178a3cd56f58b2d502255daba591e92833930a7, 2026-01-29.
-#
-# Columns: input, output, gts, score, step. v1 (the default) adds uid, ``{prompt}_{session}_{output}``, and
-# sorts by it. v0 adds what the reward function returned and request_id, and no group: its rows are reordered to
-# balance devices, so equal inputs need not stand together; a key "score" that the function returned overwrites
-# what was trained. A validation (``trainer.validation_data_dir``) has the same form and a column reward.
-# Neither logs advantages. verl_samples says which rows are one sample, and what its reward is.
-
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
-    refuse_unknown_reward(path, options.reward, dict)
     named = isinstance(first_record(path).get("uid"), str)
     samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
 
@@ -274,7 +264,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         samples.keep(position, record)
         return made
 
-    return read_json(path, options, row, samples.grouped, samples.evidence)
+    return read_json(path, options, row, samples.grouped, samples.evidence, rewards=dict)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions, named: bool) -> RolloutRow:
@@ -304,6 +294,7 @@ VERL = Format(
     patterns=("[0-9]*.jsonl",),
     read=read,
     several=True,
+    usual="verl-grpo",
     writer="verl-project/verl verl/trainer/ppo/v1/trainer_base.py, ray_trainer.py "
     "1dda039b9c6311889a9c9a26040677e1254814f9 2026-08-22",
     met="real writer: both _write_generations, called with given rows",
