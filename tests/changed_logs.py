@@ -97,7 +97,7 @@ def audited(path: Path, options: ReadOptions) -> str:
         return str(error)
     rows.data()
     report.as_json(findings)
-    report.step_rows(findings)
+    report.STEPS.rows(findings)
     return _AUDITED + report.text(findings) + report.page(findings, str(path), groups=True)
 
 

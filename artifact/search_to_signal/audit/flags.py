@@ -92,8 +92,6 @@ def seen_before(groups: RewardGroups, seen: set[int]) -> Bools:
     return repeated
 
 
-Bools = NDArray[np.bool_]
-
 # Unit roundoff of float32, times what a few operations may cost.
 FLOAT32 = 4 * 2.0**-24
 # An advantage nearer to 0 than this is rounding.

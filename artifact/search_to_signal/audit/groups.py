@@ -359,7 +359,7 @@ def regrouped(groups: RewardGroups, members: Sequence[Sequence[int]]) -> RewardG
     flat = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in members])
     sizes = groups.sizes[flat]
     ends = np.cumsum(sizes)
-    rows = np.repeat(groups.offsets[flat] - ends + sizes, sizes) + np.arange(ends[-1])
+    rows: Integers = np.repeat(groups.offsets[flat] - ends + sizes, sizes) + np.arange(ends[-1])
     counts = np.cumsum([len(numbers) for numbers in members])
     firsts = np.array([numbers[0] for numbers in members], dtype=np.int64)
     return taken(groups, rows, np.append(0, ends[counts - 1]), firsts)

@@ -5,8 +5,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -143,62 +143,48 @@ class Curve:
     legend: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Sums over neighbouring steps."""
-
-    groups: int
-    kinds: Sequence[int]
-    taught: float
-    reward: float
-
-
 def curves(findings: Findings) -> tuple[Curve, ...]:
     """What became of the groups, completions that teach, and the mean reward, over the steps of the log."""
-    if len(findings.steps) < 2:
+    steps = findings.steps
+    if len(steps) < 2:
         return ()
-    points = [_point(findings, steps) for steps in _together(findings.steps)]
-    ends = (_name(findings.steps[0]), _name(findings.steps[-1]))
-    shares = [[count / point.groups for count in point.kinds] for point in points]
+    size = math.ceil(len(steps) / _POINTS)
+    points = [steps[start : start + size] for start in range(0, len(steps), size)]
+    first, last = (f"step {step.step}" if step.step >= 0 else step.source for step in (steps[0], steps[-1]))
+    shares = [_shares(findings, point) for point in points]
+    met = tuple(name for kind, name in enumerate(KINDS) if any(point[kind] for point in shares))
+    taught = [sum(step.taught for step in point) / len(point) for point in points]
     return (
-        Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), _met(shares)),
-        _line("Completions that teach, per step", [point.taught for point in points], ends, from_zero=True),
-        _line("Mean reward", [point.reward for point in points], ends, from_zero=False),
+        Curve("Groups", "0 %", "100 %", first, last, _stacked(shares), met),
+        _line("Completions that teach, per step", taught, (first, last), low=0.0),
+        _line("Mean reward", list(map(_mean_reward, points)), (first, last)),
     )
 
 
-def _together(steps: Sequence[StepCounts]) -> list[Sequence[StepCounts]]:
-    count = math.ceil(len(steps) / _POINTS)
-    return [steps[start : start + count] for start in range(0, len(steps), count)]
-
-
-def _point(findings: Findings, steps: Sequence[StepCounts]) -> _Point:
+def _shares(findings: Findings, steps: Sequence[StepCounts]) -> list[float]:
+    """Shares of the groups of neighbouring steps, by KINDS."""
     high, low = findings.signal.right_at, findings.signal.wrong_at
     groups = sum(step.groups for step in steps)
     dead = sum(step.flags["dead"] for step in steps)
     flat = sum(step.flags["flat"] - step.flags["flat_credit"] for step in steps)
     right = 0 if high is None else sum(step.ties.right(high) for step in steps)
     wrong = 0 if low is None else sum(step.ties.wrong(low) for step in steps)
+    counts = (groups - dead, right, wrong, flat - right - wrong, dead - flat)
+    return [count / groups for count in counts]
+
+
+def _mean_reward(steps: Sequence[StepCounts]) -> float:
     known = [step for step in steps if math.isfinite(step.mean_reward)]
     rows = sum(step.completions for step in known)
-    return _Point(
-        groups,
-        (groups - dead, right, wrong, flat - right - wrong, dead - flat),
-        sum(step.taught for step in steps) / len(steps),
-        sum(step.mean_reward * step.completions for step in known) / rows if rows else math.nan,
-    )
-
-
-def _met(shares: Sequence[Sequence[float]]) -> tuple[str, ...]:
-    return tuple(name for kind, name in enumerate(KINDS) if any(of_point[kind] for of_point in shares))
+    return sum(step.mean_reward * step.completions for step in known) / rows if rows else math.nan
 
 
 def _stacked(shares: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
     """Areas from the bottom up, each between the sum of those below and its own."""
-    sums = [[0.0, *accumulate(of_point)] for of_point in shares]
+    sums = [[0.0, *accumulate(point)] for point in shares]
     paths = []
     for kind, name in enumerate(KINDS):
-        if any(of_point[kind] for of_point in shares):
+        if any(point[kind] for point in shares):
             upper = [(at, heights[kind + 1]) for at, heights in enumerate(sums)]
             lower = [(at, heights[kind]) for at, heights in enumerate(sums)]
             line = " L".join(_at(at, value, len(sums)) for at, value in (*upper, *reversed(lower)))
@@ -206,10 +192,10 @@ def _stacked(shares: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
     return paths
 
 
-def _line(title: str, values: Sequence[float], ends: tuple[str, str], from_zero: bool) -> Curve:
+def _line(title: str, values: Sequence[float], ends: tuple[str, str], low: float | None = None) -> Curve:
     finite = [value for value in values if math.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    low = 0.0 if from_zero else low
+    high = max(finite, default=0.0)
+    low = min(finite, default=0.0) if low is None else low
     extent = high - low or 1.0
     pieces, pen = [], "M"
     for place, value in enumerate(values):
@@ -224,67 +210,7 @@ def _at(at: int, value: float, count: int) -> str:
     return f"{_WIDTH * at / max(count - 1, 1):.1f},{_HEIGHT * (1 - value):.2f}"
 
 
-def _name(step: StepCounts) -> str:
-    return f"step {step.step}" if step.step >= 0 else step.source
-
-
-GLOSSARY: Mapping[str, str] = {
-    "group": "The completions sampled for one prompt, which are compared with each other.",
-    "advantage": "What the trainer makes of a reward by comparing it with its group; it weighs the gradient.",
-    "dead group": "A group that teaches nothing: its rewards tie, its advantages are equal or NaN, or it is "
-    "left out of the loss.",
-    "all right, all wrong": "A group that ties at the highest, or lowest, reward at which any does, above or "
-    "below what groups get whose rewards differ.",
-    "teach": "A completion teaches where it enters the loss with an advantage other than 0.",
-    "tight group, gain": "Advantage range over reward range. Where rewards hardly differ, dividing by their "
-    "deviation makes a rounding error as large as a lesson.",
-    "normalizer": "The formula from rewards of a group to advantages; s2s normalizers lists those of the "
-    "frameworks.",
-    "explains": "The normalizer gives every logged advantage, to float32 rounding or to the digits logged.",
-    "1 - cosine": "Angle between two sets of advantages: 0 is the same direction, 1 unrelated, 2 opposite.",
-    "share of variance": "Covariance of a weighted reward with the advantage over the advantage's variance.",
-    "severity": "high: concerns half of the generation or update, or more; medium: 15 %; low: less.",
-}
-
-
-PAGE, DOCUMENT = "audit.html", "audit.json"
-STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"
 MEANING = {**OF_GROUPS, **OF_COMPLETIONS}
-ENTRY_COLUMNS = (
-    "normalizer",
-    "explains",
-    "1 - cosine",
-    "size",
-    "groups",
-    "ordered otherwise",
-    "signs change",
-)
-CLASS_COLUMNS = ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate")
-KNOB_COLUMNS = ("knob", "weight", "groups", "groups that change")
-REWARD_COLUMNS = ("reward", "weight", "share of variance", "groups where it differs", "groups against it")
-PROMPT_COLUMNS = ("prompt", "groups", "dead", "completions wasted", "mean reward", "first")
-LENGTH_COLUMNS = ("rule", "of completions", "of the weight", "per sequence", "per token")
-# Beneath the headings of the page, for a reader who meets the words for the first time.
-CLASSES = (
-    "P_D: share of the completions. P_A: share of the positive advantage. E_A = P_A / P_D: over 1, the class "
-    "is credited more than it occurs. Precision: share of the positively credited completions that are of "
-    "this class. Positive rate: share of the class that is positively credited."
-)
-KNOBS = "Of the groups with an advantage, those in which one moves by more than 1 % without the knob."
-LENGTHS = (
-    "The quarter of the completions of a step with most tokens: its share, and its share of advantage times "
-    "weight under each rule that averages a loss over tokens; then the weight of one such completion, and of "
-    "one of its tokens, relative to the mean over all."
-)
-REWARDS = (
-    "Share of the variance of the advantages, within groups; below 0 a reward works against the others. "
-    "Against it: groups in which what it rates higher gets less advantage."
-)
-PROMPTS = "By completions spent in dead groups; of the first 20,000 prompts of the log."
-UNDER = (
-    "1 - cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those "
-    "that the normalizer takes; among them, those that it orders otherwise, and with a sign that changes."
-)
 # What is derived from the sums of a signal.
 _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
 # Characters of a printed line or cell.
@@ -293,32 +219,140 @@ _WIDEST = 400
 Cells = tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of an audit: its ``columns``, and the ``values`` of its rows. The ``note`` beneath its ``heading``
+    on the page is for a reader who meets the words for the first time."""
+
+    heading: str
+    note: str
+    columns: Cells
+    values: Callable[[Findings], Iterable[Sequence[str | float | None]]]
+
+    def rows(self, findings: Findings) -> list[Cells]:
+        """Texts and whole numbers as they are, other numbers to four digits, - for none."""
+        return [tuple(map(_cell, row)) for row in self.values(findings)]
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _weight(findings: Findings, name: str) -> float | None:
+    weight = findings.weights.get(name)
+    return None if weight is None else float(weight)
+
+
+REWARDS = Table(
+    "Which reward decides",
+    "Share of the variance of the advantages, within groups; below 0 a reward works against the others. "
+    "Against it: groups in which what it rates higher gets less advantage.",
+    ("reward", "weight", "share of variance", "groups where it differs", "groups against it"),
+    lambda found: (
+        (name, _weight(found, name), f"{100 * share:.1f} %", part.varied, part.against)
+        for name, share in sorted(found.signal.shares.items(), key=lambda item: -item[1])
+        for part in [found.signal.parts[name]]
+    ),
+)
+PROMPTS = Table(
+    "Prompts that cost most",
+    "By completions spent in dead groups; of the first 20,000 prompts of the log.",
+    ("prompt", "groups", "dead", "completions wasted", "mean reward", "first"),
+    lambda found: (
+        (sums.prompt, sums.groups, sums.dead, sums.wasted, sums.reward / sums.groups, at(sums.place))
+        for sums in found.worst
+    ),
+)
+COUNTS = Table(
+    "What was found",
+    "",
+    ("found", "count", "meaning", "first"),
+    lambda found: (
+        (name, found.counts[name], meaning, ", ".join(map(at, found.examples.get(name, ())[:1])))
+        for name, meaning in MEANING.items()
+        if found.counts.get(name)
+    ),
+)
+KNOBS = Table(
+    "What a knob changes under {normalizer}",
+    "Of the groups with an advantage, those in which one moves by more than 1 % without the knob.",
+    ("knob", "weight", "groups", "groups that change"),
+    lambda found: (
+        (name, _weight(found, name.removeprefix(COMPONENT)), knob.groups, knob.changed)
+        for name, knob in found.knobs.items()
+    ),
+)
+CLASSES = Table(
+    "Who receives positive advantage",
+    "P_D: share of the completions. P_A: share of the positive advantage. E_A = P_A / P_D: over 1, the class "
+    "is credited more than it occurs. Precision: share of the positively credited completions that are of "
+    "this class. Positive rate: share of the class that is positively credited.",
+    ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate"),
+    lambda found: map(astuple, found.classes),
+)
+LENGTHS = Table(
+    "What aggregation adds",
+    "The quarter of the completions of a step with most tokens: its share, and its share of advantage times "
+    "weight under each rule that averages a loss over tokens; then the weight of one such completion, and of "
+    "one of its tokens, relative to the mean over all.",
+    ("rule", "of completions", "of the weight", "per sequence", "per token"),
+    lambda found: (
+        (rule, sums.longest / sums.completions, sums.share, sums.per_sequence, sums.per_token)
+        for rule, sums in found.lengths.items()
+        if sums.longest
+    ),
+)
+NORMALIZERS = Table(
+    "The same rollouts under every normalizer",
+    "1 - cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those "
+    "that the normalizer takes; among them, those that it orders otherwise, and with a sign that changes.",
+    ("normalizer", "explains", "1 - cosine", "size", "groups", "ordered otherwise", "signs change"),
+    lambda found: (
+        (
+            name,
+            "no" if not one.explains else "yes" if found.logged else "same",
+            "-" if one.cosine is None else f"{one.apart:.3g}",
+            *(one.size, one.groups, one.turned, one.flipped),
+        )
+        for name in found.by_nearness()
+        for one in [found.agreements[name]]
+    ),
+)
+STEPS = Table(
+    "",
+    "",
+    ("source", "step", "groups", "completions", "mean_reward", *STEP_FLAGS),
+    lambda found: (
+        (
+            *(as_cell(step.source), step.step, step.groups, step.completions, step.mean_reward),
+            *(step.flags[name] for name in STEP_FLAGS),
+        )
+        for step in found.steps
+    ),
+)
+
+
 def text(findings: Findings) -> str:
     """What to change, the conclusions, what was assumed, and compact tables."""
-    parts = [one_line(line, _WIDEST) for line in (*_advised(findings), *conclusions(findings))]
-    parts += (
-        ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
-        if findings.assumptions
-        else []
-    )
-    counted = [(name, count, where) for name, count, _, where in count_rows(findings) if count != "0"]
-    parts += ["", _aligned([("found", "count", "first"), *counted])] if counted else []
-    if classes := class_rows(findings):
-        parts += ["", _aligned([CLASS_COLUMNS, *classes])]
-    if len(rows := knob_rows(findings)) > 1:
-        parts += ["", _aligned([KNOB_COLUMNS, *rows])]
-    if entries := entry_rows(findings):
+    advised: list[str] = []
+    for number, one in enumerate(advice(findings), 1):
+        advised += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
+        advised += [f"By this log: {one.instead}"] if one.instead else []
+    advised += [""] if advised else []
+    parts = [one_line(line, _WIDEST) for line in (*advised, *conclusions(findings))]
+    if findings.assumptions:
+        parts += ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
+    if counted := COUNTS.rows(findings):
+        parts += ["", _aligned([("found", "count", "first"), *((row[0], row[1], row[3]) for row in counted)])]
+    for table, least in ((CLASSES, 1), (KNOBS, 2)):
+        if len(rows := table.rows(findings)) >= least:
+            parts += ["", _aligned([table.columns, *rows])]
+    if entries := NORMALIZERS.rows(findings):
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
-        parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
+        parts += [_aligned([NORMALIZERS.columns, *entries[:12]])]
     return "\n".join(parts)
-
-
-def _advised(findings: Findings) -> list[str]:
-    lines = []
-    for number, advised in enumerate(advice(findings), 1):
-        lines += [f"{number}. [{advised.severity}] {advised.says}", f"Change: {advised.change}"]
-        lines += [f"By this log: {advised.instead}"] if advised.instead else []
-    return [*lines, ""] if lines else []
 
 
 def assumptions(findings: Findings) -> tuple[str, ...]:
@@ -334,168 +368,37 @@ def _counted(count: int, name: str) -> str:
     return " ".join([str(count), things.removesuffix("s") if count == 1 else things, *more])
 
 
-def count_rows(findings: Findings) -> list[Cells]:
-    """Name, count, meaning and first place of everything that is counted."""
-    return [
-        (
-            name,
-            str(findings.counts.get(name, 0)),
-            meaning,
-            ", ".join(map(at, findings.examples.get(name, ())[:1])),
-        )
-        for name, meaning in MEANING.items()
-    ]
-
-
-def class_rows(findings: Findings) -> list[Cells]:
-    """The credit table as text."""
-    return [
-        (
-            row.label,
-            str(row.completions),
-            *map(
-                _number,
-                (row.prevalence, row.mass_share, row.enrichment, row.precision, row.positive_rate),
-            ),
-        )
-        for row in findings.classes
-    ]
-
-
-def entry_rows(findings: Findings) -> list[Cells]:
-    """Every entry that takes some of the groups, nearest first."""
-    known = findings.agreements
-    return [
-        (
-            name,
-            "yes" if findings.logged and known[name].explains else "same" if known[name].explains else "no",
-            "-" if known[name].cosine is None else f"{known[name].apart:.3g}",
-            _number(known[name].size),
-            str(known[name].groups),
-            str(known[name].turned),
-            str(known[name].flipped),
-        )
-        for name in findings.by_nearness()
-    ]
-
-
-def knob_rows(findings: Findings) -> list[Cells]:
-    """Every knob that was tried, with the groups whose advantages move by more than 1 % without it."""
-    return [
-        (
-            name,
-            _number(findings.weights.get(name.removeprefix(COMPONENT))),
-            str(knob.groups),
-            str(knob.changed),
-        )
-        for name, knob in findings.knobs.items()
-    ]
-
-
-def reward_rows(findings: Findings) -> list[Cells]:
-    """What each component of the reward carries of the advantages."""
-    shares, parts = findings.signal.shares, findings.signal.parts
-    return [
-        (
-            name,
-            _number(findings.weights.get(name)),
-            f"{100 * share:.1f} %",
-            str(parts[name].varied),
-            str(parts[name].against),
-        )
-        for name, share in sorted(shares.items(), key=lambda item: -item[1])
-    ]
-
-
-def prompt_rows(findings: Findings) -> list[Cells]:
-    """The prompts on which most completions were spent for nothing."""
-    return [
-        (
-            sums.prompt,
-            str(sums.groups),
-            str(sums.dead),
-            str(sums.wasted),
-            _number(sums.reward / sums.groups),
-            at(sums.place),
-        )
-        for sums in findings.worst
-    ]
-
-
-def length_rows(findings: Findings) -> list[Cells]:
-    """What each rule of aggregation gives to the longest quarter of the completions."""
-    return [
-        (
-            rule,
-            f"{sums.longest / sums.completions:.4g}",
-            *map(_number, (sums.share, sums.per_sequence, sums.per_token)),
-        )
-        for rule, sums in findings.lengths.items()
-        if sums.longest
-    ]
-
-
-def step_rows(findings: Findings) -> list[Cells]:
-    """One row per step and file."""
-    return [
-        (
-            as_cell(step.source),
-            str(step.step),
-            str(step.groups),
-            str(step.completions),
-            _number(step.mean_reward),
-            *(str(step.flags[name]) for name in STEP_FLAGS),
-        )
-        for step in findings.steps
-    ]
-
-
-STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_FLAGS)
-
-
-def document(findings: Findings) -> dict[str, Any]:
-    """Everything that was found, for ``as_json``."""
-    return {
-        "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
-        "verdicts": conclusions(findings),
-        "explaining": findings.explaining,
-        "nearest": findings.nearest,
-        **msgspec.to_builtins(findings, str_keys=True),
-        "signal": {
-            **msgspec.to_builtins(findings.signal),
-            "sizes": sorted(findings.signal.sizes),
-            **{name: getattr(findings.signal, name) for name in _DERIVED},
-        },
-        "agreements": {
-            name: {
-                **msgspec.to_builtins(agreement),
-                "explains": agreement.explains,
-                "cosine": agreement.cosine,
-                "apart": agreement.apart,
-                "size": agreement.size,
-            }
-            for name, agreement in findings.agreements.items()
-        },
-        "lengths": {
-            rule: {
-                **msgspec.to_builtins(sums),
-                "share": sums.share,
-                "per_sequence": sums.per_sequence,
-                "per_token": sums.per_token,
-            }
-            for rule, sums in findings.lengths.items()
-        },
-    }
-
-
 def as_json(findings: Findings) -> str:
-    """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
-    whole = _strict(document(findings))
+    """Everything that was found as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
+    whole = _strict(
+        {
+            "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
+            "verdicts": conclusions(findings),
+            "explaining": findings.explaining,
+            "nearest": findings.nearest,
+            **msgspec.to_builtins(findings, str_keys=True),
+            "signal": _with(findings.signal, *_DERIVED) | {"sizes": sorted(findings.signal.sizes)},
+            "agreements": {
+                name: _with(one, "explains", "cosine", "apart", "size")
+                for name, one in findings.agreements.items()
+            },
+            "lengths": {
+                rule: _with(sums, "share", "per_sequence", "per_token")
+                for rule, sums in findings.lengths.items()
+            },
+        }
+    )
     try:
         # Indents several times as fast as json does, and refuses half of a surrogate pair.
         return msgspec.json.format(json.dumps(whole), indent=2)
     except msgspec.DecodeError:
         return json.dumps(whole, indent=2)
+
+
+def _with(sums: object, *derived: str) -> dict[str, Any]:
+    """The fields of sums, and what is derived from them."""
+    fields: dict[str, Any] = msgspec.to_builtins(sums)
+    return fields | {name: getattr(sums, name) for name in derived}
 
 
 def _strict(value: Any) -> Any:
@@ -509,11 +412,11 @@ def _strict(value: Any) -> Any:
 def write(findings: Findings, directory: Path, title: str, groups: bytes | None = None) -> None:
     """Write the page, the document and the tables, each whole or not at all; ``groups`` is one of them."""
     files = {
-        DOCUMENT: as_json(findings).encode() + b"\n",
-        STEPS: _csv(STEP_COLUMNS, step_rows(findings)),
-        ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(findings)),
-        **({} if groups is None else {GROUPS: groups}),
-        PAGE: page(findings, title, groups is not None).encode("utf-8", "replace"),
+        "audit.json": as_json(findings).encode() + b"\n",
+        "steps.csv": _csv(STEPS, findings),
+        "normalizers.csv": _csv(NORMALIZERS, findings),
+        **({} if groups is None else {"groups.csv": groups}),
+        "audit.html": page(findings, title, groups is not None).encode("utf-8", "replace"),
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -522,34 +425,27 @@ def write(findings: Findings, directory: Path, title: str, groups: bytes | None 
 
 def page(findings: Findings, title: str, groups: bool = False) -> str:
     """One HTML page that needs no other file; ``groups``: their table is written to the same directory."""
-    counted = [row for row in count_rows(findings) if row[1] != "0"]
-    tables = (
-        ("Which reward decides", REWARDS, REWARD_COLUMNS, reward_rows(findings)),
-        ("Prompts that cost most", PROMPTS, PROMPT_COLUMNS, prompt_rows(findings)),
-        ("What was found", "", ("found", "count", "meaning", "first"), counted),
-        (f"What a knob changes under {findings.normalizer}", KNOBS, KNOB_COLUMNS, knob_rows(findings)),
-        ("Who receives positive advantage", CLASSES, CLASS_COLUMNS, class_rows(findings)),
-        ("What aggregation adds", LENGTHS, LENGTH_COLUMNS, length_rows(findings)),
-        ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(findings)),
-    )
+    doubtful = caution(findings)
+    tables = [
+        (
+            table.heading.format(normalizer=findings.normalizer),
+            *(table.note, table.columns, list(map(_cut, table.rows(findings)))),
+        )
+        for table in (REWARDS, PROMPTS, COUNTS, KNOBS, CLASSES, LENGTHS, NORMALIZERS)
+    ]
     return render(
         "search_to_signal.audit",
         "audit.html",
         title=one_line(title),
         findings=advice(findings),
         trains=bool(findings.knobs),
-        caution=caution(findings),
+        caution=doubtful,
         curves=curves(findings),
-        verdicts=[one_line(line) for line in conclusions(findings) if line != caution(findings)],
+        verdicts=[one_line(line) for line in conclusions(findings) if line != doubtful],
         assumptions=[one_line(line) for line in assumptions(findings)],
-        tables=[(*about, [_cut(row) for row in rows]) for *about, rows in tables],
-        files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),
-        words=GLOSSARY,
+        tables=tables,
+        files=("steps.csv", "normalizers.csv", *(("groups.csv",) if groups else ()), "audit.json"),
     )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _cut(row: Cells) -> Cells:
@@ -563,7 +459,7 @@ def _aligned(rows: Sequence[Cells]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _csv(header: Cells, rows: Sequence[Cells]) -> bytes:
+def _csv(table: Table, findings: Findings) -> bytes:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    csv.writer(out, lineterminator="\n").writerows([table.columns, *table.rows(findings)])
     return out.getvalue().encode("utf-8", "replace")

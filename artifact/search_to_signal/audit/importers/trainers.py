@@ -28,7 +28,6 @@ from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.plain_pickle import load_plain
 from search_to_signal.audit.importers.rows import (
     Group,
-    Key,
     RolloutRow,
     assumed,
     batches,
@@ -274,7 +273,7 @@ def _dump_rows(
     def row(sample: dict[str, Any], position: int) -> RolloutRow:
         reward, components = _named_reward(path, position, sample.get("reward"), options)
         mask = sample.get("loss_mask")
-        masked = isinstance(mask, list | tuple | np.ndarray)
+        trained = sum(map(bool, mask)) if isinstance(mask, list | tuple | np.ndarray) else None
         return RolloutRow(
             group=group(sample),
             name=value_at(sample, "group_index"),
@@ -282,7 +281,7 @@ def _dump_rows(
             position=position,
             step=step,
             reward=reward,
-            tokens=sum(map(bool, mask)) if masked else count(sample.get("response_length")),
+            tokens=count(sample.get("response_length")) if trained is None else trained,
             response=digest_of(sample.get("response")),
             label=value_at(sample, options.label),
             status=value_at(sample, "status"),
@@ -367,7 +366,7 @@ def read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key, rewards=dict)
 
 
-def _tinker_key(record: dict[str, Any], _: int = 0) -> Key:
+def _tinker_key(record: dict[str, Any], _: int = 0) -> tuple[int, tuple[str, ...]]:
     names = ("split", "iteration", "group_idx")
     return count(record.get("iteration")), tuple(value_at(record, name) for name in names)
 
