@@ -68,7 +68,6 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
 
 
 def _no_numbers(findings: Findings) -> Iterator[Advice]:
-    """Advantages that are NaN or infinite, or may be, and what the log shows of their cause."""
     if any(assumption.key == EMPTY_ADVANTAGES for assumption in findings.assumptions) and not findings.logged:
         yield Advice(
             "high",
@@ -211,7 +210,6 @@ def _easier(right: int, wrong: int) -> str:
 
 
 def _sampling(findings: Findings) -> str:
-    """What filtering and another group size would do."""
     signal, size = findings.signal, options_of(findings.framework).size
     alive = signal.groups - signal.dead - findings.counts["singleton"]
     parts = []
@@ -236,7 +234,6 @@ def _sampling(findings: Findings) -> str:
 
 
 def _left_out(findings: Findings) -> Iterator[Advice]:
-    """Completions of groups that differ which never enter the loss, and whose credit goes with them."""
     signal = findings.signal
     if not signal.left_out:
         return
@@ -254,7 +251,6 @@ def _left_out(findings: Findings) -> Iterator[Advice]:
 
 
 def _untrained(findings: Findings) -> Iterator[Advice]:
-    """What a run without any reward is, and what to give in its place."""
     if _is_untrained(findings):
         run = Path(findings.steps[0].source).parent
         yield _advice(
@@ -266,7 +262,6 @@ def _untrained(findings: Findings) -> Iterator[Advice]:
 
 
 def _broken(findings: Findings) -> Iterator[Advice]:
-    """What no setting of a sound trainer does."""
     counts, whole = findings.counts, findings.groups
     untrained = _is_untrained(findings)
     says = {
@@ -320,7 +315,6 @@ def _is_untrained(findings: Findings) -> bool:
 
 
 def _unordered(findings: Findings) -> str:
-    """Why a higher reward may get a lower advantage."""
     assumed = any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions)
     if assumed and not findings.explaining:
         return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
@@ -331,7 +325,6 @@ def _unordered(findings: Findings) -> str:
 
 
 def _tight(findings: Findings) -> Iterator[Advice]:
-    """Differences that a division by a small deviation makes large."""
     signal, options = findings.signal, options_of(findings.framework)
     if not findings.counts["amplified"] or findings.gain is None:
         return
@@ -355,7 +348,6 @@ def _tight(findings: Findings) -> Iterator[Advice]:
 
 
 def _rewards(findings: Findings) -> Iterator[Advice]:
-    """Which reward decides, which ones work against the others, and which ones never differ."""
     shares, parts = findings.signal.shares, findings.signal.parts
     if len(shares) < 2:
         return
@@ -388,7 +380,6 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
 
 
 def _rated(weight: float | None, name: str) -> str:
-    """The completions for which a weighted reward adds more."""
     return f"{name} takes less from" if weight is not None and weight < 0 else f"{name} rates higher"
 
 
@@ -408,7 +399,6 @@ def _without(findings: Findings, name: str) -> str:
 
 
 def _lengths(findings: Findings) -> Iterator[Advice]:
-    """Completions that were cut, and advantage that follows the length."""
     options = options_of(findings.framework)
     cut = sum(count for name, count in findings.statuses.items() if name.lower().startswith(_CUT))
     tie = findings.signal.length.correlation

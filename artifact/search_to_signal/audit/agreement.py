@@ -86,7 +86,6 @@ class StepBatches:
         return np.array([*(rows.start for rows, _ in self.steps), len(self.reward)], dtype=np.int64)
 
     def _batch(self, first: int, end: int) -> RewardBatch:
-        """The groups from the first to before the end."""
         offsets = self.groups.offsets[first : end + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
         tokens = self.groups.tokens[rows]
@@ -328,27 +327,25 @@ def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.
     own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
     gap = np.abs(own - other)
     near = both & (gap <= slack)
+    off = np.flatnonzero(both & ~near)
     starts = groups.offsets[:-1]
-    taken = np.logical_and.reduceat(both, starts)
-    flipped = taken & np.logical_or.reduceat(_signs_differ(own, other), starts)
+    whole = np.logical_and.reduceat(both, starts)
+    opposed = ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
+    flipped = whole & np.logical_or.reduceat(opposed, starts)
     return EntryAgreement(
         rows=int(np.count_nonzero(asked)),
         missing=int(np.count_nonzero(asked & ~given)),
         equal=int(np.count_nonzero(both & (own == other))),
         near=int(np.count_nonzero(near)),
-        groups=int(np.count_nonzero(taken)),
-        turned=int(np.count_nonzero(_turned(reference, own) & taken)),
+        groups=int(np.count_nonzero(whole)),
+        turned=int(np.count_nonzero(_turned(reference, own) & whole)),
         flipped=int(np.count_nonzero(flipped)),
         dot=float(own @ other),
         own=float(own @ own),
         other=float(other @ other),
         error=float(gap.max(initial=0.0)),
-        first=_first(groups, values, computed, both & ~near),
+        first=next((_difference(groups, values, computed, row) for row in off[:1].tolist()), None),
     )
-
-
-def _signs_differ(own: Floats, other: Floats) -> NDArray[np.bool_]:
-    return ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
 
 
 def same_bits(first: Floats, second: Floats) -> bool:
@@ -387,13 +384,7 @@ def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
     return slack
 
 
-def _first(
-    groups: RewardGroups, reference: Floats, computed: Floats, where: Floats
-) -> AdvantageDifference | None:
-    rows = np.flatnonzero(where)
-    if not len(rows):
-        return None
-    row = int(rows[0])
+def _difference(groups: RewardGroups, reference: Floats, computed: Floats, row: int) -> AdvantageDifference:
     place = place_of(groups, int(groups.group[row]), row)
     return AdvantageDifference(place, float(reference[row]), float(computed[row]))
 
@@ -490,30 +481,18 @@ def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[st
 
     A component counts only where the reward is the weighted sum of the components.
     """
-    tried = {SCALE: _times_ten(groups)}
-    if len(groups.components) > 1 and _is_sum(groups):
-        tried |= {f"{COMPONENT}{name}": without for name, without in _without(groups)}
+    parts = groups.components
+    tried = {SCALE: (groups.reward * 10.0, {name: values * 10.0 for name, values in parts.items()})}
+    weighed = {name: groups.weights.get(name, 1.0) * np.nan_to_num(values) for name, values in parts.items()}
+    whole, reward = sum(weighed.values()), np.nan_to_num(groups.reward)
+    if len(parts) > 1 and np.allclose(whole, reward, rtol=1e-6, atol=1e-9):
+        for name, part in weighed.items():
+            rest = {other: values for other, values in parts.items() if other != name}
+            tried[f"{COMPONENT}{name}"] = groups.reward - part, rest
     return {
         name: _changes(groups, base, apply(entry, StepBatches(groups, *given)))
         for name, given in tried.items()
     }
-
-
-def _times_ten(groups: RewardGroups) -> tuple[Floats, dict[str, Floats]]:
-    return groups.reward * 10.0, {name: values * 10.0 for name, values in groups.components.items()}
-
-
-def _without(groups: RewardGroups) -> Iterator[tuple[str, tuple[Floats, dict[str, Floats]]]]:
-    for name, values in groups.components.items():
-        rest = {other: column for other, column in groups.components.items() if other != name}
-        yield name, (groups.reward - groups.weights.get(name, 1.0) * np.nan_to_num(values), rest)
-
-
-def _is_sum(groups: RewardGroups) -> bool:
-    total = sum(
-        groups.weights.get(name, 1.0) * np.nan_to_num(values) for name, values in groups.components.items()
-    )
-    return bool(np.allclose(total, np.nan_to_num(groups.reward), rtol=1e-6, atol=1e-9))
 
 
 def _changes(groups: RewardGroups, base: Floats, other: Floats) -> Knob:

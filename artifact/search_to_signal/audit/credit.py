@@ -63,20 +63,19 @@ def credit_table(sums: Mapping[str, ClassSums]) -> tuple[ClassCreditRow, ...]:
 
 
 def _row(name: str, sums: ClassSums, total: ClassSums) -> ClassCreditRow:
-    prevalence, share = _ratio(sums.completions, total.completions), _ratio(sums.mass, total.mass)
+    def ratio(part: float, whole: float) -> float | None:
+        return part / whole if whole else None
+
+    prevalence, share = ratio(sums.completions, total.completions), ratio(sums.mass, total.mass)
     return ClassCreditRow(
         label=name or "(none)",
         completions=sums.completions,
         prevalence=prevalence,
         mass_share=share,
         enrichment=share / prevalence if share is not None and prevalence else None,
-        precision=_ratio(sums.positive, total.positive),
-        positive_rate=_ratio(sums.positive, sums.completions),
+        precision=ratio(sums.positive, total.positive),
+        positive_rate=ratio(sums.positive, sums.completions),
     )
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
 
 
 # What aggregation adds: how the weight of advantages falls on long and short completions.

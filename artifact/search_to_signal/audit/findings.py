@@ -191,7 +191,7 @@ class Findings:
                 key=lambda name: (
                     known[name].missing,
                     -known[name].near if 2 * known[name].near >= known[name].rows else 0,
-                    _direction(known[name].apart),
+                    known[name].apart if not 0 < known[name].apart < _ALIKE else _ALIKE,
                     abs(math.log(known[name].size or math.inf)),
                     standing(name, self.framework),
                 ),
@@ -214,11 +214,6 @@ class Findings:
         return self.counts.get(name, 0) / whole
 
 
-def _direction(apart: float) -> float:
-    """1 - cosine, where that of the same direction is 0 and those of directions alike are one number."""
-    return apart if not 0 < apart < _ALIKE else _ALIKE
-
-
 def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
     """Sort key of entries that agree: a framework's first, earlier versions later, this package's last."""
     of = source_of(get_entry(name))
@@ -237,7 +232,7 @@ _ALL_COMPARED, _ONE_IN = 8_192, 32
 
 @dataclass(frozen=True)
 class _Course:
-    """How a log is audited, as in Findings."""
+    """How a log is audited, as the first batch decides it; fields as in Findings."""
 
     normalizer: str
     logged: bool
@@ -312,7 +307,6 @@ def audit(
 
 
 def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
-    """What the first batch decides: whose advantages are audited, and with which entry."""
     logged, assumed = bool(batch.has_advantage.any()), normalizer or usual
     explaining, digits = _explaining(batch, assumed) if logged else (None, None)
     name = normalizer or explaining or usual or DEFAULT
@@ -360,13 +354,21 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     tally.groups += len(batch.step)
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
-    tally.statuses.update(_statuses(batch))
-    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, course.logged)))
+    ended = zip(batch.status.names, np.bincount(batch.status.code).tolist(), strict=False)
+    tally.statuses.update({name: count for name, count in ended if name and count})
+    tally.assumptions = summed((*tally.assumptions, *batch.assumptions))
+    if not course.logged and (late := int(batch.has_advantage.sum())):
+        # The first batch decides whose advantages are audited.
+        says = "advantages that are logged after groups without any are left out"
+        note = Assumption(LATE_ADVANTAGES, says, {"completions": late})
+        tally.assumptions = summed((*tally.assumptions, note))
     tally.repeats += repeat_sums(batch, audited)
     for component, weight in batch.weights.items():
         same = tally.weights.setdefault(component, weight) == weight
         tally.weights[component] = weight if same else None
-    tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
+    total = np.abs(np.add.reduceat(audited, batch.offsets[:-1]))
+    zero = (total <= 1e-5 * batch.sizes * facts.largest) & (facts.advantage_range > 0)
+    tally.sums_to_zero += int(zero.sum())
     tally.steps.extend(_steps(batch, audited, facts))
     _count(tally, batch, facts)
     tally.gain = _greatest(tally.gain, batch, facts.gain)
@@ -386,23 +388,9 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     return audited, facts
 
 
-def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
-    """Advantages that are left out, since the first batch decides whose are audited."""
-    number = 0 if logged else int(batch.has_advantage.sum())
-    says = "advantages that are logged after groups without any are left out"
-    return (Assumption(LATE_ADVANTAGES, says, {"completions": number}),) if number else ()
-
-
 def _is_search(batch: RewardGroups) -> bool:
     said = any(assumption.key == SEARCH for assumption in batch.assumptions)
     return bool((batch.sizes == 1).all() and (said or np.isfinite(batch.improvement).any()))
-
-
-def _statuses(batch: RewardGroups) -> dict[str, int]:
-    counts = np.bincount(batch.status.code, minlength=len(batch.status.names))
-    return {
-        name: int(count) for name, count in zip(batch.status.names, counts, strict=True) if name and count
-    }
 
 
 def _compare(
@@ -433,33 +421,17 @@ def _compare(
                 tally.alternatives[name] = so_far + alternative(batch, given)
 
 
-def _in_part(tally: _Tally) -> tuple[Assumption, ...]:
-    """What a long log's comparisons stand on."""
-    says = (
-        "of a long log, normalizers that do not explain the advantages are compared with its first groups "
-        f"and with one in {_ONE_IN} of the later ones"
-    )
-    counts = {"groups": tally.advised, "compared": tally.compared}
-    return (Assumption(IN_PART, says, counts),) if tally.compared < tally.advised else ()
-
-
 def _count(tally: _Tally, batch: RewardGroups, facts: GroupFlags) -> None:
-    for name, flags in facts.flags.items():
-        _keep(tally, batch, name, np.flatnonzero(flags), None)
     flagged = candidate_flags(batch)
     none = np.zeros(len(batch.reward), dtype=np.bool_)
     flagged["seen_before"] = seen_before(batch, tally.seen) if _is_search(batch) else none
-    for name, flags in flagged.items():
-        rows = np.flatnonzero(flags)
-        _keep(tally, batch, name, batch.group[rows], rows)
-
-
-def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows: Integers | None) -> None:
-    tally.counts[name] += len(groups)
-    kept = tally.examples.setdefault(name, [])
-    for number in range(min(len(groups), _SHOWN - len(kept))):
-        row = None if rows is None else int(rows[number])
-        kept.append(place_of(batch, int(groups[number]), row))
+    for name, flags in {**facts.flags, **flagged}.items():
+        found = np.flatnonzero(flags)
+        tally.counts[name] += len(found)
+        kept = tally.examples.setdefault(name, [])
+        for at in found[: _SHOWN - len(kept)].tolist():
+            group, row = (int(batch.group[at]), at) if name in flagged else (at, None)
+            kept.append(place_of(batch, group, row))
 
 
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> list[StepCounts]:
@@ -467,10 +439,15 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> list[Step
     _, most = limits(batch, batch.reward)
     bounds = spans(batch)
     starts = np.array([first for first, _ in bounds])
-    taught = _totals(facts.taught, batch.offsets[starts])
-    given = (np.isfinite(values) for values in (batch.reward, *batch.components.values()))
-    missing = _totals(~np.logical_and.reduce(list(given)), batch.offsets[starts])
-    flags = {name: _totals(facts.flags[name], starts) for name in STEP_FLAGS}
+
+    def totals(flags: Bools, starts: Integers) -> list[int]:
+        counts: list[int] = np.add.reduceat(flags.astype(np.int64), starts).tolist()
+        return counts
+
+    taught = totals(facts.taught, batch.offsets[starts])
+    given = [np.isfinite(values) for values in (batch.reward, *batch.components.values())]
+    missing = totals(~np.logical_and.reduce(given), batch.offsets[starts])
+    flags = {name: totals(facts.flags[name], starts) for name in STEP_FLAGS}
     for number, (first, end) in enumerate(bounds):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
@@ -483,22 +460,11 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> list[Step
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
                 taught=taught[number],
                 ties=ties(most[first:end], facts.tied[first:end]),
-                missing=int(missing[number]),
+                missing=missing[number],
                 flags={name: counts[number] for name, counts in flags.items()},
             )
         )
     return steps
-
-
-def _totals(flags: Bools, starts: Integers) -> list[int]:
-    """How many are true from each start to the next."""
-    counts: list[int] = np.add.reduceat(flags.astype(np.int64), starts).tolist()
-    return counts
-
-
-def _sum_to_zero(batch: RewardGroups, audited: Floats, facts: GroupFlags) -> int:
-    total = np.abs(np.add.reduceat(audited, batch.offsets[:-1]))
-    return int(((total <= 1e-5 * batch.sizes * facts.largest) & (facts.advantage_range > 0)).sum())
 
 
 def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Extreme | None:
@@ -514,11 +480,16 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
     credited = set(classes) != {""} and any(sums.mass for sums in classes.values())
+    says = (
+        "of a long log, normalizers that do not explain the advantages are compared with its first groups "
+        f"and with one in {_ONE_IN} of the later ones"
+    )
+    part = Assumption(IN_PART, says, {"groups": tally.advised, "compared": tally.compared})
     final: dict[str, Any] = {
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),
-        "assumptions": (*tally.assumptions, *_in_part(tally)),
+        "assumptions": (*tally.assumptions, *((part,) if tally.compared < tally.advised else ())),
         "worst": worst(tally.prompts),
         "hopeless": hopeless(tally.prompts),
         "prompts": tally.texts,
@@ -531,7 +502,6 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
 
 
 def _framework(tally: _Tally, course: _Course) -> str:
-    """The framework whose entries explain the log; empty where those of several with other options do."""
     known = {
         source_of(get_entry(name))
         for name, entry_agreement in tally.agreements.items()

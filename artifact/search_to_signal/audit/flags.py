@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, RewardGroups, Sums, sorted_within, spans
+from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, Sums, sorted_within, spans
 
 Bools = NDArray[np.bool_]
 
@@ -61,15 +61,11 @@ def doubled_flags(groups: RewardGroups) -> Bools:
     later, earlier = order[1:], order[:-1]
     equal = groups.response[later] != 0
     for column in columns:
-        equal &= _equal(column[later], column[earlier])
+        one, other = column[later], column[earlier]
+        # What is missing in both is equal.
+        equal &= (one == other) | ((one != one) & (other != other))
     flags[later[equal]] = True
     return flags
-
-
-def _equal(one: NDArray[Any], other: NDArray[Any]) -> Bools:
-    """Where two columns are equal; what is missing in both is."""
-    same: Bools = (one == other) | ((one != one) & (other != other))
-    return same
 
 
 def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
@@ -161,18 +157,17 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
         gain = np.divide(advantage_range, compared, out=np.full(len(low), np.nan), where=compared > 0)
     largest = np.fmax(np.abs(least), np.abs(most))
     merged, reversed_ = _order_kept(groups, advantage, largest)
-    alone = groups.sizes == 1
-    scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
+    starts, alone = groups.offsets[:-1], groups.sizes == 1
+    scored = np.add.reduceat(groups.scored.astype(np.int64), starts)
     flat = (scored > 1) & (reward_range == 0)
     silenced = (compared > 0) & (advantage_range == 0)
     slack = np.maximum(rounding_limit(largest[~flat]), flat_rounding(groups, flat_gain))
     credited = largest > np.where(flat, slack, ZERO)
-    starts = groups.offsets[:-1]
     broken = np.logical_or.reduceat(groups.no_number, starts)
     left_out = ~np.logical_or.reduceat(groups.in_loss, starts)
     flags = {
         "singleton": alone,
-        "unscored": np.logical_or.reduceat(~groups.scored, groups.offsets[:-1]),
+        "unscored": np.logical_or.reduceat(~groups.scored, starts),
         "flat": flat,
         "silenced": silenced,
         "dead": (flat & ~credited) | silenced | broken | left_out,
@@ -246,26 +241,17 @@ def _order_kept(groups: RewardGroups, advantage: Floats, largest: Floats) -> tup
 
     Sorted by reward, then advantage, a reversal anywhere shows between neighbours.
     """
-    group, reward, given = _sorted(groups, groups.reward, advantage)
-    higher = (group[1:] == group[:-1]) & (reward[1:] > reward[:-1])
-    change = np.diff(given)
-    where = group[1:]
-    slack = ZERO * largest[where]
-    return _any(where[higher & (change == 0)], groups), _any(where[higher & (change < -slack)], groups)
-
-
-def _sorted(groups: RewardGroups, first: Floats, second: Floats) -> tuple[Integers, Floats, Floats]:
-    order = sorted_within(groups, first, second)
-    known = np.isfinite(first) & np.isfinite(second)
+    order = sorted_within(groups, groups.reward, advantage)
+    known = groups.scored & np.isfinite(advantage)
     if not known.all():
         order = order[known[order]]
-    return groups.group[order], first[order], second[order]
-
-
-def _any(members: Integers, groups: RewardGroups) -> Bools:
-    flags = np.zeros(len(groups.step), dtype=np.bool_)
-    flags[members] = True
-    return flags
+    group, reward, change = groups.group[order], groups.reward[order], np.diff(advantage[order])
+    where = group[1:]
+    higher = (where == group[:-1]) & (reward[1:] > reward[:-1])
+    flags = np.zeros((2, len(groups.step)), dtype=np.bool_)
+    flags[0, where[higher & (change == 0)]] = True
+    flags[1, where[higher & (change < -ZERO * largest[where])]] = True
+    return flags[0], flags[1]
 
 
 OF_COMPLETIONS = {

@@ -174,7 +174,6 @@ def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
 
 
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
-    """Every column with one entry per row."""
     names = (f.name for f in fields(groups) if f.name not in _PER_GROUP)
     plain = [getattr(groups, name) for name in names]
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
@@ -188,7 +187,6 @@ def _freeze(column: Frozen) -> Frozen:
 
 
 def _check(groups: RewardGroups) -> None:
-    """Raise IllFormedGroupError unless the columns are as long as the offsets say."""
     offsets, rows = groups.offsets, len(groups.reward)
     whole = len(offsets) == len(groups.step) + 1 and offsets[0] == 0 and offsets[-1] == rows
     faults = {
@@ -235,7 +233,7 @@ def of_arrays(
     counts = np.array(sizes, dtype=np.int64)
     given = {name: _column(name, values) for name, values in columns.items()}
     given.setdefault("position", np.arange(len(rewards), dtype=np.int64))
-    for name, (dtype, absent) in _COLUMNS.items():
+    for name, (dtype, absent) in COLUMNS.items():
         if name not in given:
             length = len(counts) if name in _PER_GROUP else len(rewards)
             given[name] = np.full(length, absent, dtype=dtype)
@@ -255,7 +253,7 @@ def of_arrays(
 
 
 # Of each column its type, and what stands for none.
-_COLUMNS: dict[str, tuple[type[np.generic], float]] = {
+COLUMNS: dict[str, tuple[type[np.generic], float]] = {
     "step": (np.int64, UNKNOWN),
     "position": (np.int64, 0),
     "advantage": (np.float64, np.nan),
@@ -268,17 +266,17 @@ _COLUMNS: dict[str, tuple[type[np.generic], float]] = {
     "admitted": (np.int8, UNKNOWN),
 }
 _PER_GROUP = ("offsets", "step", "prompt_id", "sampling")
-_ROWS = ("reward", *(name for name in _COLUMNS if name not in _PER_GROUP))
+_ROWS = ("reward", *(name for name in COLUMNS if name not in _PER_GROUP))
 
 
 def _column(name: str, values: ArrayLike) -> NDArray[np.generic] | Names:
     if name in ("label", "status"):
         return named([str(value) for value in np.asarray(values).tolist()])
-    if name not in _COLUMNS:
+    if name not in COLUMNS:
         raise IllFormedGroupError(
-            f"no column is called {name}: give one of {', '.join(sorted(_COLUMNS))}, label, status"
+            f"no column is called {name}: give one of {', '.join(sorted(COLUMNS))}, label, status"
         )
-    return np.array(values, dtype=_COLUMNS[name][0])
+    return np.array(values, dtype=COLUMNS[name][0])
 
 
 def of_outcomes(groups: GroupBatch, reward: Floats, source: str = "records") -> RewardGroups:

@@ -118,7 +118,6 @@ def grouped(
 
 
 def _listed(values: Any) -> list[Any]:
-    """The values of a list, an array or a tensor on any device."""
     return list(values.tolist() if hasattr(values, "tolist") else values)
 
 

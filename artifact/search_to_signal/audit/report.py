@@ -109,7 +109,6 @@ def _flags(facts: GroupFlags, count: int) -> list[str]:
 
 
 def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) -> list[str]:
-    """Numbers of each group; empty where none of them is a number."""
     sizes, rows = groups.sizes[:count].tolist(), int(groups.offsets[count])
     known = np.logical_or.reduceat(np.isfinite(values[:rows]), groups.offsets[:count]).tolist()
     if not any(known):
@@ -221,8 +220,10 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an audit: its ``columns``, and the ``values`` of its rows. The ``note`` beneath its ``heading``
-    on the page is for a reader who meets the words for the first time."""
+    """A table of an audit: its ``columns``, and the ``values`` of its rows.
+
+    The ``note`` beneath its ``heading`` on the page is for a reader who meets the words for the first time.
+    """
 
     heading: str
     note: str
@@ -369,7 +370,7 @@ def _counted(count: int, name: str) -> str:
 
 
 def as_json(findings: Findings) -> str:
-    """Everything that was found as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
+    """Everything that was found as strict JSON in ASCII, so that a name that is no Unicode text is kept."""
     whole = _strict(
         {
             "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],

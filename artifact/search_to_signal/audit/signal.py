@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import Floats, RewardGroups, Sums, of_arrays, sorted_within
+from search_to_signal.audit.groups import Floats, RewardGroups, Sums, numbered, of_arrays, sorted_within
 
 # Different rewards of a run that are counted.
 _LEVELS = 64
@@ -244,8 +244,7 @@ def signal_of(
     ``components`` are the parts of the reward before their ``weights``, which are 1 where not given.
     Raises IllFormedGroupError where lengths differ.
     """
-    first: dict[Hashable, int] = {}
-    places = np.array([first.setdefault(name, len(first)) for name in groups], dtype=np.int64)
+    places, _ = numbered(groups)
     order = np.argsort(places, kind="stable")
     columns: dict[str, Any] = {"advantage": _in(order, advantages)}
     if tokens is not None:

@@ -248,7 +248,6 @@ class GroupRecorder:
                 write_rows(self._directory, step, self._number, rows)
 
     def _log(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Put the numbers where TRL keeps its own until it logs; warn of those that rise over a limit."""
         numbers = numbers_of_rows(rows)
         # What is logged next; one table in 0.15.1, one for each of training and evaluation later.
         kept = getattr(self._trainer, "_metrics", {"train": defaultdict(list)})

@@ -67,7 +67,6 @@ def _baseline(entry: NormalizerEntry, given: _Given) -> Reals:
 
 
 def _without_self(leaving: str, given: _Given) -> Reals:
-    """The reward less the mean of the others, in the steps of the framework: (n,)."""
     values, total = given.values, given.total(given.filled)
     n, rest = given.spread(given.counts), given.spread(given.counts - 1)
     steps: dict[str, Any] = {

@@ -157,7 +157,6 @@ def _places(files: Sequence[RewardGroups]) -> list[tuple[str, int]]:
 
 
 def _cut(groups: RewardGroups, limit: int) -> Iterator[RewardGroups]:
-    """Batches of whole steps, of more than ``limit`` rows where a step has more."""
     first = 0
     for start, end in spans(groups):
         if start > first and groups.offsets[end] - groups.offsets[first] > limit:
@@ -206,7 +205,6 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
 def _read(
     read_file: Read, same: Sequence[Path], options: ReadOptions, notes: Sequence[Assumption]
 ) -> Iterator[RewardGroups]:
-    """Batches of a file that was perhaps written several times, with what is said of it."""
     again = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
     cut = [Assumption("cut_end", _CUT, {"files": 1})] if is_cut(same[0]) else []
     yield from noted(read_file(same[0], options), [*notes, *again, *cut])

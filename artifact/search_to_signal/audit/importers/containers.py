@@ -207,13 +207,11 @@ def _copied(files: Sequence[Path], directory: Path) -> Path:
 
 
 def _counted_down(calls: int) -> Callable[[], bool]:
-    """Whether it was called more often than is allowed."""
     left = iter(range(calls))
     return lambda: next(left, None) is None
 
 
 def _authorized(action: int, name: str | None, more: str | None, _: str | None, view: str | None) -> int:
-    """Only tables are read, and what their columns are called."""
     about = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
     allowed = about or (action in _READING and view is None)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
@@ -290,7 +288,6 @@ def is_cut(path: Path) -> bool:
 
 
 def _suffix(path: Path) -> str:
-    """What the name ends with, before the mark of a packer."""
     return Path(path.stem if path.suffix in (".gz", ".zst") else path.name).suffix.lower()
 
 

@@ -82,7 +82,6 @@ def _step_rows(steps: Sequence[int], sizes: Sequence[int]) -> float | None:
 
 
 def _of_steps(steps: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Each run of one step, with the numbers of its runs."""
     for step, numbers in groupby(range(len(steps)), key=steps.__getitem__):
         yield step, list(numbers)
 

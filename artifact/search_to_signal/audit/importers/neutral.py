@@ -195,7 +195,6 @@ class Columns:
         )
 
     def _read(self, record: Mapping[str, Any], name: str, made: Callable[[Any], Made]) -> Made:
-        """A column by its name in Rollout; raises ValueError, naming the column."""
         try:
             return made(column_value(record, self.of(name)))
         except (ValueError, TypeError, OverflowError) as error:
@@ -218,7 +217,6 @@ class Columns:
 
 
 def _is_chat(value: list[Any]) -> bool:
-    """Whether a list is the messages of one prompt or response."""
     return bool(value) and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
 
 
@@ -305,14 +303,14 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 def _groups(
     path: Path, columns: Columns, known: Sequence[str], options: ReadOptions
 ) -> Iterator[RewardGroups]:
-    if options.together:
-        begun = Beginnings(str(path))
-        yield from _batches(path, columns, known, options, begun.add)
-        begun.check()
-        return
-    runs = runs_of(until_damaged(_keys(path, columns)))
-    if runs.whole:
-        yield from _batches(path, columns, known, options, lambda keys: None)
+    begun = Beginnings(str(path)) if options.together else None
+    runs = None if begun else runs_of(until_damaged(_keys(path, columns)))
+    if runs is None or runs.whole:
+        texts = Texts(options.prompts)
+        tables = _tables(_chunks(path, columns, known), columns, texts)
+        yield from assembled(str(path), tables, options.rows, texts, begun.add if begun else None)
+        if begun:
+            begun.check()
         return
     rows = (
         _row(row, at, columns, options.prompts)
@@ -368,7 +366,6 @@ def _keys_of(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
 
 
 def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> list[Any] | None:
-    """A row for each line; None where one is blank, or is not as the decoders want it."""
     for decoder in decoders:
         try:
             rows = decoder.decode_lines(lines.text)
@@ -414,19 +411,6 @@ def _chunks_of(path: Path, records: Records, columns: Columns) -> Iterator[Chunk
         raise refusal
 
 
-def _batches(
-    path: Path,
-    columns: Columns,
-    known: Sequence[str],
-    options: ReadOptions,
-    begun: Callable[[Sequence[Key]], None],
-) -> Iterator[RewardGroups]:
-    """Batches of a file in which rows of one group stand together, as in ``assembled``."""
-    texts = Texts(options.prompts)
-    tables = _tables(_chunks(path, columns, known), columns, texts)
-    yield from assembled(str(path), tables, options.rows, texts, begun)
-
-
 def _tables(chunks: Iterable[Chunk], columns: Columns, texts: Texts) -> Iterator[Table]:
     last: Key | None = None
     for positions, rows in chunks:
@@ -438,7 +422,6 @@ def _tables(chunks: Iterable[Chunk], columns: Columns, texts: Texts) -> Iterator
 
 
 def _classes(rows: Sequence[Any], columns: Columns) -> list[str] | None:
-    """The class of each row; None where they lack the column."""
     if not has(rows, "label"):
         return None
     if columns.label is None:
@@ -519,7 +502,6 @@ def read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 
 def _untrained(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    """Completions without any reward, as those of a frozen run are."""
     rewards = [row.reward for group in groups for row in group]
     if not all(map(math.isnan, rewards)):
         return ()
@@ -528,6 +510,7 @@ def _untrained(groups: Sequence[Group]) -> tuple[Assumption, ...]:
 
 
 def _own_row(record: CompletionRecord, position: int, options: ReadOptions) -> RolloutRow:
+    base = record.base_scores
     return RolloutRow(
         group=record.step,
         position=position,
@@ -538,17 +521,10 @@ def _own_row(record: CompletionRecord, position: int, options: ReadOptions) -> R
         response=digest(record.response_sha256),
         label=value_at(msgspec.to_builtins(record), options.label or "operator"),
         status=record.outcome.value,
-        improvement=_improvement(record),
+        improvement=record.score - max(base) if record.score is not None and base else NAN,
         admitted=int(record.archive_event is ArchiveEvent.ADMITTED),
         metrics={**(record.components or {}), "score": number(record.score)},
     )
-
-
-def _improvement(record: CompletionRecord) -> float:
-    """The score over the best base heuristic of the prompt."""
-    if record.score is None or not record.base_scores:
-        return NAN
-    return record.score - max(record.base_scores)
 
 
 S2S = Format(

@@ -84,7 +84,6 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tally) -> RolloutRow:
-    """A candidate; a row that is none has no group."""
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
     candidate = _is_candidate(record, tally)
     if record.get("parent_id") is None:

@@ -94,7 +94,6 @@ _DAMAGE = (
 
 
 def _load_archive(file: io.BufferedReader, size: int) -> Any:
-    """The data of a torch.save archive: one pickle, and one entry of raw numbers per storage."""
     if zipfile._EndRecData(file)[zipfile._ECD_SIZE] > _DIRECTORY:  # type: ignore[attr-defined]
         raise _Refused(f"its list of entries has over {_DIRECTORY} bytes")
     with zipfile.ZipFile(file) as archive:

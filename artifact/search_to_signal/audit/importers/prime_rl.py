@@ -89,13 +89,11 @@ def traces(episode: dict[str, Any], position: int, step: int) -> Iterator[Arrive
 
 
 def _of(record: Mapping[str, Any], name: str, inner: str) -> Any:
-    """What a record has within another; None where it has neither."""
     value = record.get(name)
     return value.get(inner) if isinstance(value, dict) else None
 
 
 def _kind(episode: dict[str, Any]) -> Any:
-    """What an episode was sampled for: ``train`` or ``eval``, if it says so."""
     for trace in episode.get("traces") or ():
         if stamped := _of(trace, "info", "kind"):
             return stamped
@@ -232,7 +230,6 @@ def step_of(path: Path) -> int:
 
 
 def _above(file: Path) -> Path:
-    """The folder of all steps, or that of the one step."""
     step = next((folder for folder in file.parents if _STEP.fullmatch(folder.name)), file.parent)
     return step.parent
 
@@ -278,7 +275,6 @@ def _plain_first(files: Iterable[Path]) -> list[Path]:
 
 
 def _annotated(folder: Path) -> dict[tuple[int, str], Shipped]:
-    """What annotations say of traces, the newest winning."""
     notes: dict[str, _Notes] = {}
     # One or several numbered files of each producer, packed or not, each with an index.
     found = [path for pattern in ("*.jsonl*", "*/*.jsonl*") for path in folder.glob(pattern)]
@@ -461,7 +457,6 @@ def _trace_row(
 
 
 def _key(again: bool, step: int, name: Hashable) -> Hashable:
-    """What names a trace or a group in the whole run."""
     return (step, name) if again else name
 
 

@@ -112,7 +112,6 @@ def refusal(place: Path, found: Mapping[Path, Scalars]) -> RecordError:
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file, or those of the list that a document holds."""
     if path.suffix in SUFFIXES:
         yield from (row for _, row in read_csv(path))
         return
@@ -281,7 +280,6 @@ def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
 
 
 def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Format, list[Path]]:
-    """The format whose files the directory holds, or directories in it."""
     look = _Look()
     if found := _held(directory, candidates, look):
         return found
@@ -336,7 +334,6 @@ def _is_hidden(directory: Path, path: Path) -> bool:
 
 
 def _tables(directory: Path, pattern: str = "*") -> list[Path]:
-    """Files that may be a log, in order; of a file and its packed copy one."""
     names = [f"{pattern}{end}{packed}" for end in _TABLES for packed in ("", *PACKED)]
     found = {path for name in names for path in directory.glob(name)}
     kept = (path for path in found if path.suffix not in PACKED or path.with_suffix("") not in found)

@@ -17,7 +17,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, Integers, Names, RewardGroups, named
+from search_to_signal.audit.groups import (
+    COLUMNS,
+    UNKNOWN,
+    Assumption,
+    Floats,
+    Integers,
+    Names,
+    RewardGroups,
+    named,
+)
 from search_to_signal.errors import RecordError
 
 # Prompts by their whole text: what identifies each, and the part by which a person recognizes it.
@@ -54,8 +63,12 @@ class Prompts:
 
     def excerpts(self, codes: Iterable[int]) -> tuple[str, ...]:
         """One line for each number: how its prompt begins, or where the log's prompts begin to differ."""
-        start, known = self._start(), self._known
-        return tuple(self._excerpt(*known[code], start) if code in known else "" for code in codes)
+        start = self._start()
+
+        def excerpt(begins: str, shared: int, tail: str) -> str:
+            return _line(f"…{self._first[start:shared]}{tail}") if start else begins
+
+        return tuple(excerpt(*self._known[code]) if code in self._known else "" for code in codes)
 
     def _start(self) -> int:
         """Where excerpts begin: at a word shortly before the first difference, if that is not near enough."""
@@ -63,9 +76,6 @@ class Prompts:
             return 0
         words = (match.start() for match in re.finditer(r"\S+", self._first[: self._shared]))
         return next((at for at in words if at >= self._shared - _BEFORE), self._shared)
-
-    def _excerpt(self, begins: str, shared: int, tail: str, start: int) -> str:
-        return _line(f"…{self._first[start:shared]}{tail}") if start else begins
 
 
 def _texts(prompt: Any) -> tuple[str | None, str]:
@@ -84,7 +94,6 @@ def _line(text: str) -> str:
 
 
 def _common(first: str, second: str) -> int:
-    """How many characters two texts begin with in common."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -260,9 +269,11 @@ def batches(
     if waiting:
         yield _batch(source, waiting, evidence, prompts or Prompts())
     if not seen:
-        raise RecordError(
-            f"{source} holds no groups: it has no rollout in it; give a log that was written to"
-        )
+        raise _no_rollout(source)
+
+
+def _no_rollout(source: str) -> RecordError:
+    return RecordError(f"{source} holds no groups: it has no rollout in it; give a log that was written to")
 
 
 def noted(batches: Iterable[RewardGroups], notes: Iterable[Assumption]) -> Iterator[RewardGroups]:
@@ -284,24 +295,17 @@ def sizes(groups: Sequence[Group]) -> dict[str, int]:
 
 def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prompts: Prompts) -> RewardGroups:
     rows = [row for group in groups for row in group]
-    weights, reward = _weights(rows), _column(rows, "reward", np.float64)
-    codes = [group[0].prompt for group in groups]
+    weights, codes = _weights(rows), [group[0].prompt for group in groups]
+    reward = np.array([row.reward for row in rows], dtype=np.float64)
     sampling = np.array([group[0].sampling for group in groups], dtype=np.int64)
     return RewardGroups(
         source=source,
         offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
         step=np.array([group[0].step for group in groups], dtype=np.int64),
-        position=_column(rows, "position", np.int64),
         reward=reward,
-        advantage=_column(rows, "advantage", np.float64),
         has_advantage=np.array([row.advantage is not None for row in rows], dtype=np.bool_),
-        masked=_column(rows, "masked", np.bool_),
-        tokens=_column(rows, "tokens", np.int64),
-        response=_column(rows, "response", np.uint64),
         label=named([row.label for row in rows]),
         status=named([row.status for row in rows]),
-        improvement=_column(rows, "improvement", np.float64),
-        admitted=_column(rows, "admitted", np.int8),
         components=_components(source, rows, weights),
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]),
@@ -309,12 +313,12 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prom
         prompt=prompts.excerpts(codes),
         prompt_id=np.array(codes, dtype=np.uint64),
         sampling=sampling if sampling.any() else None,
-        assumptions=(*(evidence(groups) if evidence else ()), *unscored(reward)),
+        assumptions=(*(evidence(groups) if evidence else ()), *_unscored(reward)),
+        **{
+            name: np.array([getattr(row, name) for row in rows], dtype=COLUMNS[name][0])
+            for name in ("position", "advantage", "masked", "tokens", "response", "improvement", "admitted")
+        },
     )
-
-
-def _column(rows: Sequence[RolloutRow], name: str, dtype: Any) -> Any:
-    return np.array([getattr(row, name) for row in rows], dtype=dtype)
 
 
 def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
@@ -370,7 +374,7 @@ def refuse_many_names(source: str, names: int, rows: int) -> None:
         )
 
 
-def unscored(reward: Floats) -> tuple[Assumption, ...]:
+def _unscored(reward: Floats) -> tuple[Assumption, ...]:
     """Rewards that are no finite number are data: they are kept, and counted here."""
     nan, infinite = int(np.isnan(reward).sum()), int(np.isinf(reward).sum())
     counts = {"rewards": len(reward), "NaN": nan, "infinite": infinite}
@@ -381,6 +385,7 @@ def unscored(reward: Floats) -> tuple[Assumption, ...]:
 Table = dict[str, NDArray[Any]]
 # Further columns of a table: a part of the reward, its weight, and whether a row has it.
 _VALUE, _WEIGHT, _PRESENT = "value of ", "weight of ", "presence of "
+_PLAIN = ("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response")
 _ABSENT = {_VALUE: np.nan, _WEIGHT: np.nan, _PRESENT: False}
 
 
@@ -436,12 +441,22 @@ def table_of(
     count = len(rows)
     groups = [row.group for row in rows]
     step = _numbers(_values(rows, "step"), count, np.int64, UNKNOWN)
-    begins = _changes(step, groups)
+    begins = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, count)
+    begins[1:] |= step[1:] != step[:-1]
+    # Group and prompt are those of the rows where a group begins, and of the first, which may begin one.
+    firsts = [0, *np.flatnonzero(begins).tolist()]
+    names, prompts = np.full(count, None, dtype=object), np.zeros(count, dtype=np.uint64)
+    names[firsts] = [groups[row] for row in firsts]
     status, response, prompt = (_values(rows, name) for name in ("status", "response", "prompt"))
+    if prompt is not None:
+        prompts[firsts] = np.array([texts.prompts.add(prompt[row]) for row in firsts], dtype=np.uint64)
     advantage = _values(rows, "advantage")
     return {
         "begins": begins,
-        "position": _positions(positions),
+        # An array of the range would take far longer.
+        "position": np.arange(positions.start, positions.stop)
+        if isinstance(positions, range)
+        else np.array(positions, dtype=np.int64),
         "step": step,
         "reward": _numbers(_values(rows, "reward"), count, np.float64, NAN),
         "advantage": _numbers(advantage, count, np.float64, NAN),
@@ -451,8 +466,8 @@ def table_of(
         "response": np.zeros(count, dtype=np.uint64) if response is None else digests(response),
         "label": texts.labels.same("", count) if classes is None else texts.labels.of(classes),
         "status": texts.statuses.same("", count) if status is None else texts.statuses.of(status),
-        "group": _at_beginnings(begins, groups),
-        "prompt": np.zeros(count, np.uint64) if prompt is None else _prompts(begins, prompt, texts.prompts),
+        "group": names,
+        "prompt": prompts,
         **_parts_of(rows),
     }
 
@@ -477,39 +492,9 @@ def _numbers(values: list[Any] | None, count: int, dtype: type[np.generic], abse
 
 
 def _present(values: list[Any] | None, count: int) -> NDArray[np.bool_]:
-    """(count,): where a value is given, be it NaN."""
     if values is None or None not in values:
         return np.full(count, values is not None, dtype=np.bool_)
     return np.array([value is not None for value in values], dtype=np.bool_)
-
-
-def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_]:
-    """(R,): whether step or group are others than those of the row before; False for the first row."""
-    changes = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(groups))
-    changes[1:] |= step[1:] != step[:-1]
-    return changes
-
-
-def _at_beginnings(begins: NDArray[np.bool_], values: Sequence[Any]) -> NDArray[Any]:
-    """(R,) values where a group begins, and of the first row, which may begin one; None elsewhere."""
-    column = np.full(len(values), None, dtype=object)
-    rows = [0, *np.flatnonzero(begins).tolist()]
-    column[rows] = [values[row] for row in rows]
-    return column
-
-
-def _prompts(begins: NDArray[np.bool_], values: Sequence[Any], prompts: Prompts) -> NDArray[np.uint64]:
-    """(R,) the number of each prompt, at the same rows; 0 elsewhere."""
-    column = np.zeros(len(values), dtype=np.uint64)
-    for row in (0, *np.flatnonzero(begins).tolist()):
-        column[row] = prompts.add(values[row])
-    return column
-
-
-def _positions(given: Sequence[int]) -> NDArray[np.int64]:
-    if isinstance(given, range):
-        return np.arange(given.start, given.stop, dtype=np.int64)
-    return np.array(given, dtype=np.int64)
 
 
 def _parts_of(rows: Sequence[Any]) -> Table:
@@ -531,27 +516,25 @@ def assembled(
     tables: Iterable[Table],
     limit: int,
     texts: Texts,
-    begun: Callable[[Sequence[Key]], None],
+    begun: Callable[[Sequence[Key]], None] | None,
 ) -> Iterator[RewardGroups]:
     """Batches of at most ``limit`` rows, cut where groups begin; a larger group is a batch of its own.
 
-    ``begun`` is called with the steps and groups of each batch before it is given.
+    ``begun``, if given, is called with the steps and groups of each batch before it is given.
     Raises RecordError where there is no row at all.
     """
     seen = False
     for table in _cut(tables, limit):
         starts = np.unique(np.append(0, np.flatnonzero(table["begins"])))
-        begun(list(zip(table["step"][starts].tolist(), table["group"][starts].tolist(), strict=True)))
+        if begun is not None:
+            begun(list(zip(table["step"][starts].tolist(), table["group"][starts].tolist(), strict=True)))
         yield _table_batch(source, table, starts, texts)
         seen = True
     if not seen:
-        raise RecordError(
-            f"{source} holds no groups: it has no rollout in it; give a log that was written to"
-        )
+        raise _no_rollout(source)
 
 
 def _cut(tables: Iterable[Table], limit: int) -> Iterator[Table]:
-    """The rows of tables in whole groups, about ``limit`` at once."""
     held: list[Table] = []
     count = 0
     for table in tables:
@@ -560,9 +543,9 @@ def _cut(tables: Iterable[Table], limit: int) -> Iterator[Table]:
         if count > limit:
             whole = _joined(held)
             for cut in _cuts(whole["begins"], limit):
-                yield _rows(whole, cut)
+                yield {name: column[cut] for name, column in whole.items()}
                 count = len(whole["step"]) - cut.stop
-            held = [_rows(whole, slice(len(whole["step"]) - count, None))]
+            held = [{name: column[len(column) - count :] for name, column in whole.items()}]
     if count:
         yield _joined(held)
 
@@ -595,10 +578,6 @@ def _table_column(table: Table, name: str) -> NDArray[Any]:
     return np.full(len(table["step"]), absent)
 
 
-def _rows(table: Table, rows: slice) -> Table:
-    return {name: column[rows] for name, column in table.items()}
-
-
 def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> RewardGroups:
     rows = len(table["step"])
     components, weights = _parts(source, table)
@@ -606,13 +585,6 @@ def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> R
         source=source,
         offsets=np.append(starts, rows).astype(np.int64),
         step=table["step"][starts],
-        position=table["position"],
-        reward=table["reward"],
-        advantage=table["advantage"],
-        has_advantage=table["has_advantage"],
-        masked=table["masked"],
-        tokens=table["tokens"],
-        response=table["response"],
         label=Names(table["label"], tuple(texts.labels.known)),
         status=Names(table["status"], tuple(texts.statuses.known)),
         improvement=np.full(rows, np.nan),
@@ -622,7 +594,8 @@ def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> R
         prompt=texts.prompts.excerpts(table["prompt"][starts].tolist()),
         prompt_id=table["prompt"][starts],
         weights=weights,
-        assumptions=unscored(table["reward"]),
+        assumptions=_unscored(table["reward"]),
+        **{name: table[name] for name in _PLAIN},
     )
 
 

@@ -177,7 +177,6 @@ def _program(row: dict[str, Any], position: int, options: ReadOptions) -> Rollou
 
 
 def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
-    """A proposal that failed before it could be evaluated: its class of failure, or the stage."""
     failure = value_at(_parsed(row["details"]), "failure_class") or row["stage"]
     return RolloutRow(
         group=("attempt", position),
@@ -190,7 +189,6 @@ def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
 
 
 def _parsed(text: object) -> dict[str, Any]:
-    """The object of a column that holds JSON; empty for anything else."""
     try:
         value = parse_json(text.encode()) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -261,7 +259,6 @@ def _sample(path: Path, record: dict[str, Any], position: int, options: ReadOpti
 
 
 def _best_before(path: Path, options: ReadOptions) -> float:
-    """The best score in the files of the same log that come before this one."""
     log = LLM4AD.files(path.parent)
     earlier = log[: log.index(path)] if path in log else []
     scores = chain.from_iterable(

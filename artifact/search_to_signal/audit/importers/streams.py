@@ -248,7 +248,6 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Whether a line without an end is no JSON."""
     try:
         parse_json(line)
     except (ValueError, RecursionError):
@@ -357,7 +356,6 @@ def _header(path: Path) -> list[str]:
 
 
 def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
-    """Every row that is not blank."""
     number, last = 0, b"\n"
 
     def lines() -> Iterator[str]:

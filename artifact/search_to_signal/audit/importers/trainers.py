@@ -256,7 +256,6 @@ def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ..
 
 
 def _group_index(sample: Mapping[str, Any]) -> Hashable:
-    """The group a sample says it is of; a sample that says none is a group of its own."""
     group = sample.get("group_index")
     return group if isinstance(group, int | str) else ("alone", id(sample))
 
@@ -295,7 +294,6 @@ def _dump_rows(
 def _named_reward(
     path: Path, position: int, reward: Any, options: ReadOptions
 ) -> tuple[float, dict[str, float]]:
-    """The reward of a sample, and what came with it; of several, the one that the caller names."""
     if not isinstance(reward, Mapping):
         if options.reward is not None:
             raise RecordError(f"{path}: sample {position} has one reward without a name: leave `reward` out")
@@ -334,7 +332,6 @@ def read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups
 
 
 def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:
-    """The prompt: a text, or the contents of its messages."""
     prompt = sample.get("prompt")
     messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
     contents = [message.get("content") for message in messages if isinstance(message, dict)]

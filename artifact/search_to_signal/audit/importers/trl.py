@@ -147,7 +147,6 @@ def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardG
 
 
 def _components(table: Table, options: ReadOptions, known: Told) -> tuple[str, ...]:
-    """The reward columns: those that were named, or of the columns of numbers those that may be."""
     names = tuple(name for name in table.named(options) if name not in known.extras)
     if not names:
         raise RecordError(
@@ -175,7 +174,6 @@ def _refuse_unique_prompts(path: Path, sample: Sample) -> None:
 
 
 def _how(sample: Sample, size: int | None, shown: bool) -> str:
-    """How groups were found, in a sentence."""
     if size is None or not (shown or (sample.runs != size).any()):
         return RUNS
     tried = "which the logged advantages fit" if shown else "--group-size names another"
@@ -183,7 +181,6 @@ def _how(sample: Sample, size: int | None, shown: bool) -> str:
 
 
 def _evaluation(sample: Sample, size: int | None, known: Told) -> Iterator[Assumption]:
-    """Groups of another size than the run's: an evaluation overwrites the file of its step."""
     own = size or (sample.common if (sample.runs == sample.common).all() else 0)
     other = own not in (0, known.size) or bool((sample.runs % known.size).any()) if known.size else False
     if other or (sample.advantage is not None and (sample.runs == 1).any()):
@@ -230,7 +227,6 @@ def _sum(parts: Sequence[tuple[float, float]]) -> float:
 
 
 def _rewards(components: Sequence[str], options: ReadOptions, known: Told) -> Assumption:
-    """Which columns the reward was made from, and why."""
     chosen = "all columns of numbers that TRL does not fix"
     if options.components:
         chosen = "as named by the caller"

@@ -119,7 +119,6 @@ def size_of(
 
 
 def _divisors(number: int) -> list[int]:
-    """From the largest to 2."""
     return [size for size in range(number, 1, -1) if number % size == 0]
 
 
@@ -139,7 +138,6 @@ def _explains(
     exact: bool,
     everything: bool,
 ) -> bool:
-    """Whether the sum of these columns explains the advantages of every file that has any."""
     total = 0
     for sample in samples:
         if sample.advantage is None:

@@ -125,7 +125,6 @@ class Samples:
         self._counts.setdefault(key, Counter()).update(counts)
 
     def _penalized(self, step: list[RolloutRow]) -> list[RolloutRow]:
-        """With the penalty for length in the reward; where ``score`` is acc and penalty, it is in it."""
         given = [self._texts[row.position].metrics for row in step]
         logged = [number(metrics.get(PENALTY)) for metrics in given]
         if self.raw or all(map(math.isnan, logged)):
@@ -213,7 +212,6 @@ def _near(first: float, second: float) -> bool:
 
 
 def _sample(rows: Sequence[RolloutRow]) -> RolloutRow:
-    """The outputs of one sample in their order as one row, with the reward of the last."""
     if len(rows) == 1:
         return rows[0]
     first, counted = rows[0], [row.tokens for row in rows]
