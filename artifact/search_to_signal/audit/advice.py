@@ -230,7 +230,7 @@ def _sampling(findings: Findings) -> str:
         halved += f"with half the {size} {_percent(signal.half_flat_share)} would"
         doubled = signal.least_flat_share_doubled
         parts.append(halved + (f", with twice at least {_percent(doubled)}" if doubled is not None else ""))
-    return _sentence("; ".join(parts))
+    return f"{_capital('; '.join(parts))}." if parts else ""
 
 
 def _left_out(findings: Findings) -> Iterator[Advice]:
@@ -355,9 +355,8 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
     first = max(shares, key=lambda name: shares[name])
     flat = [name for name, part in parts.items() if not part.varied]
     against = {name: part.against for name, part in parts.items() if part.against}
-    share_texts = ", ".join(
-        f"{name} {_percent(share)}" for name, share in sorted(shares.items(), key=_by_share)
-    )
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    share_texts = ", ".join(f"{name} {_percent(share)}" for name, share in ordered)
     text = [f"Of the advantage's variance: {share_texts}."]
     cost = 0.0
     if shares[first] >= _DECIDES:
@@ -365,37 +364,22 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         text.append(f"{first} decides" + (f"; {', '.join(idle)} hardly count." if idle else "."))
         cost = _DECIDED * min(shares[first], 1.0)
     for name, count in sorted(against.items(), key=lambda item: -item[1])[:2]:
-        text.append(
-            f"In {count} of {parts[name].varied} groups what {_rated(findings.weights.get(name), name)} "
-            "gets less advantage."
-        )
+        # The completions for which a weighted reward adds more.
+        takes = (findings.weights.get(name) or 0.0) < 0
+        rated = f"{name} takes less from" if takes else f"{name} rates higher"
+        text.append(f"In {count} of {parts[name].varied} groups what {rated} gets less advantage.")
         cost = max(cost, count / alive * abs(shares[name]))
     if flat:
-        text.append(f"{', '.join(flat)} never {_differs(flat)} within a group.")
+        text.append(f"{', '.join(flat)} never differ{'s' * (len(flat) == 1)} within a group.")
         cost = max(cost, 0.05)
     if cost:
         weights = options_of(findings.framework).weights
         change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance"
-        yield _advice(min(cost, 1.0), " ".join(text), change, _without(findings, first))
-
-
-def _rated(weight: float | None, name: str) -> str:
-    return f"{name} takes less from" if weight is not None and weight < 0 else f"{name} rates higher"
-
-
-def _differs(names: list[str]) -> str:
-    return "differs" if len(names) == 1 else "differ"
-
-
-def _by_share(item: tuple[str, float]) -> float:
-    return -item[1]
-
-
-def _without(findings: Findings, name: str) -> str:
-    knob = findings.knobs.get(f"component {name}")
-    if knob is None or not knob.groups:
-        return ""
-    return f"Without {name} the advantages of {knob.changed} of {knob.groups} groups move by more than 1 %."
+        knob, without = findings.knobs.get(f"component {first}"), ""
+        if knob is not None and knob.groups:
+            moved = f"{knob.changed} of {knob.groups} groups"
+            without = f"Without {first} the advantages of {moved} move by more than 1 %."
+        yield _advice(min(cost, 1.0), " ".join(text), change, without)
 
 
 def _lengths(findings: Findings) -> Iterator[Advice]:
@@ -453,10 +437,6 @@ def _percent(share: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}" if math.isfinite(value) else str(value)
-
-
-def _sentence(text: str) -> str:
-    return f"{_capital(text)}." if text else ""
 
 
 def _capital(text: str) -> str:

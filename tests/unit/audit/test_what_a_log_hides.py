@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.audit import logs
 
-from search_to_signal.audit.importers.gathering import by_id
+from search_to_signal.audit.importers.gathering import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 
@@ -77,7 +77,7 @@ def test_no_more_is_held_than_is_open() -> None:
 
     for groups, needed in (([1, 1, 2, 2, 3, 3], 3), ([1, 2, 1, 2, 3, 3], 4), ([1, 1, 2, 3, 2, 3], 3)):
         read.clear()
-        assert len(next(by_id([(0, group) for group in groups], rows(groups)))) == 2
+        assert len(next(joined(runs_of((0, group) for group in groups), rows(groups)))) == 2
         assert len(read) == needed
 
 

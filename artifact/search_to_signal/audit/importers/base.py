@@ -122,7 +122,10 @@ class Format:
             # Of a file and its packed copy one is read.
             paths = [path for path in known if path.suffix not in PACKED or path.with_suffix("") not in known]
             if paths := in_order(directory, filter(fits, paths)):
-                self._refuse_several(directory, paths)
+                known = [re.search(self.run, path.as_posix()) for path in paths] if self.run else []
+                runs = sorted({match[0] for match in known if match})
+                if len(runs) > 1:
+                    raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
                 return paths[-1:] if self.newest else paths
         others = directory.iterdir() if self.nameless else ()
         return sorted(path for path in others if not path.suffix and path.is_file() and self._contains(path))
@@ -131,12 +134,6 @@ class Format:
         with suppress(RecordError, ConfigError):
             return container_of(path) == self.container
         return False
-
-    def _refuse_several(self, directory: Path, files: Sequence[Path]) -> None:
-        known = [re.search(self.run, path.as_posix()) for path in files] if self.run else []
-        runs = sorted({match[0] for match in known if match})
-        if len(runs) > 1:
-            raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
 
 
 def in_order(directory: Path, paths: Iterable[Path]) -> list[Path]:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +184,8 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
             work = _WORK + _PER_BYTE * sum(file.stat().st_size for file in files)
-            connection.set_progress_handler(_counted_down(work // _STEP), _STEP)
+            left = iter(range(work // _STEP))
+            connection.set_progress_handler(lambda: next(left, None) is None, _STEP)
             connection.set_authorizer(_authorized)
             yield connection
         except (sqlite3.Error, UnicodeDecodeError, OSError, OverflowError) as error:
@@ -206,11 +207,6 @@ def _copied(files: Sequence[Path], directory: Path) -> Path:
     raise OSError("it changed while it was read")
 
 
-def _counted_down(calls: int) -> Callable[[], bool]:
-    left = iter(range(calls))
-    return lambda: next(left, None) is None
-
-
 def _authorized(action: int, name: str | None, more: str | None, _: str | None, view: str | None) -> int:
     about = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
     allowed = about or (action in _READING and view is None)
@@ -221,16 +217,10 @@ def table_columns(path: Path) -> tuple[str, ...]:
     """Every column of every table, as ``table.column``, sorted; none of one that computes columns."""
     with read_only(path) as connection:
         names = [table["name"] for table in connection.execute(_TABLES)]
-        columns = {
-            name: connection.execute(f"PRAGMA table_xinfo({_quoted(name)})").fetchall() for name in names
-        }
+        asked = {name: 'PRAGMA table_xinfo("{}")'.format(name.replace('"', '""')) for name in names}
+        columns = {name: connection.execute(pragma).fetchall() for name, pragma in asked.items()}
     plain = [name for name in names if not any(column["hidden"] for column in columns[name])]
     return tuple(f"{name}.{column['name']}" for name in plain for column in columns[name])
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 JSONL, JSON, CSV = "JSON Lines", "JSON", "CSV"
@@ -248,17 +238,14 @@ class Sniffed:
 def sniff(path: Path) -> Sniffed:
     """Container and columns of a file; raises RecordError for one that is empty, damaged or unknown."""
     container = container_of(path)
-    if container == PARQUET:
-        return Sniffed(container, parquet_columns(path))
-    if container == CSV:
-        return Sniffed(container, csv_columns(path))
-    if container == SQLITE:
-        return Sniffed(container, table_columns(path))
+    tables = {PARQUET: parquet_columns, CSV: csv_columns, SQLITE: table_columns}
+    if container in tables:
+        return Sniffed(container, tables[container](path))
     if container == TORCH:
-        return Sniffed(container, _keys(next(iter(samples_in(path, load_plain(path))), {})))
-    if container == JSON:
-        return Sniffed(container, _keys(next(iter(read_document(path)), {})))
-    return Sniffed(container, _keys(first_record(path)))
+        record = next(iter(samples_in(path, load_plain(path))), {})
+    else:
+        record = next(iter(read_document(path)), {}) if container == JSON else first_record(path)
+    return Sniffed(container, tuple(map(str, record)))
 
 
 def container_of(path: Path) -> str:
@@ -270,7 +257,9 @@ def container_of(path: Path) -> str:
     for magic, container in _MAGIC.items():
         if start.startswith(magic):
             return container
-    if _suffix(path) in SUFFIXES:
+    # The mark of a packer is no suffix of a table.
+    name = path.stem if path.suffix in (".gz", ".zst") else path.name
+    if Path(name).suffix.lower() in SUFFIXES:
         return CSV
     if text.startswith(b"["):
         return JSON
@@ -285,10 +274,6 @@ def is_cut(path: Path) -> bool:
     """Whether the last line of a file of lines was cut, or the end of a packed one."""
     cut = {JSONL: cut_end, CSV: cut_row}.get(container_of(path))
     return cut is not None and cut(path)
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.stem if path.suffix in (".gz", ".zst") else path.name).suffix.lower()
 
 
 _MAGIC = {
@@ -307,7 +292,3 @@ def samples_in(path: Path, dump: object) -> list[dict[str, Any]]:
             f"{path}: no list of samples; a rollout dump is a mapping with rollout_id and samples"
         )
     return samples
-
-
-def _keys(record: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(key) for key in record)

@@ -34,7 +34,8 @@ def restarts_of(groups: Sequence[int], steps: Sequence[int], sizes: Sequence[int
     half as many rows again as a step has.
     """
     usual, step_rows = _usual(groups, sizes), _step_rows(steps, sizes)
-    in_turn = sum(after < before for before, after in _pairs(steps)) > len(set(steps))
+    known = (step for step, _ in groupby(steps) if step != UNKNOWN)
+    in_turn = sum(after < before for before, after in pairwise(known)) > len(set(steps))
     found: dict[int, int] = {}
     held: dict[int, _Rows] = {}
     last = UNKNOWN
@@ -84,11 +85,6 @@ def _step_rows(steps: Sequence[int], sizes: Sequence[int]) -> float | None:
 def _of_steps(steps: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     for step, numbers in groupby(range(len(steps)), key=steps.__getitem__):
         yield step, list(numbers)
-
-
-def _pairs(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
-    known = [step for step, _ in groupby(steps) if step != UNKNOWN]
-    return pairwise(known)
 
 
 @dataclass(frozen=True)
@@ -156,18 +152,13 @@ class Beginnings:
             )
 
 
-def by_id(keys: Iterable[Key], rows: Iterable[RolloutRow]) -> Iterator[Group]:
-    """Rows of one group stand anywhere in the log; ``keys`` are the step and group of each row, read before.
+def joined(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
+    """Rows of one group stand anywhere in the log, whose ``runs`` were counted before.
 
     A group is given when its last row has come, so what is held is the groups that are open, and 16 bytes
     for every run of rows of one group. Where rows of a step do not stand together either, all groups are
     held, and given step by step.
     """
-    return joined(runs_of(keys), rows)
-
-
-def joined(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
-    """As ``by_id``, where the runs were counted before."""
     if runs.restarts:
         return _resumed(runs, rows)
     groups = _closed(rows, runs.groups)

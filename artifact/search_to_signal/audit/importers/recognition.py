@@ -246,7 +246,10 @@ def find(
     path: Path, format: str | None = None, columns: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Format, list[Path]]:
     """The format of a log and its files; ``columns`` where a caller names them. Errors as in read."""
-    candidates = FORMATS if format is None else (_named(format),)
+    candidates = tuple(form for form in FORMATS if format in (None, form.name))
+    if not candidates:
+        known = ", ".join(form.name for form in FORMATS)
+        raise ConfigError(f"no format is called {format}: choose one of {known}")
     if columns:
         able = tuple(form for form in candidates if form.maps)
         if not able:
@@ -257,13 +260,6 @@ def find(
         needed = tuple(dict.fromkeys(name.split(".")[0] for name in named.values()))
         candidates = tuple(replace(form, needs=needed if path.is_dir() else ()) for form in able)
     return _in_directory(path, candidates) if path.is_dir() else (_of_file(path, candidates), [path])
-
-
-def _named(name: str) -> Format:
-    known = {form.name: form for form in FORMATS}
-    if name not in known:
-        raise ConfigError(f"no format is called {name}: choose one of {', '.join(known)}")
-    return known[name]
 
 
 def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
@@ -310,7 +306,8 @@ def _below(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tupl
     """
     for depth in range(1, _DEPTH + 1):
         held: dict[Path, list[Path]] = {}
-        for place in _directories(directory, depth):
+        places = (path for path in directory.glob("/".join("*" * depth)) if path.is_dir())
+        for place in in_order(directory, (path for path in places if not _is_hidden(directory, path))):
             if found := _held(place, candidates, look):
                 candidates, held[place] = (found[0],), found[1]
         if held:
@@ -322,11 +319,6 @@ def _below(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tupl
                 )
             return candidates[0], [file for files in held.values() for file in files]
     return None
-
-
-def _directories(directory: Path, depth: int) -> list[Path]:
-    places = (path for path in directory.glob("/".join("*" * depth)) if path.is_dir())
-    return in_order(directory, (place for place in places if not _is_hidden(directory, place)))
 
 
 def _is_hidden(directory: Path, path: Path) -> bool:

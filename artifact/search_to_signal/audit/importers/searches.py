@@ -239,23 +239,19 @@ def read_llm4ad(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         return consecutive(_over_the_best(rows, _best_before(path, options), tally))
 
     def row(record: dict[str, Any], position: int) -> RolloutRow:
-        return _sample(path, record, position, options)
+        given = record.get("score")
+        reward = _objective(path, given, options.reward)
+        return RolloutRow(
+            group=position,
+            position=position,
+            step=count(record.get("sample_order")),
+            reward=reward,
+            response=digest_of(record.get("function")),
+            label=value_at(record, options.label or "operator"),
+            status=ended("failed" if given is None else "ok", reward),
+        )
 
     return read_json(path, options, row, grouped, candidates(_LLM4AD, tally))
-
-
-def _sample(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
-    given = record.get("score")
-    reward = _objective(path, given, options.reward)
-    return RolloutRow(
-        group=position,
-        position=position,
-        step=count(record.get("sample_order")),
-        reward=reward,
-        response=digest_of(record.get("function")),
-        label=value_at(record, options.label or "operator"),
-        status=ended("failed" if given is None else "ok", reward),
-    )
 
 
 def _best_before(path: Path, options: ReadOptions) -> float:

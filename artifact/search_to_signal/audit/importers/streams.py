@@ -10,12 +10,11 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -121,27 +120,12 @@ def _unpacked(path: Path, file: io.BufferedReader) -> Any:
     return io.BufferedReader(_Bounded(path, stream, size), 256 * 1024)
 
 
-def _by_python(zstd: ModuleType, file: io.BufferedReader) -> Any:
-    return zstd.open(file, "rb")
-
-
-def _by_arrow(arrow: ModuleType, file: io.BufferedReader) -> Any:
-    return arrow.CompressedInputStream(file, "zstd")
-
-
-# Python itself reads zstd from 3.14 on.
-_ZSTD: Mapping[str, Callable[[ModuleType, io.BufferedReader], Any]] = {
-    "compression.zstd": _by_python,
-    "pyarrow": _by_arrow,
-}
-
-
 def _zstd(path: Path, file: io.BufferedReader) -> Any:
-    for name, reader in _ZSTD.items():
-        try:
-            return reader(import_module(name), file)
-        except ImportError:
-            continue
+    # Python itself reads zstd from 3.14 on.
+    with suppress(ImportError):
+        return import_module("compression.zstd").open(file, "rb")
+    with suppress(ImportError):
+        return import_module("pyarrow").CompressedInputStream(file, "zstd")
     raise ConfigError(
         f"{path} is packed with zstd, which Python before 3.14 cannot read: install "
         "search-to-signal[parquet], whose pyarrow can, or unpack it by `zstd -d`"
@@ -301,7 +285,10 @@ _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
 
 def csv_columns(path: Path) -> tuple[str, ...]:
     """Names of the columns in order. Raises RecordError for a file that is no text."""
-    return tuple(next((record for _, record in read_csv(path)), {})) or tuple(_header(path))
+    if record := next((record for _, record in read_csv(path)), None):
+        return tuple(record)
+    with opened(path) as stream:
+        return tuple(next(_rows(path, stream), _Row(0, [])).cells)
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -344,24 +331,15 @@ class _Row(NamedTuple):
     ended: bool = True
 
 
-def _line(line: bytes) -> str:
-    if len(line) == _LONGEST:
-        raise csv.Error(f"a line of over {_LONGEST} bytes")
-    return line.decode()
-
-
-def _header(path: Path) -> list[str]:
-    with opened(path) as stream:
-        return next(_rows(path, stream), _Row(0, [])).cells
-
-
 def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
     number, last = 0, b"\n"
 
     def lines() -> Iterator[str]:
         nonlocal last
         for last in iter(lambda: stream.readline(_LONGEST), b""):
-            yield _line(last)
+            if len(last) == _LONGEST:
+                raise csv.Error(f"a line of over {_LONGEST} bytes")
+            yield last.decode()
 
     # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
     before = csv.field_size_limit(_LONGEST)

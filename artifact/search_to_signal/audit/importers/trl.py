@@ -133,7 +133,14 @@ def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardG
     optional = ["advantage", *([options.label.split(".")[0]] if options.label else [])]
     wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
     sample = table.sample(components)
-    _refuse_unique_prompts(path, sample)
+    credited = sample.advantage is None or (np.abs(sample.advantage) > ZERO).any()
+    if len(sample.runs) and sample.distinct and credited:
+        # TRL trains no group of one completion.
+        raise RecordError(
+            f"{path} holds one completion of each prompt, which cannot be audited: the table lacks the rest "
+            "of each group; switch log_unique_prompts (wandb_log_unique_prompts) off, or give the Parquet "
+            "files in completions/"
+        )
     size, proved = size_of(sample, components, options.weights, known.size)
     records = table.records(list(wanted))
     rows = rows_of(path, records, lambda record, at: _row(record, at, components, options))
@@ -160,17 +167,6 @@ def _components(table: Table, options: ReadOptions, known: Told) -> tuple[str, .
             f"({', '.join(table.columns)})"
         )
     return names
-
-
-def _refuse_unique_prompts(path: Path, sample: Sample) -> None:
-    """Raise RecordError for a table without the rest of its groups: TRL trains none of one completion."""
-    credited = sample.advantage is None or (np.abs(sample.advantage) > ZERO).any()
-    if len(sample.runs) and sample.distinct and credited:
-        raise RecordError(
-            f"{path} holds one completion of each prompt, which cannot be audited: the table lacks the rest "
-            "of each group; switch log_unique_prompts (wandb_log_unique_prompts) off, or give the Parquet "
-            "files in completions/"
-        )
 
 
 def _how(sample: Sample, size: int | None, shown: bool) -> str:
