@@ -74,7 +74,7 @@ LIGHT = (
     "rewards",
     "normalizer",
     "audit.atlas",
-    "audit.run_audit",
+    "audit.findings",
     "audit.importers",
     "audit.trl_callback",
     "studies.layers.normalizer_replay",

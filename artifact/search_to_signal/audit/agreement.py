@@ -111,7 +111,8 @@ def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
         if batches.counted.any():
             result[batches.counted] = apply(entry, batches.without)
         return result
-    if _needs_tokens(entry) and (batches.groups.tokens < 0).all():
+    weighs = entry.baseline == "lengths" or (entry.whiten is not None and entry.whiten.over == "tokens")
+    if weighs and (batches.groups.tokens < 0).all():
         return np.full(len(batches.reward), np.nan)
     together = (entry.scope == "group" or _groups_first(entry, batches)) and (
         entry.uneven == "by group" or batches.whole.is_even
@@ -149,10 +150,6 @@ def _of_step(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
     result = np.full(len(rows), np.nan)
     result[rows] = _advantages(entry, kept)
     return result
-
-
-def _needs_tokens(entry: NormalizerEntry) -> bool:
-    return entry.baseline == "lengths" or (entry.whiten is not None and entry.whiten.over == "tokens")
 
 
 def _groups_first(entry: NormalizerEntry, batches: StepBatches) -> bool:

@@ -112,7 +112,7 @@ class Findings:
     """What an audit found.
 
     ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
-    group_flags.MEANING (groups) and candidate_flags.MEANING (completions). ``sizes`` counts groups by size,
+    flags.OF_GROUPS and flags.OF_COMPLETIONS. ``sizes`` counts groups by size,
     ``statuses`` completions by how they ended.
     ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of

@@ -394,6 +394,8 @@ def taken(
 def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
     """The groups of both, in order, under the source and weights of the first."""
     counts = (len(first_part.reward), len(second_part.reward))
+    parts = (first_part, second_part)
+    samplings = [np.zeros_like(one.step) if one.sampling is None else one.sampling for one in parts]
     return replace(
         first_part,
         offsets=np.concatenate([first_part.offsets, second_part.offsets[1:] + first_part.offsets[-1]]),
@@ -406,7 +408,7 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         name=_texts(first_part.name, second_part.name, (len(first_part.step), len(second_part.step))),
         prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
         prompt_id=np.concatenate([first_part.prompt_id, second_part.prompt_id]),
-        sampling=_samplings(first_part, second_part),
+        sampling=None if first_part.sampling is second_part.sampling is None else np.concatenate(samplings),
         file=_files(first_part, second_part),
         assumptions=(*first_part.assumptions, *second_part.assumptions),
         **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
@@ -417,13 +419,6 @@ def _joins(first_part: RewardGroups, second_part: RewardGroups) -> bool:
     """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
     same = first_part.source == second_part.source and dict(first_part.weights) == dict(second_part.weights)
     return same and bool(first_part.step[-1] != UNKNOWN)
-
-
-def _samplings(*parts: RewardGroups) -> Integers | None:
-    if all(part.sampling is None for part in parts):
-        return None
-    given = (np.zeros_like(part.step) if part.sampling is None else part.sampling for part in parts)
-    return np.concatenate([*given])
 
 
 def _files(first_part: RewardGroups, second_part: RewardGroups) -> Names | None:

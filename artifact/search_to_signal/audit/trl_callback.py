@@ -105,14 +105,13 @@ def _rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, An
 
 def _reward_names(trainer: Any) -> list[str]:
     """What TRL calls its reward functions; of equal names the later ones are numbered."""
-    given = getattr(trainer, "reward_func_names", None) or list(map(_name, trainer.reward_funcs))
+    given = getattr(trainer, "reward_func_names", None) or [
+        str(
+            function.config._name_or_path.split("/")[-1] if hasattr(function, "config") else function.__name__
+        )
+        for function in trainer.reward_funcs
+    ]
     return [name if given.index(name) == at else f"{name}#{at + 1}" for at, name in enumerate(given)]
-
-
-def _name(function: Any) -> str:
-    return str(
-        function.config._name_or_path.split("/")[-1] if hasattr(function, "config") else function.__name__
-    )
 
 
 def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Any
 
 from search_to_signal.audit.importers.plain_pickle import load_plain
@@ -74,9 +73,17 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
     with _opened(path) as table:
         try:
             left = ROOM + GROWTH * os.path.getsize(path)
-            rows = _rows_at_once(path, table.metadata)
+            # Few where a dictionary is large: each row may hold a text that is as long as the whole of it.
+            with regular(path) as file:
+                sizes = [_dictionary_size(file, one) for one in _chunks(table.metadata) if one.num_values]
+            rows = min(ROWS, max(1, ROOM // max([1, *sizes])))
             for batch in table.iter_batches(batch_size=rows, columns=list(columns)):
-                whole = _decoded(batch)
+                # Numbers of a dictionary repeat a text for nothing.
+                plain = (
+                    one.dictionary_decode() if hasattr(one, "dictionary_decode") else one
+                    for one in batch.columns
+                )
+                whole = batch.from_arrays(list(plain), names=batch.schema.names)
                 left -= whole.nbytes
                 if left < 0:
                     raise _swollen(path)
@@ -87,22 +94,9 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
             raise _damaged(path, error) from error
 
 
-def _decoded(batch: Any) -> Any:
-    """Rows with their texts in the place of numbers of a dictionary, which repeat one for nothing."""
-    plain = [one.dictionary_decode() if hasattr(one, "dictionary_decode") else one for one in batch.columns]
-    return batch.from_arrays(plain, names=batch.schema.names)
-
-
 def _chunks(metadata: Any) -> Iterator[Any]:
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     return (group.column(at) for group in groups for at in range(group.num_columns))
-
-
-def _rows_at_once(path: Path, metadata: Any) -> int:
-    """Few where a dictionary is large: each row may hold a text that is as long as the whole of it."""
-    with regular(path) as file:
-        sizes = [_dictionary_size(file, chunk) for chunk in _chunks(metadata) if chunk.num_values]
-    return min(ROWS, max(1, ROOM // max([1, *sizes])))
 
 
 def _dictionary_size(file: io.BufferedReader, chunk: Any) -> int:
@@ -117,7 +111,12 @@ def _dictionary_size(file: io.BufferedReader, chunk: Any) -> int:
 
 def _opened(path: Path) -> Any:
     """The file; raises RecordError for one that is damaged or unpacks to far more than it holds."""
-    parquet = _parquet()
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise ConfigError(
+            "reading Parquet needs pyarrow: install search-to-signal[parquet], or `pip install pyarrow`"
+        ) from error
     try:
         size = os.path.getsize(path)
         table = parquet.ParquetFile(path, thrift_container_size_limit=_DEEPEST)
@@ -138,16 +137,6 @@ def _damaged(path: Path, error: Exception) -> RecordError:
     return RecordError(
         f"{path}: not a whole Parquet file ({' '.join(str(error).split())}); copy the file again"
     )
-
-
-def _parquet() -> ModuleType:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise ConfigError(
-            "reading Parquet needs pyarrow: install search-to-signal[parquet], or `pip install pyarrow`"
-        ) from error
-    return parquet  # type: ignore[no-any-return]
 
 
 # Bytes of a database with a pending journal, which is copied to be read.

@@ -565,12 +565,17 @@ _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
 
 def read_tokens(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """One sequence per group; raises RecordError for a line that cannot be read."""
+    says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
+
+    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+        return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
+
     return read_json(
-        path, options, lambda record, at: _sequence(path, record, at, options), evidence=_token_evidence
+        path, options, lambda record, at: _sequence(path, record, at, options), evidence=evidence
     )
 
 
-def _sequence(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+def _sequence(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
     mask = record.get("loss_mask")
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
@@ -597,11 +602,6 @@ def _of_trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[
     """Values of the trained tokens; those that were not finite, or not computed, are left out."""
     pairs = zip(record.get(name) or [None] * len(mask), mask, strict=True)
     return [number(value) for value, trained in pairs if trained and value is not None]
-
-
-def _token_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
-    return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
 
 
 PRIME_RL_TOKENS = Format(

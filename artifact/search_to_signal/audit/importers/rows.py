@@ -451,6 +451,10 @@ def table_of(
     if prompt is not None:
         prompts[firsts] = np.array([texts.prompts.add(prompt[row]) for row in firsts], dtype=np.uint64)
     advantage = _values(rows, "advantage")
+    # Where a value is given, be it NaN.
+    given = np.full(count, advantage is not None, dtype=np.bool_)
+    if advantage is not None and None in advantage:
+        given = np.array([value is not None for value in advantage], dtype=np.bool_)
     return {
         "begins": begins,
         # An array of the range would take far longer.
@@ -460,7 +464,7 @@ def table_of(
         "step": step,
         "reward": _numbers(_values(rows, "reward"), count, np.float64, NAN),
         "advantage": _numbers(advantage, count, np.float64, NAN),
-        "has_advantage": _present(advantage, count),
+        "has_advantage": given,
         "masked": _numbers(_values(rows, "masked"), count, np.bool_, False),
         "tokens": _numbers(_values(rows, "tokens"), count, np.int64, UNKNOWN),
         "response": np.zeros(count, dtype=np.uint64) if response is None else digests(response),
@@ -489,12 +493,6 @@ def _numbers(values: list[Any] | None, count: int, dtype: type[np.generic], abse
     except TypeError:
         # Slower; a value that is None becomes NaN.
         return np.array(values, dtype=dtype)
-
-
-def _present(values: list[Any] | None, count: int) -> NDArray[np.bool_]:
-    if values is None or None not in values:
-        return np.full(count, values is not None, dtype=np.bool_)
-    return np.array([value is not None for value in values], dtype=np.bool_)
 
 
 def _parts_of(rows: Sequence[Any]) -> Table:

@@ -281,6 +281,9 @@ SUFFIXES = (".csv", ".tsv")
 # Characters of a cell, and bytes of a line.
 _LONGEST = 64 * 1024 * 1024
 _UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
+# A response may be longer than the 131,072 characters that csv allows a cell. The limit belongs to the
+# process: readers that set it back let one another's limit slip when they end in another order.
+csv.field_size_limit(_LONGEST)
 
 
 def csv_columns(path: Path) -> tuple[str, ...]:
@@ -341,8 +344,6 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
                 raise csv.Error(f"a line of over {_LONGEST} bytes")
             yield last.decode()
 
-    # A response may be longer than the 131,072 characters that csv allows a cell, in all readers at once.
-    before = csv.field_size_limit(_LONGEST)
     try:
         text = lines()
         first = next(text, "")
@@ -359,5 +360,3 @@ def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[_Row]:
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error
-    finally:
-        csv.field_size_limit(before)

@@ -440,11 +440,11 @@ _ONE_INDEX = assumed(
 def read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
     made = partial(_ttt_row, options=options)
-    return read_json(path, options, made, _counted, _ttt_evidence, rewards=dict)
 
+    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+        return (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups))
 
-def _ttt_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    return (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups))
+    return read_json(path, options, made, _counted, evidence, rewards=dict)
 
 
 def _ttt_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
