@@ -19,8 +19,7 @@ from tests.unit.audit import logs
 
 from search_to_signal.audit import findings as run_audit
 from search_to_signal.audit import report
-from search_to_signal.audit.importers import USUAL
-from search_to_signal.audit.importers import find, read
+from search_to_signal.audit.importers import USUAL, find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 from search_to_signal.audit.report import GroupTable, compared

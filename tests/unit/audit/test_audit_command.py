@@ -10,8 +10,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.importers import USUAL
-from search_to_signal.audit.importers import FORMATS
+from search_to_signal.audit.importers import FORMATS, USUAL
 from search_to_signal.cli import main
 
 WITH_SELF = "nemo-grpo-with-self"

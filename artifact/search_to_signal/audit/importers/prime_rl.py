@@ -570,9 +570,7 @@ def read_tokens(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
         return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
 
-    return read_json(
-        path, options, lambda record, at: _sequence(path, record, at, options), evidence=evidence
-    )
+    return read_json(path, options, partial(_sequence, path, options), evidence=evidence)
 
 
 def _sequence(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
