@@ -95,17 +95,14 @@ def _nearest(findings: Findings) -> str:
     text = f"The nearest, {findings.nearest}, gives {near.near} of {near.rows}"
     if near.first is None:
         return f"{text} and refuses the others."
-    logged, computed = _told_apart(near.first.logged, near.first.computed)
+    given = (near.first.logged, near.first.computed)
+    # As many digits as show the difference, six or more.
+    shown = (tuple(f"{value:.{digits}g}" for value in given) for digits in range(6, 18))
+    logged, computed = next((pair for pair in shown if pair[0] != pair[1]), tuple(map(repr, given)))
     return (
         f"{text}; the first that differs is {logged} in the log and {computed} computed "
         f"({at(near.first.place)})."
     )
-
-
-def _told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers that differ, with as many digits as show it, six or more."""
-    shown = ((f"{first:.{digits}g}", f"{second:.{digits}g}") for digits in range(6, 18))
-    return next((pair for pair in shown if pair[0] != pair[1]), (repr(first), repr(second)))
 
 
 def _groups(findings: Findings) -> Iterator[str]:
@@ -130,7 +127,10 @@ def _groups(findings: Findings) -> Iterator[str]:
             f"({at(findings.rounding.place)})."
         )
     if len(findings.sizes) > 1:
-        yield f"Groups are uneven: {', '.join(map(str, findings.sizes))} completions.{_uneven(findings)}"
+        known = findings.explaining or (findings.normalizer,)
+        names = [name for name in known if get_entry(name).uneven == "whole batch"]
+        whole = f" {_some(names)} then takes the whole step as one group." if names else ""
+        yield f"Groups are uneven: {', '.join(map(str, findings.sizes))} completions.{whole}"
     if findings.counts["singleton"]:
         given = findings.counts["lone_credit"]
         tail = (
@@ -154,15 +154,6 @@ def _groups(findings: Findings) -> Iterator[str]:
             "In every group whose advantages differ they sum to 0: a logged mean advantage or first loss "
             "of 0 is no sign of a dead group."
         )
-
-
-def _uneven(findings: Findings) -> str:
-    names = [
-        name
-        for name in (findings.explaining or (findings.normalizer,))
-        if get_entry(name).uneven == "whole batch"
-    ]
-    return f" {_some(names)} then takes the whole step as one group." if names else ""
 
 
 def _distinctions(findings: Findings) -> Iterator[str]:

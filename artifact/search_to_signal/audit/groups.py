@@ -321,10 +321,13 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     for batch in batches:
         if not len(batch.step):
             continue
-        if held is not None and _joins(held, batch):
-            batch = joined(held, batch)
-        elif held is not None:
-            yield held
+        if held is not None:
+            # A step that is held can go on, or be audited with what comes, where that is of the same kind.
+            same = held.source == batch.source and dict(held.weights) == dict(batch.weights)
+            if same and held.step[-1] != UNKNOWN:
+                batch = joined(held, batch)
+            else:
+                yield held
         start = spans(batch)[-1][0]
         if start:
             yield part(batch, 0, start)
@@ -357,7 +360,7 @@ def regrouped(groups: RewardGroups, members: Sequence[Sequence[int]]) -> RewardG
     flat = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in members])
     sizes = groups.sizes[flat]
     ends = np.cumsum(sizes)
-    rows: Integers = np.repeat(groups.offsets[flat] - ends + sizes, sizes) + np.arange(ends[-1])
+    rows = np.arange(ends[-1], dtype=np.int64) + np.repeat(groups.offsets[flat] - ends + sizes, sizes)
     counts = np.cumsum([len(numbers) for numbers in members])
     firsts = np.array([numbers[0] for numbers in members], dtype=np.int64)
     return taken(groups, rows, np.append(0, ends[counts - 1]), firsts)
@@ -413,12 +416,6 @@ def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
         assumptions=(*first_part.assumptions, *second_part.assumptions),
         **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
     )
-
-
-def _joins(first_part: RewardGroups, second_part: RewardGroups) -> bool:
-    """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
-    same = first_part.source == second_part.source and dict(first_part.weights) == dict(second_part.weights)
-    return same and bool(first_part.step[-1] != UNKNOWN)
 
 
 def _files(first_part: RewardGroups, second_part: RewardGroups) -> Names | None:

@@ -108,15 +108,11 @@ def _variance(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals)
         difference = squares - total * total / counts
         return difference / (counts - less)
     rounded = scale.measured == "rounded mean" or (len(counts) == 1 and scale.measured == "one row rounded")
-    return _in_float64(given, mean.astype(np.float64) if rounded else None) / (counts - less)
-
-
-def _in_float64(given: _Given, around: Reals | None) -> Reals:
-    """Squares around a mean (N,), or around the exact one, summed over groups: (N,)."""
     wide = given.filled.astype(np.float64)
-    apart = wide - given.spread(given.batch.total(wide) / given.counts if around is None else around)
-    squares: Reals = given.batch.total(apart * apart)
-    return squares
+    around = mean.astype(np.float64) if rounded else given.batch.total(wide) / given.counts
+    apart = wide - given.spread(around)
+    squares = given.batch.total(apart * apart)
+    return squares / (counts - less)
 
 
 def divisor(scale: DeviationScale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:

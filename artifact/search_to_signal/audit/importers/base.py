@@ -66,6 +66,7 @@ Read = Callable[[Path, ReadOptions], Iterator[RewardGroups]]
 class Format:
     """One log format: how it is recognized and read, and what its reader was tried on.
 
+    ``read`` gives the groups of one file; it raises RecordError where that is damaged or not of this format.
     ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
     directory, packed ones too: the first pattern with any wins, so that one rollout is not counted in two of
     them.
@@ -122,8 +123,8 @@ class Format:
             # Of a file and its packed copy one is read.
             paths = [path for path in known if path.suffix not in PACKED or path.with_suffix("") not in known]
             if paths := in_order(directory, filter(fits, paths)):
-                known = [re.search(self.run, path.as_posix()) for path in paths] if self.run else []
-                runs = sorted({match[0] for match in known if match})
+                named = (re.search(self.run, path.as_posix()) for path in paths) if self.run else ()
+                runs = sorted({match[0] for match in named if match})
                 if len(runs) > 1:
                     raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
                 return paths[-1:] if self.newest else paths

@@ -288,11 +288,7 @@ Records = Iterable[tuple[int, dict[str, Any]]]
 _ROWS = 4096
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of a file; raises RecordError, naming line or row, for one that breaks the schema.
-
-    The file is read twice, first for the steps and groups of its rows alone; once with ``together``.
-    """
+def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     parts = dict.fromkeys(options.components or options.weights, 1.0) | dict(options.weights)
     columns = Columns(options.columns, options.label, parts)
     known = _known(path, columns)
@@ -460,7 +456,7 @@ NEUTRAL_JSONL = Format(
     container=JSONL,
     needs=("group", "reward"),
     patterns=("*.jsonl",),
-    read=read,
+    read=_read,
     writer="anybody, by rollouts.schema.json",
     met="real writer: GroupRecorder in TRL 0.15.1 and 1.16.0",
     sums=True,
@@ -493,8 +489,7 @@ NEUTRAL_PARQUET = replace(
 # has no rewards, which is said.
 
 
-def read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one file; raises RecordError for a line that is unreadable, missing or reordered."""
+def _read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     refuse_unknown_label(path, first_record(path), options.label)
     lines = itertools.count(1)
     groups = ([_own_row(record, next(lines), options) for record in group] for group in read_groups(path))
@@ -532,7 +527,7 @@ S2S = Format(
     container=JSONL,
     needs=("step", "index", "outcome", "reward", "advantage", "archive_event"),
     patterns=("completions.jsonl",),
-    read=read_own,
+    read=_read_own,
     writer="this project, records/schema.py",
     met="real writer: runs of this project",
 )

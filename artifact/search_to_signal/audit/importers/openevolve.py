@@ -70,8 +70,7 @@ _RESUMED = Told(
 _SAYS = "a group is one candidate, improvement is over its parent, and admission is not logged"
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Candidates of a trace; raises RecordError for one that cannot be read."""
+def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     tally = Tally((COPIES, REPEATED, _RESUMED, _EARLIER_RULE))
     return read_json(
         path,
@@ -181,7 +180,7 @@ TRACE = Format(
     container=JSONL,
     needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
     patterns=("evolution_trace*.jsonl", "*/evolution_trace*.jsonl"),
-    read=read,
+    read=_read,
     several=True,
     run=r".*/(?=evolution_trace)",
     writer="algorithmicsuperintelligence/openevolve openevolve/evolution_trace.py "
@@ -231,11 +230,7 @@ class _Checkpoint:
         return bool(_metadata(program).get("migrant")) or (same and parent.get("code") == program.get("code"))
 
 
-def read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Programs of the checkpoint whose metadata file is given, in the order in which they were found.
-
-    Raises RecordError for a damaged file, and for a checkpoint without programs.
-    """
+def _read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     metadata = first_record(path)
     known = [_program(file) for file in sorted((path.parent / "programs").glob("*.json"))]
     refuse_unknown_label(path, next(iter(known), {}), options.label)
@@ -338,7 +333,7 @@ CHECKPOINT = Format(
         "checkpoints/checkpoint_*/metadata.json",
         "*/checkpoints/checkpoint_*/metadata.json",
     ),
-    read=read_checkpoint,
+    read=_read_checkpoint,
     several=True,
     newest=True,
     run=r".*(?=checkpoint_[^/]*/metadata\.json)",

@@ -390,18 +390,16 @@ def plan_of(cohorts: Cohorts) -> Plan:
         if (step := shipped.get(trace, _NONE).step) != UNKNOWN:
             trained[group] = min(step, trained.get(group, step))
     batches = sorted(set(trained.values())) if cohorts.known else []
-    steps = {group: trained.get(group, _collected(step, batches)) for group, step in arrived.items()}
+    # A group that none trained is of the batch that was collected then: the first that was trained after.
+    steps = {
+        group: trained.get(group, next(iter(batches[bisect_left(batches, step) :]), step))
+        for group, step in arrived.items()
+    }
     late = {group for group, step in steps.items() if batches and step > batches[-1]}
     asked = {group for group in rows if cohorts.steps is None or steps[group] in cohorts.steps}
     counted = {group: rows[group] for group in rows if group in asked - late}
     waiting = len(late & asked)
     return Plan(ids, names, shipped, sampled, counted, steps, training, len(seen) - len(kept), waiting)
-
-
-def _collected(step: int, batches: Sequence[int]) -> int:
-    """The step whose batch was collected at a step: the first that was trained from then on."""
-    at = bisect_left(batches, step)
-    return batches[at] if at < len(batches) else step
 
 
 def groups_of(cohorts: Cohorts, plan: Plan, options: ReadOptions) -> Iterator[Group]:
@@ -483,13 +481,11 @@ _WAITING = "groups that arrived after the last batch may still be trained, and a
 _EVALUATIONS = "evaluations stand among the episodes, and are left out"
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of a file, a stream with its annotations; raises RecordError for a line that cannot be read."""
+def _read_file(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return _read(of_files([path], whole=False), options)
 
 
-def read_run(files: Sequence[Path], options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of the run that files belong to; errors as in ``read``."""
+def _read_run(files: Sequence[Path], options: ReadOptions) -> Iterator[RewardGroups]:
     return _read(of_files(files, whole=True), options)
 
 
@@ -542,8 +538,8 @@ PRIME_RL = Format(
         "traces.jsonl",
         "[0-9]*.jsonl",
     ),
-    read=read,
-    joined=read_run,
+    read=_read_file,
+    joined=_read_run,
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/monitors/file.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21; src/prime_rl/monitors/file/monitor.py "
     "048a6e23428ea9b47feaba3c9fa75376e89a383e 2026-09",
@@ -563,8 +559,7 @@ _COUNTED = ("is_masked", "is_masked_high", "is_masked_low")
 _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
 
 
-def read_tokens(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """One sequence per group; raises RecordError for a line that cannot be read."""
+def _read_tokens(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -608,7 +603,7 @@ PRIME_RL_TOKENS = Format(
     container=JSONL,
     needs=("token_ids", "loss_mask", "advantages", "step"),
     patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),
-    read=read_tokens,
+    read=_read_tokens,
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
     met="real writer: TokenExporter, called with given tensors",

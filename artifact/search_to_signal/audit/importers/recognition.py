@@ -259,7 +259,16 @@ def find(
         named = {"group": "group", **columns}
         needed = tuple(dict.fromkeys(name.split(".")[0] for name in named.values()))
         candidates = tuple(replace(form, needs=needed if path.is_dir() else ()) for form in able)
-    return _in_directory(path, candidates) if path.is_dir() else (_of_file(path, candidates), [path])
+    if not path.is_dir():
+        return _of_file(path, candidates), [path]
+    look = _Look()
+    if found := _held(path, candidates, look):
+        return found
+    if run := _own_run(path, look):
+        raise RecordError(f"{path} holds runs of s2s, which are audited one by one: give {run}, say")
+    if found := _below(path, candidates, look):
+        return found
+    raise _no_log(path, candidates, look)
 
 
 def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
@@ -273,17 +282,6 @@ def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
     if not best.score(sniffed):
         raise _unknown(path, sniffed, candidates)
     return best
-
-
-def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Format, list[Path]]:
-    look = _Look()
-    if found := _held(directory, candidates, look):
-        return found
-    if run := _own_run(directory, look):
-        raise RecordError(f"{directory} holds runs of s2s, which are audited one by one: give {run}, say")
-    if found := _below(directory, candidates, look):
-        return found
-    raise _no_log(directory, candidates, look)
 
 
 def _held(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tuple[Format, list[Path]] | None:

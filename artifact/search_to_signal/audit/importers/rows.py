@@ -63,19 +63,16 @@ class Prompts:
 
     def excerpts(self, codes: Iterable[int]) -> tuple[str, ...]:
         """One line for each number: how its prompt begins, or where the log's prompts begin to differ."""
-        start = self._start()
+        start, shared = 0, self._shared
+        if shared is not None and shared > EXCERPT // 2:
+            # At a word shortly before the first difference, since that is not near enough.
+            words = (match.start() for match in re.finditer(r"\S+", self._first[:shared]))
+            start = next((at for at in words if at >= shared - _BEFORE), shared)
 
         def excerpt(begins: str, shared: int, tail: str) -> str:
             return _line(f"…{self._first[start:shared]}{tail}") if start else begins
 
         return tuple(excerpt(*self._known[code]) if code in self._known else "" for code in codes)
-
-    def _start(self) -> int:
-        """Where excerpts begin: at a word shortly before the first difference, if that is not near enough."""
-        if self._shared is None or self._shared <= EXCERPT // 2:
-            return 0
-        words = (match.start() for match in re.finditer(r"\S+", self._first[: self._shared]))
-        return next((at for at in words if at >= self._shared - _BEFORE), self._shared)
 
 
 def _texts(prompt: Any) -> tuple[str | None, str]:
@@ -298,6 +295,10 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prom
     weights, codes = _weights(rows), [group[0].prompt for group in groups]
     reward = np.array([row.reward for row in rows], dtype=np.float64)
     sampling = np.array([group[0].sampling for group in groups], dtype=np.int64)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(row, name) for row in rows], dtype=COLUMNS[name][0])
+        for name in ("position", "advantage", "masked", "tokens", "response", "improvement", "admitted")
+    }
     return RewardGroups(
         source=source,
         offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
@@ -314,10 +315,7 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prom
         prompt_id=np.array(codes, dtype=np.uint64),
         sampling=sampling if sampling.any() else None,
         assumptions=(*(evidence(groups) if evidence else ()), *_unscored(reward)),
-        **{
-            name: np.array([getattr(row, name) for row in rows], dtype=COLUMNS[name][0])
-            for name in ("position", "advantage", "masked", "tokens", "response", "improvement", "admitted")
-        },
+        **columns,
     )
 
 
@@ -566,14 +564,14 @@ def _joined(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
     names = dict.fromkeys(name for table in tables for name in table)
-    return {name: np.concatenate([_table_column(table, name) for table in tables]) for name in names}
 
+    def column(table: Table, name: str) -> NDArray[Any]:
+        if name in table:
+            return table[name]
+        absent = next(value for kind, value in _ABSENT.items() if name.startswith(kind))
+        return np.full(len(table["step"]), absent)
 
-def _table_column(table: Table, name: str) -> NDArray[Any]:
-    if name in table:
-        return table[name]
-    absent = next(value for kind, value in _ABSENT.items() if name.startswith(kind))
-    return np.full(len(table["step"]), absent)
+    return {name: np.concatenate([column(table, name) for table in tables]) for name in names}
 
 
 def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> RewardGroups:
@@ -593,7 +591,7 @@ def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> R
         prompt_id=table["prompt"][starts],
         weights=weights,
         assumptions=_unscored(table["reward"]),
-        **{name: table[name] for name in _PLAIN},
+        **{name: table[name] for name in _PLAIN},  # type: ignore[arg-type]
     )
 
 

@@ -125,8 +125,7 @@ _SHINKA = "a group is one candidate, improvement is over its parent, admitted is
 _FAILED = "SELECT *, rowid AS position FROM attempt_log WHERE status = 'failed' ORDER BY generation, position"
 
 
-def read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Candidates by generation, then failed attempts; raises RecordError for a damaged database."""
+def _read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     columns = table_columns(path)
     names = {name.partition(".")[2]: None for name in columns if name.startswith("programs.")}
     refuse_unknown_label(path, names, options.label)
@@ -204,7 +203,7 @@ SHINKA = Format(
         for name in ("id", "code", "parent_id", "generation", "timestamp", "combined_score", "correct")
     ),
     patterns=("*.sqlite", "*.db", "*.sqlite3"),
-    read=read_shinka,
+    read=_read_shinka,
     beside=("prompts.sqlite",),
     nameless=True,
     writer="SakanaAI/ShinkaEvolve shinka/database/dbase.py "
@@ -231,8 +230,7 @@ _AGAIN = Told(
 )
 
 
-def read_llm4ad(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Samples of one file; raises RecordError for one that cannot be read."""
+def _read_llm4ad(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     tally = Tally((_AGAIN,))
 
     def grouped(rows: Iterable[RolloutRow]) -> Iterator[Group]:
@@ -296,7 +294,7 @@ LLM4AD = Format(
     needs=("sample_order", "function", "score"),
     patterns=("samples/samples_*~*.json", "samples_*~*.json", "*/samples/samples_*~*.json"),
     run=r".*(?=/samples/samples_)",
-    read=read_llm4ad,
+    read=_read_llm4ad,
     several=True,
     writer="Optima-CityU/LLM4AD llm4ad/tools/profiler/profile.py "
     "e8d848fea67db0626a1669718685afbe338547b2 2026-04-15",

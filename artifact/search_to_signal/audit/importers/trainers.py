@@ -58,8 +58,7 @@ _DROPPED = (
 )
 
 
-def read_nemo_rl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one step's file; raises RecordError for a line that cannot be read."""
+def _read_nemo_rl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(
         path,
         options,
@@ -123,7 +122,7 @@ NEMO_RL = Format(
     container=JSONL,
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
-    read=read_nemo_rl,
+    read=_read_nemo_rl,
     splits=True,
     usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
@@ -147,8 +146,7 @@ _PROMPTS = assumed(
 )
 
 
-def read_skyrl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one data source; raises RecordError for a line that cannot be read."""
+def _read_skyrl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     step = _step_in(r"global_step_(\d+)", path.parent.name)
     made = partial(_skyrl_row, _Trajectory(), step, options)
     return read_json(path, options, made, lambda rows: gathered(_last_steps(rows)), _skyrl_evidence)
@@ -216,7 +214,7 @@ SKYRL_EVAL = Format(
         ),
     ),
     beside=("aggregated_results.jsonl",),
-    read=read_skyrl,
+    read=_read_skyrl,
     usual="skyrl-grpo",
     writer="NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py "
     "a9564572eb8e91076be43c1bd5e4615e3de17265 2026-08-21",
@@ -238,8 +236,7 @@ _CUT = (
 )
 
 
-def read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
+def _read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     groups = gathered(_dump_rows(path, options, _group_index))
     yield from batches(str(path), groups, options.rows, partial(_slime_evidence, path), options.prompts)
 
@@ -311,7 +308,7 @@ SLIME = Format(
     container=TORCH,
     needs=("group_index", "index", "reward", "status", "response"),
     patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
-    read=read_slime,
+    read=_read_slime,
     several=True,
     usual="slime-grpo",
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
@@ -325,8 +322,7 @@ SLIME = Format(
 # cut to a multiple of the batch size before it was saved, so the last group may be incomplete.
 
 
-def read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one dump; errors as in ``read_slime``."""
+def _read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     runs = groups_by_prompt(path, _dump_rows(path, options, _prompt), options)
     yield from batches(str(path), runs, options.rows, prompt_evidence(options), options.prompts)
 
@@ -342,7 +338,7 @@ THETA_EVOLVE = replace(
     SLIME,
     name="theta-evolve",
     needs=("index", "prompt", "reward", "status"),
-    read=read_theta_evolve,
+    read=_read_theta_evolve,
     splits=True,
     usual="thetaevolve-grpo",
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
@@ -357,8 +353,7 @@ THETA_EVOLVE = replace(
 # counted, so group_idx has no gaps.
 
 
-def read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one file; raises RecordError for a line that cannot be read."""
+def _read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     made = partial(_tinker_row, options=options)
     return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key, rewards=dict)
 
@@ -419,7 +414,7 @@ TINKER = Format(
         "train_rollout_summaries.jsonl",
         "*_rollout_summaries.jsonl",
     ),
-    read=read_tinker,
+    read=_read_tinker,
     several=True,
     usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
@@ -437,8 +432,7 @@ _ONE_INDEX = assumed(
 )
 
 
-def read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one file; raises RecordError for a line that cannot be read."""
+def _read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     made = partial(_ttt_row, options=options)
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -477,7 +471,7 @@ TTT_DISCOVER = Format(
     container=JSONL,
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
-    read=read_ttt_discover,
+    read=_read_ttt_discover,
     several=True,
     usual="discover-entropic-adaptive",
     writer="test-time-training/discover tinker_cookbook/rl/train.py "

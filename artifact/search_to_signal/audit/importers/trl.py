@@ -345,8 +345,7 @@ _EXTRA = ("solution", "num_turns", "entropy", "difficulty", "image", "images")
 _AGAIN = "a line with the rows of the one before it is the same batch logged again, and is left out"
 
 
-def read_lists(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of a file; raises RecordError for a line whose lists differ in length."""
+def _read_lists(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     table = _Lines(path)
     rows = _rows_of_line(path, 1, first_record(path))
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -422,7 +421,7 @@ MS_SWIFT = Format(
     container=JSONL,
     needs=("prompt", "completion", "advantages"),
     patterns=("completions.jsonl",),
-    read=read_lists,
+    read=_read_lists,
     splits=True,
     usual="trl-grpo",
     writer="modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py "

@@ -106,7 +106,11 @@ class Samples:
             groups: dict[Hashable, list[RolloutRow]] = {}
             for sample in samples:
                 groups.setdefault(sample.group, []).append(sample)
-            self._look_for_validation(step, keys is not None or len(groups) == len(samples))
+            # Only a validation of v1 has a reward beside uid; one of v0 has mostly one answer to each input.
+            given = [number(self._texts[row.position].metrics.get("reward")) for row in step]
+            same = all(_near(value, row.reward) for value, row in zip(given, step, strict=True))
+            if same and (keys is not None or len(groups) == len(samples) or self.validates):
+                self._count("validation", rows=len(step))
             for row in step:
                 del self._texts[row.position]
             self._inputs = {texts.input: texts.input for texts in self._texts.values()}
@@ -199,13 +203,6 @@ class Samples:
         held = start < end < len(after.input) and digest(after.input[start:end]) == last.digest
         return held or (last.request is not None and last.request == after.request)
 
-    def _look_for_validation(self, step: Sequence[RolloutRow], single: bool) -> None:
-        """Only a validation of v1 has a reward beside uid; one of v0 has mostly one answer to each input."""
-        given = [number(self._texts[row.position].metrics.get("reward")) for row in step]
-        same = all(_near(value, row.reward) for value, row in zip(given, step, strict=True))
-        if same and (single or self.validates):
-            self._count("validation", rows=len(step))
-
 
 def _near(first: float, second: float) -> bool:
     return math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-6)
@@ -252,8 +249,7 @@ def _beginnings(inputs: Iterable[str]) -> dict[str, tuple[str, ...]]:
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 
-def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Groups of one step's file; raises RecordError for a line that cannot be read."""
+def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     named = isinstance(first_record(path).get("uid"), str)
     samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
 
@@ -290,7 +286,7 @@ VERL = Format(
     container=JSONL,
     needs=("input", "output", "score", "step"),
     patterns=("[0-9]*.jsonl",),
-    read=read,
+    read=_read,
     several=True,
     usual="verl-grpo",
     writer="verl-project/verl verl/trainer/ppo/v1/trainer_base.py, ray_trainer.py "
