@@ -68,7 +68,7 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
 
 
 def _no_numbers(findings: Findings) -> Iterator[Advice]:
-    if any(assumption.key == EMPTY_ADVANTAGES for assumption in findings.assumptions) and not findings.logged:
+    if findings.assumed(EMPTY_ADVANTAGES) and not findings.logged:
         yield Advice(
             "high",
             1.0,
@@ -103,7 +103,7 @@ def _no_numbers(findings: Findings) -> Iterator[Advice]:
 def _waste(findings: Findings) -> Iterator[Advice]:
     signal, options = findings.signal, options_of(findings.framework)
     levels = signal.levels.counts or {}
-    if _is_untrained(findings) or (signal.nan and signal.flat == signal.credited):
+    if findings.assumed(UNTRAINED) or (signal.nan and signal.flat == signal.credited):
         return
     if len(levels) == 1 and not signal.mixed and signal.completions > 1:
         value = next(iter(levels))
@@ -166,12 +166,12 @@ def _wasted(findings: Findings) -> str:
 def _lone(findings: Findings) -> Iterator[Advice]:
     """Every group is one completion: what the log shows of the cause."""
     waste = max(findings.signal.waste, findings.counts["lone_credit"] / findings.groups)
-    lone, keys = findings.lone, {assumption.key for assumption in findings.assumptions}
-    if "sequences_alone" in keys:
+    lone = findings.lone
+    if findings.assumed("sequences_alone"):
         return
     size = options_of(findings.framework).size
     says, change = "which has nothing to be compared with", f"Set {size} to 2 or more"
-    if "validation" in keys:
+    if findings.assumed("validation"):
         says = "as in the validation dump that it is: nothing of it was trained"
         change = "Audit what was trained: verl writes it to trainer.rollout_data_dir"
     elif lone.groups:
@@ -251,7 +251,7 @@ def _left_out(findings: Findings) -> Iterator[Advice]:
 
 
 def _untrained(findings: Findings) -> Iterator[Advice]:
-    if _is_untrained(findings):
+    if findings.assumed(UNTRAINED):
         run = Path(findings.steps[0].source).parent
         yield _advice(
             findings.counts["unscored"] / findings.groups,
@@ -263,7 +263,7 @@ def _untrained(findings: Findings) -> Iterator[Advice]:
 
 def _broken(findings: Findings) -> Iterator[Advice]:
     counts, whole = findings.counts, findings.groups
-    untrained = _is_untrained(findings)
+    untrained = findings.assumed(UNTRAINED)
     says = {
         "unscored": (
             "hold a reward that is missing or infinite",
@@ -310,12 +310,8 @@ def _baseline(findings: Findings) -> str:
     return "Check that every group has the same size, and which rows the trainer takes as one group"
 
 
-def _is_untrained(findings: Findings) -> bool:
-    return any(assumption.key == UNTRAINED for assumption in findings.assumptions)
-
-
 def _unordered(findings: Findings) -> str:
-    assumed = any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions)
+    assumed = findings.assumed(ASSUMED_REWARD)
     if assumed and not findings.explaining:
         return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
     if findings.explaining and get_entry(findings.explaining[0]).components:

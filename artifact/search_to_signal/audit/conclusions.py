@@ -1,6 +1,6 @@
 """What an audit found, in sentences: each with its count, its share and a place to look at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from search_to_signal.audit.agreement import SCALE, LogPlace, Regrouping
 from search_to_signal.audit.atlas import get_entry
@@ -14,7 +14,7 @@ _ROUNDING_SHOWN = 1e-3
 
 def conclusions(findings: Findings) -> tuple[str, ...]:
     """Sentences, the origin of the advantages first."""
-    search = findings.counts["compared"] or any(one.key == SEARCH for one in findings.assumptions)
+    search = findings.counts["compared"] or findings.assumed(SEARCH)
     if set(findings.sizes) == {1} and search:
         return (_size(findings), *_searched(findings))
     return (
@@ -74,7 +74,7 @@ def _origin(findings: Findings) -> str:
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(findings)}"
     if findings.regrouping is not None:
         return f"{text} But {regrouped_sentence(findings.regrouping)}."
-    if any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions):
+    if findings.assumed(ASSUMED_REWARD):
         text += " The reward itself is assumed here: name its parts by --component NAME=WEIGHT."
     return text
 
@@ -115,11 +115,8 @@ def _groups(findings: Findings) -> Iterator[str]:
         }
         reasons = ", ".join(f"{count} {why}" for why, count in whys.items() if count)
         yield f"{_count(findings, 'dead')} are dead: {reasons}{_see(findings, 'dead')}."
-    if findings.counts["flat_credit"]:
-        yield (
-            f"{_count(findings, 'flat_credit')} have equal rewards and still get an advantage that is more "
-            f"than rounding{_see(findings, 'flat_credit')}."
-        )
+    credited = "have equal rewards and still get an advantage that is more than rounding"
+    yield from _counted(findings, {"flat_credit": credited})
     if findings.rounding is not None and findings.rounding.value > _ROUNDING_SHOWN:
         yield (
             f"{_count(findings, 'flat_rounding')} have equal rewards and an advantage of up to "
@@ -139,15 +136,13 @@ def _groups(findings: Findings) -> Iterator[str]:
             else "no advantage"
         )
         yield f"{_count(findings, 'singleton')} are singletons: {tail}{_see(findings, 'singleton')}."
-    if findings.counts["scattered"]:
-        yield (
-            f"{_count(findings, 'scattered')} stand in several places of the log and were gathered: two "
-            f"samplings of one name would look like one{_see(findings, 'scattered')}."
-        )
-    if findings.logged and findings.counts["unadvised"]:
-        yield f"{_count(findings, 'unadvised')} lack a logged advantage{_see(findings, 'unadvised')}."
-    if findings.counts["unscored"]:
-        yield f"{_count(findings, 'unscored')} hold a reward that is no number{_see(findings, 'unscored')}."
+    says = {
+        "scattered": "stand in several places of the log and were gathered: two samplings of one name would "
+        "look like one",
+        **({"unadvised": "lack a logged advantage"} if findings.logged else {}),
+        "unscored": "hold a reward that is no number",
+    }
+    yield from _counted(findings, says)
     alive = findings.groups - findings.counts["dead"] - findings.counts["singleton"]
     if alive and findings.sums_to_zero == alive:
         yield (
@@ -162,9 +157,7 @@ def _distinctions(findings: Findings) -> Iterator[str]:
         "reversed": "give a higher reward a lower advantage",
         "amplified": "are tight: a difference of rewards comes out at least 100 times as large",
     }
-    for name, text in says.items():
-        if findings.counts[name]:
-            yield f"{_count(findings, name)} {text}{_see(findings, name)}."
+    yield from _counted(findings, says)
     if findings.counts["amplified"] and findings.gain:
         gain = findings.gain
         yield f"The largest gain is {gain.value:.4g} advantage per reward ({at(gain.place)})."
@@ -183,9 +176,7 @@ def _repeats(findings: Findings) -> Iterator[str]:
         )
     if findings.logged_twice:
         yield logged_twice_sentence(findings)
-    if findings.counts["disagreeing"]:
-        seen = _see(findings, "disagreeing")
-        yield f"{_count(findings, 'disagreeing')} give equal responses different rewards{seen}."
+    yield from _counted(findings, {"disagreeing": "give equal responses different rewards"})
 
 
 def logged_twice_sentence(findings: Findings) -> str:
@@ -266,6 +257,13 @@ def at(place: LogPlace) -> str:
 def _see(findings: Findings, name: str) -> str:
     places = findings.examples.get(name, ())
     return f" (first: {at(places[0])})" if places else ""
+
+
+def _counted(findings: Findings, says: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each kind of groups that occurs."""
+    for name, text in says.items():
+        if findings.counts[name]:
+            yield f"{_count(findings, name)} {text}{_see(findings, name)}."
 
 
 def _count(findings: Findings, name: str) -> str:

@@ -208,6 +208,10 @@ class Findings:
         doubled = self.counts["doubled"]
         return doubled if len(self.sizes) > 1 or 2 * doubled >= self.completions else 0
 
+    def assumed(self, key: str) -> bool:
+        """Whether the reader of the log took that for granted."""
+        return any(assumption.key == key for assumption in self.assumptions)
+
     def share(self, name: str) -> float:
         """A count over groups, or over completions where it counts those."""
         whole = self.completions if name in OF_COMPLETIONS else self.groups
