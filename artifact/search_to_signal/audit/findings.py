@@ -1,5 +1,6 @@
-"""The audit of a run, and what it found as data: batches are read once, and what is kept does not grow with
-them.
+"""The audit of a run, and what it found as data.
+
+Batches are read once, and what is kept does not grow with the rows.
 """
 
 import math

@@ -76,7 +76,7 @@ class NormalizerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     formulas.py with its ``options``. ``whiten`` then centres and scales over the batch. ``aggregation`` is
     the framework's usual second stage, from advantages to weights of tokens; ``aggregations`` are its others.
     ``leaving``: how a member is left out of the baseline ``others``. ``sums``: the order in which rewards
-    of a group are added (sums.py).
+    of a group are added (``batch.SUMS``).
     ``singleton``, ``flat``, ``nan``, ``uneven``: what such groups get before any whitening. ``breaks``: the
     properties that do not hold.
     """

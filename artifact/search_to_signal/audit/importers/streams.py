@@ -1,6 +1,8 @@
-"""Files as bytes, and bytes as lines, documents and cells: gzip and zstd are unpacked, and the byte order
-mark that some editors write is skipped. NaN and Infinity, which Python writes into JSON, are read. Of a CSV
-file the separator is comma, semicolon or tab, whichever the first line has most of; cells are texts.
+"""Files as bytes, and bytes as JSON Lines, JSON documents and rows of CSV.
+
+gzip and zstd are unpacked, and the byte order mark that some editors write is skipped. NaN and Infinity, which
+Python writes into JSON, are read. The separator of a CSV file is comma, semicolon or tab, whichever the first
+line has most of; its cells are texts.
 """
 
 import csv
