@@ -1,7 +1,7 @@
 """What a file is made of: its container, by its first bytes, and its columns; and files that are no text.
 
-Parquet comes a bounded batch at a time, and pyarrow is loaded when it is met. SQLite is opened so that nothing
-beside or within a database changes, and nothing in it is run.
+Parquet comes a bounded batch at a time, and pyarrow is loaded when it is met. SQLite is opened so that
+nothing beside or within a database changes, and nothing in it is run.
 """
 
 import io

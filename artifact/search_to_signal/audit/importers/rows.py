@@ -1,7 +1,7 @@
 """Rows of a log made into groups and batches of bounded size.
 
-They come one at a time, or as columns, many at once: a long log of the neutral form is read fast and with flat
-memory.
+They come one at a time, or as columns, many at once: a long log of the neutral form is read fast and with
+flat memory.
 """
 
 import math

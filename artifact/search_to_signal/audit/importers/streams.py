@@ -1,8 +1,8 @@
 """Files as bytes, and bytes as JSON Lines, JSON documents and rows of CSV.
 
-gzip and zstd are unpacked, and the byte order mark that some editors write is skipped. NaN and Infinity, which
-Python writes into JSON, are read. The separator of a CSV file is comma, semicolon or tab, whichever the first
-line has most of; its cells are texts.
+gzip and zstd are unpacked, and the byte order mark that some editors write is skipped. NaN and Infinity,
+which Python writes into JSON, are read. The separator of a CSV file is comma, semicolon or tab, whichever the
+first line has most of; its cells are texts.
 """
 
 import csv
