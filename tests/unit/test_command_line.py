@@ -16,7 +16,7 @@ from search_to_signal.errors import S2SError
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.profiles.layer_settings import UpdateSettings
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
+from search_to_signal.rewards import ALTERNATIVES, PUBLISHED
 from search_to_signal.verification.levels import PROMISES
 
 COMMANDS = (
@@ -213,7 +213,7 @@ def test_updates_compare_the_mappings_that_are_given(
     given = ["--mapping", "native", "--mapping", "tail_weighted", "--normalizer", "rloo"]
     assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0
     assert (asked[0].mappings, asked[0].normalizers) == (("native", "tail_weighted"), ("rloo",))
-    assert (asked[1].mappings, asked[1].normalizers) == (tuple(MAPPINGS), tuple(NORMALIZERS))
+    assert (asked[1].mappings, asked[1].normalizers) == (tuple(PUBLISHED), tuple(NORMALIZERS))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e300"])

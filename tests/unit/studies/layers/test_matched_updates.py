@@ -26,7 +26,7 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.rewards import PUBLISHED
 from search_to_signal.studies.layers.update_pairs import relation
 from search_to_signal.studies.layers.updates import PAGE, choose_runs, matched_updates
 
@@ -145,10 +145,10 @@ def test_every_mapping_meets_every_normalizer(made: Path) -> None:
     """All mappings under all normalizers, each of two groups alone, both in a row, and both by descent."""
     plans = [("fresh", (1,)), ("fresh", (2,)), ("history", (1, 2)), ("sgd", (1, 2))]
     cells = Counter((one.mapping, one.normalizer, one.variant, one.steps) for one in updates(made))
-    assert cells == Counter((m, n, *plan) for m in MAPPINGS for n in NORMALIZERS for plan in plans)
-    couples = len(list(combinations(MAPPINGS, 2)))
+    assert cells == Counter((m, n, *plan) for m in PUBLISHED for n in NORMALIZERS for plan in plans)
+    couples = len(list(combinations(PUBLISHED, 2)))
     assert len(pairs(made)) == len(plans) * (
-        couples * len(NORMALIZERS) + (len(NORMALIZERS) - 1) * len(MAPPINGS)
+        couples * len(NORMALIZERS) + (len(NORMALIZERS) - 1) * len(PUBLISHED)
     )
 
 
