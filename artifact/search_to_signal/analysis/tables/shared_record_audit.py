@@ -29,7 +29,7 @@ from search_to_signal.analysis.metrics.shared_record_audit import (
     tally,
 )
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
-from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, label
+from search_to_signal.analysis.tables.cells import Cell, Cells, Line, Noted, Row, Table, label, table
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import NORMALIZERS, find_normalizer
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
@@ -108,59 +108,70 @@ _MONOTONE = ("comparator", "frontier")
 """Indicators with one value per group that are monotone in score: their effect is by construction."""
 
 
-def replay_pairs(results: Results) -> Table:
+@table(
+    "Mappings on shared records",
+    f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
+    "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
+    f"{OURS_NOTE}",
+    layer=LAYER,
+    label="Cell/mappings",
+    columns=tuple(PAIR_COLUMNS),
+)
+def replay_pairs(results: Results) -> list[Line]:
     """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
-    note = (
-        f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
-        "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
-        f"{OURS_NOTE}"
-    )
-    rows = _replay_rows(results, _pair_rows, PAIR_COLUMNS)
-    title, head = "Mappings on shared records", "Cell/mappings"
-    return Table("replay_pairs", title, LAYER, tuple(PAIR_COLUMNS), rows, head, note)
+    return _replay_lines(results, _pair_rows, PAIR_COLUMNS)
 
 
-def replay_context(results: Results) -> Table:
+@table(
+    "Context ahead of score",
+    "Comparator and frontier have one value per group and follow the score. n counts groups.",
+    layer=LAYER,
+    label="Cell/indicator",
+    columns=tuple(CONTEXT_COLUMNS),
+)
+def replay_context(results: Results) -> list[Line]:
     """Groups whose order changes when a context indicator is put ahead of score, by cell."""
-    note = "Comparator and frontier have one value per group and follow the score. n counts groups."
-    rows = _replay_rows(results, _context_rows, CONTEXT_COLUMNS)
-    title, head = "Context ahead of score", "Cell/indicator"
-    return Table("replay_context", title, LAYER, tuple(CONTEXT_COLUMNS), rows, head, note)
+    return _replay_lines(results, _context_rows, CONTEXT_COLUMNS)
 
 
-def _replay_rows(
+def _replay_lines(
     results: Results, rows_of: Callable[[Audit], Rows], columns: Mapping[str, tuple[str, int]]
-) -> tuple[Row, ...]:
+) -> list[Line]:
     """The rows of every cell over all of its groups."""
-    return tuple(
-        Row(
-            label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:])), _cells(values, n, columns, origins)
-        )
-        for cell, (audit, origins) in results.once(_audits).items()
-        for key, values, n in rows_of(audit)
-        if key[0] == "all"
-    )
+    lines: list[Line] = []
+    for cell, (audit, origins) in results.once(_audits).items():
+        for key, values, n in rows_of(audit):
+            if key[0] == "all":
+                name = label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:]))
+                lines.append((name, _cells(values, n, columns, origins)))
+    return lines
 
 
 def _cells(
     values: Mapping[str, Value], n: int, columns: Mapping[str, tuple[str, int]], origins: Origins
 ) -> Cells:
-    cells = []
-    for name, decimals in columns.values():
+    cells = {}
+    for heading, (name, decimals) in columns.items():
         value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
         if name.endswith("%"):
             value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
-        cells.append(Cell(value, n, formula, origins, decimals))
-    return tuple(cells)
+        cells[heading] = Cell(value, n, formula, origins, decimals)
+    return cells
 
 
-def sensitivity(results: Results) -> Table:
-    """Build the table of changes under each alternative reading of an open decision, over all groups."""
+@table(
+    "Sensitivity to open decisions",
+    layer=LAYER,
+    label="Decision and reading/mapping",
+    columns=READING_COLUMNS,
+)
+def sensitivity(results: Results) -> Noted:
+    """Changes under each alternative reading of an open decision, over all groups."""
     audit, origins = _recorded(results)
     ranked = readings.chosen_rankings(audit.readings, "all")
     order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
-    rows = [
-        Row(
+    lines = [
+        (
             f"{DECISIONS[reading]} {label(reading, mapping)}",
             _reading_cells(tally, readings.changed_rankings(audit.readings, "all", reading), origins),
         )
@@ -170,8 +181,7 @@ def sensitivity(results: Results) -> Table:
         f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
         f"points of positive-credit rate. n counts groups. Under the choices, {order}."
     )
-    title, head = "Sensitivity to open decisions", "Decision and reading/mapping"
-    return Table("sensitivity", title, LAYER, READING_COLUMNS, tuple(rows), head, note)
+    return Noted(lines, note)
 
 
 def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Table]:
@@ -348,14 +358,18 @@ def _recorded(results: Results) -> tuple[Audit, Origins]:
 
 
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
-    share = ratio(100 * tally.changed, tally.groups)
+    groups, share = tally.groups, ratio(100 * tally.changed, tally.groups)
+    changed = "groups with an advantage that changes"
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
     orders = "; ".join(map(readings.describe_change, changes)) or "no ranking changes"
-    return (
-        Cell(tally.groups, tally.groups, "recorded groups", origins),
-        Cell(tally.changed, tally.groups, "groups with an advantage that changes", origins),
-        Cell(share, tally.groups, "groups with an advantage that changes / groups, in percent", origins, 2),
-        Cell(tally.largest, tally.groups, "largest absolute difference of an advantage", origins, 7),
-        *(Cell(moved, tally.groups, rate, origins, 2) for moved in readings.moved_rates(tally).values()),
-        Cell(", ".join(c.quantity for c in changes) or "none", tally.groups, f"rankings: {orders}", origins),
-    )
+    names = ", ".join(change.quantity for change in changes) or "none"
+    values: list[tuple[Value, str, int]] = [
+        (groups, "recorded groups", 4),
+        (tally.changed, changed, 4),
+        (share, f"{changed} / groups, in percent", 2),
+        (tally.largest, "largest absolute difference of an advantage", 7),
+        *((moved, rate, 2) for moved in readings.moved_rates(tally).values()),
+        (names, f"rankings: {orders}", 4),
+    ]
+    cells = (Cell(value, groups, formula, origins, decimals) for value, formula, decimals in values)
+    return dict(zip(READING_COLUMNS, cells, strict=True))

@@ -9,7 +9,7 @@ from tests.drawing import drawn
 from tests.plans import plan_text
 
 from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
-from search_to_signal.analysis.plan.published import BesideCell, build_beside_the_paper
+from search_to_signal.analysis.plan.formatting import BesideCell, build_beside_the_paper
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.records.plan import plan_sha256, read_plan
 
