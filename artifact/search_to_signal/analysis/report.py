@@ -1,6 +1,6 @@
 """The report of a results directory: every table, every figure, and two pages that describe them.
 
-Equal records give equal bytes.
+Equal records give equal bytes. Verdicts on the paper's numbers are what ``s2s claims`` wrote beside it.
 """
 
 import csv

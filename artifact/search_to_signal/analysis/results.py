@@ -1,6 +1,8 @@
 """A results directory with its evidence layers, and recorded runs as records, arrays and origins.
 
-Data is read lazily and once. Scores: higher is better.
+Data is read lazily and once. Scores: higher is better. Runs of one table are complete, unchanged, of one
+protocol, and none of their cohort is missing: else a table could look complete. Others are refused by name
+(paper, supplement, Provenance and Exclusions).
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Curves, outcomes, paired effects and stage dynamics of the live cohort.
+"""Curves, outcomes, paired effects, stage dynamics and the diagnostic atlas of the live cohort.
 
-Paper, figs. downstream-evidence, paired-effects and stage-dynamics.
+Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-atlas.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

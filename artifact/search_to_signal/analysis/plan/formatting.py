@@ -1,4 +1,7 @@
-"""Outcomes formatted as sentences, as a grid and as tables: metric, seeds, estimate and verdict."""
+"""Outcomes formatted as sentences, as a grid and as tables: metric, seeds, estimate and verdict.
+
+The paper's main cohort stands beside a plan's main study: the same comparisons, by direction, never pooled.
+"""
 
 import csv
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""The best programs of recorded cohorts beside heuristics of the field, on the held-out TSP instances."""
+"""Final bests of recorded TSP cohorts on held-out instances, beside the field's and their seed heuristic.
+
+A final best was chosen by its score on the instances of the search: whether it is better on others is another
+question. The run is the unit.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

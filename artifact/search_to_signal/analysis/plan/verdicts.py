@@ -304,7 +304,9 @@ def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
 def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
     """Return the smallest mean difference that the test detects with the wanted power.
 
-    The unit is that of ``deviation``.
+    Its unit is that of ``deviation``. Two-sided over seeds: the smallest d with P(|T| > t*) = power, T
+    noncentral t with n - 1 degrees of freedom and noncentrality d sqrt(n) / s, s the deviation of the
+    difference over seeds.
     """
 
     def missing(size: float) -> float:

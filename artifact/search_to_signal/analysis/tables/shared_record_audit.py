@@ -1,4 +1,4 @@
-"""The shared-record audit as tables, by cell of a results directory and by problem of a replay.
+"""The shared-record audit as tables, by cell of a results directory and by problem, and as a page.
 
 Paper, Signal-Propagation Analysis. The recorded group is the unit here, not the seed: nothing is generated,
 and n counts groups.

@@ -90,7 +90,7 @@ def test_seeds_that_differ_agree_with_nothing(
 ) -> None:
     """Where the paper's own seeds have both signs, no verdict of ours has its direction."""
     monkeypatch.setattr(
-        "search_to_signal.analysis.plan.published._published_differences", lambda _: [0.1, -0.1, 0.2]
+        "search_to_signal.analysis.plan.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
     )
     valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
     assert valid is not None
