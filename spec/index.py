@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from search_to_signal.analysis.metrics.readings import DECISIONS
+from search_to_signal.analysis.metrics.shared_record_audit import DECISIONS
 from search_to_signal.analysis.tables.catalogue import BUILDERS
 from search_to_signal.cli import main
 from search_to_signal.profiles.profile import Profile

@@ -18,8 +18,7 @@ from search_to_signal.analysis.metrics.positive_credit import count_credit, cred
 from search_to_signal.analysis.results import NoTableError, Results, load_runs
 from search_to_signal.analysis.tables.catalogue import BUILDERS, build, catalogue
 from search_to_signal.analysis.tables.cells import Cell, mean_cell
-from search_to_signal.analysis.tables.learner_credit import controlled_rewards
-from search_to_signal.analysis.tables.normalizers import subsampled
+from search_to_signal.analysis.tables.credit import controlled_rewards, subsampled
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.analysis.tables.proposals import funnel_masks, stage_bounds, windows
 from search_to_signal.errors import ConfigError, RunDirectoryError

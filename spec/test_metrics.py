@@ -21,7 +21,7 @@ from search_to_signal.analysis.metrics.shared_record_audit import (
 )
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import over_seeds
-from search_to_signal.analysis.tables.learner_credit import CLASS_COLUMNS, class_cells
+from search_to_signal.analysis.tables.credit import class_cells
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
@@ -245,7 +245,7 @@ def test_enrichment_times_prevalence(batches: list[GroupBatch], name: str) -> No
         }
         for one in seeds
     ]
-    rows = [dict(zip(CLASS_COLUMNS, row.cells, strict=True)) for row in over_seeds(name, parts)]
+    rows = [cells for _, cells in over_seeds(name, parts)]
     shares = [(row["Enrichment"].value, row["Prevalence (%)"].value) for row in rows]
     assert [enrichment is None for enrichment, _ in shares] == [not prevalence for _, prevalence in shares]
     total = sum(enrichment * prevalence for enrichment, prevalence in shares if prevalence)

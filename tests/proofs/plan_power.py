@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.analysis.plan.power import power, smallest_effect
+from search_to_signal.analysis.plan.verdicts import power, smallest_effect
 from search_to_signal.package_data import EVIDENCE
 from search_to_signal.records.conditions import Condition
 from search_to_signal.records.plan import PLAN, Plan, Question, read_plan

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.page.tracing import trace_cell
+from search_to_signal.analysis.report import read_ledger
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell
 from search_to_signal.claims.tables import load_report

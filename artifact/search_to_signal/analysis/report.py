@@ -1,9 +1,12 @@
 """The report of a results directory: every table, every figure, and two pages that describe them.
 
-Equal records give equal bytes.
+Equal records give equal bytes. Verdicts on the paper's numbers are what ``s2s claims`` wrote beside it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,26 +14,99 @@ from typing import Any
 import msgspec
 
 from search_to_signal.analysis.figures import DrawnFigures, draw_all
+from search_to_signal.analysis.figures.plot import embed_picture
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
-from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
-from search_to_signal.analysis.page.pictures import embed_picture
 from search_to_signal.analysis.page.summary import FIGURE, build_findings, find_best_lineage
-from search_to_signal.analysis.page.tracing import ShownTable, show_table
+from search_to_signal.analysis.page.tracing import full_value, short_origins, trace_command
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.package_data import render
+from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import get_layer, in_paper_order
+
+LEDGER = Path("claims") / "claims.csv"
+_LEDGER_COLUMNS = (
+    *("id", "where", "layer", "quantity", "published", "unit", "reason"),
+    *("direction", "embedded", "comparison", "beside"),
+)
+MISSING = "no counterpart"
+NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in in_paper_order()}}
+# Verdicts in the order of the page; others come last.
+ORDER = (
+    *("inconsistent", "text and equation disagree", "implemented otherwise"),
+    *("consistent", "implemented as published", "not derivable"),
+)
+
+LedgerRow = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class JudgedLedger:
+    """The entries of a ledger by verdict, in the order of ORDER."""
+
+    by_verdict: Mapping[str, tuple[LedgerRow, ...]]
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self.by_verdict.values()))
+
+    @property
+    def counts(self) -> list[tuple[str, list[int]]]:
+        """Per layer, in the paper's order: the number of entries, then those with each verdict."""
+        counted = [Counter(row["layer"] for row in rows) for rows in self.by_verdict.values()]
+        layers = [*NAMES, *sorted(set().union(*counted) - set(NAMES))]
+        rows = [(name, [counts[name] for counts in counted]) for name in layers]
+        return [(NAMES.get(name, name), [sum(row), *row]) for name, row in rows if any(row)]
+
+    @property
+    def estimated(self) -> int:
+        return self.directions.total()
+
+    @property
+    def directions(self) -> Counter[str]:
+        """The number of entries by direction; entries without a counterpart are left out."""
+        return Counter(direction for _, direction in self._given)
+
+    @property
+    def compared(self) -> Counter[str]:
+        """The number of comparisons by direction: entries with the same numbers count once."""
+        return Counter(direction for _, direction in set(self._given))
+
+    @property
+    def _given(self) -> list[tuple[str, str]]:
+        """Comparison and direction of every entry that has a direction."""
+        rows = (row for rows in self.by_verdict.values() for row in rows)
+        return [
+            (row["comparison"], row["direction"]) for row in rows if row["direction"] not in ("", MISSING)
+        ]
+
+
+def read_ledger(report: Path) -> JudgedLedger | None:
+    """Read the ledger of a report; None where none was written.
+
+    Raises RunDirectoryError for one that cannot be read.
+    """
+    path = report / LEDGER
+    if not path.is_file():
+        return None
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_regular(path).decode())))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunDirectoryError(
+            f"cannot read {path}: {reason(error)}; make it again with s2s claims"
+        ) from error
+    if any(None in row.values() or not {*_LEDGER_COLUMNS, "verdict"} <= set(row) for row in rows):
+        raise RunDirectoryError(f"{path} lacks columns: make it again with s2s claims")
+    names = dict.fromkeys(row["verdict"] for row in rows)
+    verdicts = sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    return JudgedLedger({name: tuple(row for row in rows if row["verdict"] == name) for name in verdicts})
+
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
 _HEADLINE = "core_results"
-_SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
-_EMBEDDED = (
-    "Small language models made for this artifact: {models}. These are results at embedded scale; "
-    "they are not results of the paper's 7B models and confirm none of its numbers."
-)
-_OTHER = "Model: {models}. These are the runs of this directory; no number of the paper is pooled with them."
 
 
 def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
@@ -52,82 +128,11 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     drawn = draw_all(evidence, out / FIGURES)
     if ledger is not None:
         ledger(out)
-    verdicts = read_ledger(out)
-    values = _page_values(evidence, drawn, facts, verdicts)
-    html = render("search_to_signal.analysis.page", "page.html", **values)
-    (out / HTML).write_text(html, encoding="utf-8")
-    page = out / MARKDOWN
-    page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
-    return page
-
-
-def _parts(
-    evidence: Evidence, drawn: DrawnFigures, facts: Facts, verdicts: JudgedLedger | None
-) -> Iterator[str]:
-    tables = evidence.tables
-    yield "# What ran"
-    if evidence.results.smoke:
-        yield _SMOKE
-    if lacking := evidence.results.partial.words:
-        waits = evidence.results.partial.waits
-        yield f"**{lacking}: this is not the plan's outcome.**" if waits else lacking
-    scale = _EMBEDDED if facts.embedded else _OTHER
-    yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
-    yield from _section(tables[_HEADLINE])
-    if "paired" in tables:
-        yield from _section(tables["paired"], " minus frozen")
-    yield "## Where the time went"
-    yield to_markdown(time_rows(facts.runs)).strip()
-    yield "## Evidence layers"
-    states = [[layer.name, state] for layer, state in evidence.layers.items()]
-    yield to_markdown([["Layer", "State"], *states]).strip()
-    yield "## What else is there"
-    if verdicts is not None:
-        yield _judged(verdicts)
-    yield _contents(evidence, drawn)
-
-
-def _contents(evidence: Evidence, drawn: DrawnFigures) -> str:
-    here = f"{len(evidence.catalogue.tables)} tables and {len(drawn.figures)} figures"
-    absent = f"{len(evidence.catalogue.absent)} tables and {len(drawn.absent)} figures"
-    return (
-        f"{here} are here, {absent} are not: {HTML} holds them and the reasons. `s2s trace` leads from every "
-        "number to its records."
-    )
-
-
-def _search(evidence: Evidence) -> str:
-    run = evidence.results.cohort[0]
-    facts, groups = run.facts, f"{run.facts.groups} groups of {run.facts.group_size} completions"
-    host = f" by the {run.manifest.host} host" if run.manifest.of_host.own_loop else ""
-    untrained = " The model stands behind an endpoint and is not trained." if run.config.get("served") else ""
-    return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
-
-
-def _judged(verdicts: JudgedLedger) -> str:
-    counts = ", ".join(f"{len(rows)} {name}" for name, rows in verdicts.by_verdict.items())
-    ours = f"{verdicts.estimated} have our own estimate beside them"
-    return f"The paper's numbers: {verdicts.total} entries, {counts}; {ours}."
-
-
-def _section(table: Table, ending: str = "") -> Iterator[str]:
-    """Yield a table, or only the rows with labels that end in ``ending``."""
-    head, *rows = table.text_rows()
-    yield f"## {table.title}"
-    yield table.note
-    yield to_markdown([head, *(row for row in rows if row[0].endswith(ending))]).strip()
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page: name, text, PNG as a data URI, width in pixels, and tables with its numbers."""
-
-    name: str
-    title: str
-    caption: str
-    source: str
-    width: int
-    tables: tuple[str, ...]
+    values = _page_values(evidence, drawn, facts, read_ledger(out))
+    for name, template in ((HTML, "page.html"), (MARKDOWN, "page.md")):
+        text = render("search_to_signal.analysis.page", template, **values)
+        (out / name).write_text(text, encoding="utf-8")
+    return out / MARKDOWN
 
 
 def _page_values(
@@ -136,7 +141,7 @@ def _page_values(
     config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
     return {
         "findings": build_findings(evidence),
-        "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
+        "first_picture": next((picture for picture in pictures if picture["name"] == FIGURE), None),
         "smoke": evidence.results.smoke,
         "partial": evidence.results.partial,
         "embedded": facts.embedded,
@@ -152,15 +157,39 @@ def _page_values(
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
         "lineage": find_best_lineage(evidence),
-        "pictures": [picture for picture in pictures if picture.name != FIGURE],
+        "pictures": [picture for picture in pictures if picture["name"] != FIGURE],
         "absent_figures": drawn.absent,
-        "headline": show_table(evidence.table(_HEADLINE)),
+        "headline": evidence.table(_HEADLINE),
+        "full_value": full_value,
+        "short_origins": short_origins,
+        "trace_command": trace_command,
         "sections": _by_layer([t for t in evidence.catalogue.tables if not t.name.endswith(_HEADLINE)]),
         "absent": evidence.catalogue.absent,
         "ledger": ledger,
         "layer_names": NAMES,
+        "markdown": to_markdown,
+        "run": evidence.results.cohort[0],
+        "cards": list(facts.cards),
+        "sections_of_text": _text_sections(evidence),
+        "layer_rows": [
+            ["Layer", "State"],
+            *([layer.name, state] for layer, state in evidence.layers.items()),
+        ],
+        "tables": len(evidence.catalogue.tables),
+        "figures": len(drawn.figures),
+        "page": HTML,
         "allowed": _allowed(evidence),
     }
+
+
+def _text_sections(evidence: Evidence) -> list[tuple[Table, list[list[str]]]]:
+    """The tables of the short page: the headline, and of the paired differences those to frozen runs."""
+    headline, paired = evidence.table(_HEADLINE), evidence.tables.get("paired")
+    sections = [(headline, headline.text_rows())]
+    if paired is not None:
+        head, *rows = paired.text_rows()
+        sections.append((paired, [head, *(row for row in rows if row[0].endswith(" minus frozen"))]))
+    return sections
 
 
 def _allowed(evidence: Evidence) -> str:
@@ -171,25 +200,26 @@ def _allowed(evidence: Evidence) -> str:
     return "".join(option for option in dict.fromkeys([*mappings, *normalizers]) if ":" in option)
 
 
-def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[Picture]:
+def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[dict[str, Any]]:
+    """The figures with their text, PNG as a data URL, width in pixels, and the tables with their numbers."""
     known = {name: table.name for name, table in evidence.tables.items()}
     return [
-        Picture(
-            path.stem,
-            plot.title,
-            plot.caption,
-            *embed_picture(path),
-            tuple(known[name] for name in plot.tables if name in known),
-        )
+        {
+            "name": path.stem,
+            "title": plot.title,
+            "caption": plot.caption,
+            **embed_picture(path)._asdict(),
+            "tables": [known[name] for name in plot.tables if name in known],
+        }
         for plot, path in drawn.figures
     ]
 
 
-def _by_layer(tables: Sequence[Table]) -> dict[str, list[ShownTable]]:
+def _by_layer(tables: Sequence[Table]) -> dict[str, list[Table]]:
     """Group tables by the name of their layer, in the paper's order."""
-    sections: dict[str, list[ShownTable]] = {layer.name: [] for layer in in_paper_order()}
+    sections: dict[str, list[Table]] = {layer.name: [] for layer in in_paper_order()}
     for table in tables:
-        sections[get_layer(table.layer).name].append(show_table(table))
+        sections[get_layer(table.layer).name].append(table)
     return {name: catalogue for name, catalogue in sections.items() if catalogue}
 
 

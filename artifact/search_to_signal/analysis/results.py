@@ -1,13 +1,16 @@
 """A results directory with its evidence layers, and recorded runs as records, arrays and origins.
 
-Data is read lazily and once. Scores: higher is better.
+Data is read lazily and once. Scores: higher is better. Runs of one table are complete, unchanged, of one
+protocol, and none of their cohort is missing: else a table could look complete. Others are refused by name
+(paper, supplement, Provenance and Exclusions).
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
@@ -15,12 +18,12 @@ import numpy as np
 from msgspec import UNSET
 
 from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
-from search_to_signal.analysis.protocols import OWN, read_cohort, read_unpaired
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError, S2SError
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
+from search_to_signal.provenance.checksums import read_sums, refuse_other_bytes
 from search_to_signal.records.anchor import (
     AnchorContract,
     Clock,
@@ -30,22 +33,118 @@ from search_to_signal.records.anchor import (
     read_contract,
     seconds_beside,
 )
-from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.conditions import FROZEN, Condition, run_name
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
 from search_to_signal.records.manifest import (
+    MANIFEST,
     ROSTER,
     Manifest,
     RunFacts,
     read_manifest,
+    read_roster,
     run_directories,
     runs_below,
 )
 from search_to_signal.records.partial import Partial, read_partial
-from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
+from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, STEPS, TIMINGS, read_groups, read_records
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    HeuristicRecord,
+    Operator,
+    StepRecord,
+)
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
+
+# Settings in which the runs of one cohort may differ; a condition may name its normalizer.
+OWN = ("condition", "seed", "normalizer")
+# Settings that two layers must share before a run of one is compared with a run of the other.
+SHARED = ("problem", "split", "model", "search", "generation", "evaluation", "idea_end")
+_FILES = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
+
+
+def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifest]:
+    """Read the manifests of the runs at or directly below a directory, which may differ only in ``own``.
+
+    Raises RunDirectoryError, naming the run, where there is no run, or one is unfinished, changed, of another
+    protocol, or missing (from the directory's roster, or from conditions x seeds).
+    """
+    manifests = read_unpaired((directory,), own)
+    _check_grid(directory, manifests)
+    return manifests
+
+
+def read_unpaired(directories: Sequence[Path], own: Sequence[str] = OWN) -> dict[Path, Manifest]:
+    """Read the manifests of runs in several directories, whatever runs are missing beside them.
+
+    Otherwise raises as ``read_cohort`` does.
+    """
+    manifests = {
+        place: read_manifest(place) for directory in directories for place in run_directories(directory)
+    }
+    if not manifests:
+        raise RunDirectoryError(f"{directories[0]} holds no run: give the directory of a run or of a cohort")
+    for place, manifest in manifests.items():
+        _check_finished(place, manifest)
+    _check_protocol(directories[0], manifests, own)
+    return manifests
+
+
+def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
+    """Return the settings that all runs of one cohort share."""
+    shared = {key: value for key, value in manifest.config.items() if key not in own}
+    checkout = manifest.checkout.sha256 if manifest.checkout else None
+    made = {"source": manifest.made_by, "model files": manifest.model_files}
+    return {**shared, **made, "host": manifest.host, "checkout": checkout}
+
+
+def _check_finished(place: Path, manifest: Manifest) -> None:
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
+    sums = read_sums(place)
+    refuse_other_bytes(place, sums, [name for name in _FILES if name in sums])
+
+
+def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
+    protocols = {place: protocol(manifest, own) for place, manifest in manifests.items()}
+    written = {place: repr(sorted(shared.items())) for place, shared in protocols.items()}
+    common = Counter(written.values()).most_common(1)[0][0]
+    usual = next(shared for place, shared in protocols.items() if written[place] == common)
+    strange = {
+        place.name: [key for key in {**usual, **other} if usual.get(key) != other.get(key)]
+        for place, other in protocols.items()
+        if other != usual
+    }
+    mixed = {
+        manifest.facts.normalizer
+        for manifest in manifests.values()
+        if not Condition.parse(manifest.facts.condition).normalizer
+    }
+    if len(mixed) > 1:
+        raise RunDirectoryError(
+            f"{directory} mixes normalizers under conditions that name none: {', '.join(sorted(mixed))}. "
+            "Report each in a directory of its own"
+        )
+    if strange:
+        named = [f"{name} (in {', '.join(sorted(keys))})" for name, keys in strange.items()]
+        raise RunDirectoryError(
+            f"{directory} mixes protocols; other than the rest: {', '.join(named)}. "
+            "Report each protocol in a directory of its own"
+        )
+
+
+def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
+    held = Counter((m.facts.condition, m.facts.seed) for m in manifests.values())
+    twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
+    whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
+    missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
+    missing |= set(read_roster(directory)) - {place.name for place in manifests}
+    if twice or missing:
+        what = f"has no run {', '.join(sorted(missing))}" if missing else f"holds {', '.join(twice)} twice"
+        raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
+
 
 T = TypeVar("T")
 
@@ -157,6 +256,12 @@ class RecordedRun:
     def operators(self) -> tuple[Operator, ...]:
         """The operator of each of the T groups."""
         return tuple(group[0].operator for group in self.groups)
+
+    @cached_property
+    def heuristics(self) -> tuple[HeuristicRecord, ...]:
+        """The heuristics that the run kept; a run need not keep any."""
+        file = self.directory / HEURISTICS
+        return tuple(read_records(file, HeuristicRecord)) if file.is_file() else ()
 
     def seconds(self, clock: Clock) -> Floats:
         """Return (T,) seconds of each group's loop iteration by a clock, set-up excluded.

@@ -14,14 +14,15 @@ from search_to_signal.analysis.page.plan import (
     write_plan_report,
 )
 from search_to_signal.analysis.page.summary import PageFinding, build_findings
-from search_to_signal.analysis.plan.beside_seed import build_beside_seed
-from search_to_signal.analysis.plan.final_bests import FinalBest, find_final_bests
-from search_to_signal.analysis.plan.heldout_scores import score_problems
 from search_to_signal.analysis.plan.standings import (
+    FinalBest,
     FoundProgram,
     Standings,
     best_programs,
+    build_beside_seed,
     build_standings,
+    find_final_bests,
+    score_problems,
 )
 from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError, Results

@@ -10,9 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.analysis.plan.final_bests import FinalBest, find_final_bests
-from search_to_signal.analysis.plan.heldout_scores import SPLITS, ScoredProgram, scores_by_place
-from search_to_signal.analysis.plan.standings import FoundProgram, best_programs
+from search_to_signal.analysis.plan.standings import (
+    SPLITS,
+    FinalBest,
+    FoundProgram,
+    ScoredProgram,
+    best_programs,
+    find_final_bests,
+    scores_by_place,
+)
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import list_evidence, packed_results, packed_runs
 from search_to_signal.evidence.unpacking import (

@@ -11,8 +11,7 @@ from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
 from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.added import added_table
-from search_to_signal.analysis.tables.catalogue import TRACED, build
+from search_to_signal.analysis.tables.catalogue import TRACED, added_table, build
 from search_to_signal.cli import main
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import get_mapping, rewards_of

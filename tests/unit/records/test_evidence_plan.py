@@ -8,7 +8,8 @@ import pytest
 from spec.rows import check_all
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
-from search_to_signal.analysis.plan.metric_values import METRICS, PROBE_METRICS
+from search_to_signal.analysis.plan.metric_values import PROBE_METRICS
+from search_to_signal.analysis.tables.measures import MEASURES
 from search_to_signal.errors import ConfigError
 from search_to_signal.package_data import EVIDENCE, PUBLISHED
 from search_to_signal.profiles.profile import Profile, load_profile
@@ -102,7 +103,7 @@ def test_a_question_asks_of_runs_that_will_be() -> None:
 def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
     """A question of a plan against the studies up to its own."""
     plan, study, question = asked
-    assert question.metric in (PROBE_METRICS if "probe" in study.layers else METRICS)
+    assert question.metric in (PROBE_METRICS if "probe" in study.layers else MEASURES)
     assert question.comparisons >= len(question.pairs) or question.key.startswith("factors.")
     others = [s for other in PLANS if other is not plan for s in other.studies]
     earlier = plan.studies[: plan.studies.index(study) + 1]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 # First: it sees to it that matplotlib reads no settings that lie around.
 import search_to_signal.analysis.figures.style  # noqa: F401  # isort: split
-from search_to_signal.analysis.figures.atlas import ATLAS
 from search_to_signal.analysis.figures.cohort import (
+    ATLAS,
     BEST_SO_FAR,
     OUTCOMES_PLOT,
     PAIRED_EFFECTS,

@@ -1,25 +1,28 @@
-"""Curves, outcomes, paired effects and stage dynamics of the live cohort.
+"""Curves, outcomes, paired effects, stage dynamics and the diagnostic atlas of the live cohort.
 
-Paper, figs. downstream-evidence, paired-effects and stage-dynamics.
+Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-atlas.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
-from search_to_signal.analysis.results import NoTableError, Results
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
 from search_to_signal.analysis.tables.catalogue import Evidence
-from search_to_signal.analysis.tables.cells import PERCENT, unit_of
+from search_to_signal.analysis.tables.cells import PERCENT, POINTS, unit_of
+from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS as RECURRENCE_GROUPS
+from search_to_signal.analysis.tables.core import RECURRING_GAP, recurrence_cells
 from search_to_signal.analysis.tables.measures import (
     ALL,
     AUC,
-    CHANGES,
     FINAL_BEST,
     STREAM,
+    VALID,
+    VALID_ONLY,
     RunComparison,
     compare_with,
     differences,
@@ -30,7 +33,14 @@ from search_to_signal.analysis.tables.paired import (
     restart_comparisons,
     restarts_and_live,
 )
-from search_to_signal.analysis.tables.proposals import stage_parts
+from search_to_signal.analysis.tables.proposals import (
+    FUNNEL,
+    admissions,
+    collapse_parts,
+    funnels,
+    operator_names,
+    stages,
+)
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
@@ -91,7 +101,7 @@ def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
     for layer, compared in (("live", live), ("restart", restarted)):
         for comparison in compared:
             for run, frozen in comparison.pairs:
-                for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS), strict=True):
+                for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS).values(), strict=True):
                     yield "c", run.condition, layer, run.seed, measure.heading, cell.number
 
 
@@ -179,7 +189,7 @@ def paired_table(evidence: Evidence) -> str:
         (c.name, c.first, c.second, first.seed, change, cell.number, unit_of(change, evidence.unit))
         for c in comparisons(evidence.results)
         for first, second in c.pairs
-        for change, cell in zip(CHANGES, differences(first, second, ALL), strict=True)
+        for change, cell in differences(first, second).items()
     ]
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 
@@ -219,12 +229,18 @@ def _remark(frame: CsvFrame) -> str:
 
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
-    headings = [measure.heading for measure in STREAM]
     rows = [
-        (run.condition, run.seed, stage, heading, cell.number, unit_of(heading, evidence.unit))
+        (
+            run.condition,
+            run.seed,
+            stage,
+            one.heading,
+            cells[one.heading].number,
+            unit_of(one.heading, evidence.unit),
+        )
         for run in evidence.results.cohort
-        for stage, cells in stage_parts(run).items()
-        for heading, cell in zip(headings, cells[: len(STREAM)], strict=True)
+        for stage, cells in stages.function(run).items()
+        for one in STREAM
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
 
@@ -236,18 +252,18 @@ def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
 
 
 def _draw_stage(axes: Axes, frame: CsvFrame) -> None:
-    conditions, stages = frame.names("condition"), frame.names("stage")
+    conditions, parts = frame.names("condition"), frame.names("stage")
     for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
-        own = [frame.where(condition=condition, stage=stage) for stage in stages]
-        places = np.arange(len(stages)) + offset
+        own = [frame.where(condition=condition, stage=part) for part in parts]
+        places = np.arange(len(parts)) + offset
         means = [part.mean() for part in own]
         axes.plot(places, means, **drawing.line_style(condition))
         for place, part in zip(places, own, strict=True):
             known = part.known().numbers()
             if len(known):
                 axes.plot((place, place), (known.min(), known.max()), color=drawing.color(condition), lw=0.8)
-    axes.set_xticks(range(len(stages)), stages)
-    axes.set_xlim(-0.4, len(stages) - 0.6)
+    axes.set_xticks(range(len(parts)), parts)
+    axes.set_xlim(-0.4, len(parts) - 0.6)
     axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
 
 
@@ -274,4 +290,128 @@ STAGE_DYNAMICS = Plot(
     _draw_stages,
     (7.0, 2.4),
     ("stages",),
+)
+
+
+_ADMITTED, _PRECISION = "admitted", "precision"
+_AROUND = (VALID, VALID_ONLY)
+_ROOM = 1.1  # for the marker of the largest value
+_SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
+
+
+def atlas_table(evidence: Evidence) -> str:
+    """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
+    names = operator_names(evidence.results.cohort)
+    rows = [
+        (panel, run.condition, run.seed, *row)
+        for run in evidence.results.cohort
+        for panel, *row in (
+            *_funnels(run, names),
+            *_admissions(run),
+            *_collapses(run, evidence.unit),
+            *_recurrence(run),
+        )
+    ]
+    return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
+
+
+def _funnels(run: RecordedRun, names: Sequence[str]) -> Iterator[tuple[Value, ...]]:
+    for operator, cells in funnels(run, names).items():
+        if operator != "all":
+            for stage in FUNNEL:
+                yield "a", operator, stage, cells[stage].number, PERCENT
+
+
+def _admissions(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    cells = admissions.function(run)
+    yield "b", "", _ADMITTED, cells["Admitted (%)"].number, PERCENT
+    yield "b", "", _PRECISION, cells["Precision (%)"].number, PERCENT
+
+
+def _collapses(run: RecordedRun, unit: str) -> Iterator[tuple[Value, ...]]:
+    parts = collapse_parts(run)
+    for measure in _AROUND:
+        change = parts[measure.heading]["Change"]
+        yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
+
+
+def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    if run.trained and len(run.groups) > RECURRENCE_GROUPS:
+        yield "d", "", RECURRING_GAP, recurrence_cells(run)[RECURRING_GAP].number, POINTS
+
+
+def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.05))
+    _draw_funnels(top, frame.where(panel="a"))
+    collapses = frame.where(panel="c")
+    parts = collapses.names("part")
+    first, *around, last = bottom.subplots(1, len(parts) + 2, width_ratios=(1.3, *(1 for _ in parts), 1))
+    _draw_admissions(first, frame.where(panel="b"))
+    for axes, measure in zip(around, parts, strict=True):
+        # As in the table: over the seeds that have a collapse.
+        _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
+        axes.set_ylabel(f"{measure}\nafter minus before")
+    drawing.panel_title(around[0], "c", "Around collapses")
+    _draw_dots(last, frame.where(panel="d"), f"no run has more than {RECURRENCE_GROUPS} groups")
+    last.set_ylabel("recurring: positive minus\nnot positive (points)")
+    drawing.panel_title(last, "d", "Recurrence")
+    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
+
+
+def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
+    operators = frame.names("part")
+    panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
+    for axes, operator in zip(panels, operators, strict=True):
+        own = frame.where(part=operator)
+        for condition, same in own.by("condition"):
+            shares = [same.where(what=stage).mean() for stage in FUNNEL]
+            axes.plot(shares, **drawing.line_style(condition), markersize=3)
+        if not any(row["value"] for row in own.rows):
+            axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
+        axes.set_title(drawing.display_name(operator))
+        axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_ylim(-3, 103)
+        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+    axes = figure.axes[0]
+    axes.set_ylabel("completions (%)")
+    drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
+
+
+def _draw_admissions(axes: Axes, frame: CsvFrame) -> None:
+    for condition, own in frame.by("condition"):
+        x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
+        axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
+    axes.set_xlabel("admitted (% of completions)")
+    axes.set_ylabel("beat the frontier\n(% of admissions)")
+    for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
+        known = frame.where(what=what).known().numbers()
+        set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
+    drawing.panel_title(axes, "b", "Admissions")
+
+
+def _draw_dots(axes: Axes, frame: CsvFrame, otherwise: str) -> None:
+    if not frame.known().rows:
+        drawing.empty_panel(axes, otherwise)
+        return
+    drawing.zero_line(axes, vertical=False)
+    drawing.seed_points_by_condition(axes, frame)
+    counts = [len(own.known().rows) for _, own in frame.by("condition")]
+    axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axes.set_xlabel("n")
+
+
+ATLAS = Plot(
+    "diagnostic_atlas",
+    "Diagnostic atlas",
+    f"""The live cohort. (a) Funnels by operator, mean over seeds, none where a seed never drew the
+    operator; a creation has no parent to improve on. (b) How much was admitted to the archive, and how
+    much of that beat the frontier before its group; a marker is a run. (c) Validity and valid-only
+    performance after a collapse minus before it, mean over a run's windows with a value on both sides;
+    n is the runs that have one. (d) Share of responses whose exact text recurs within
+    {RECURRENCE_GROUPS} later groups: with positive advantage minus without. Open markers are seeds, bars
+    their means. All of it is descriptive and identifies no effect of an operator or a collapse.""",
+    atlas_table,
+    _draw_atlas,
+    (7.0, 5.0),
+    ("operators", "admissions", "collapses", "recurrence"),
 )

@@ -20,14 +20,11 @@ _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ON
 
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
-    changes = [measure.change for measure in measures.CORE]
     rows = [
         (cell, first.condition, first.seed, change, difference.number, unit_of(change, first.unit))
         for cell, comparison in breadth_comparisons(evidence.results)
         for first, second in comparison.pairs
-        for change, difference in zip(
-            changes, measures.differences(first, second, measures.CORE), strict=True
-        )
+        for change, difference in measures.differences(first, second, measures.CORE).items()
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
 

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
 from search_to_signal.analysis.figures.plot import CsvFrame, Value, draw_from_csv, lines
-from search_to_signal.analysis.plan.formatting import find_measure, metric_heading
+from search_to_signal.analysis.plan.formatting import metric_heading
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome
+from search_to_signal.analysis.tables.measures import MEASURES
 
 NAME = "outcomes"
 CAPTION = (
@@ -55,7 +56,7 @@ def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
     rows: list[tuple[Value, ...]] = []
     several = len({outcome.profile for outcome in outcomes}) > 1
     for outcome in outcomes:
-        measure = find_measure(outcome.question.metric)
+        measure = MEASURES[outcome.question.metric]
         bars = [*(outcome.interval or (None, None)), *(outcome.corrected or (None, None))]
         scaled = [None if end is None else measure.factor * end for end in bars]
         title = metric_heading(outcome) if measure.factor != 1.0 else f"{metric_heading(outcome)} ({unit})"

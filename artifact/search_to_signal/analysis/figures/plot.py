@@ -3,12 +3,14 @@
 Equal records give equal bytes.
 """
 
+import base64
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,6 +20,7 @@ from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
 from search_to_signal.analysis.tables.files import to_csv
 from search_to_signal.numerics import Floats
+from search_to_signal.records.files import read_regular
 
 PNG_DPI = 200
 
@@ -170,3 +173,21 @@ def _mark(figure: Figure) -> None:
         alpha=0.28,
         in_layout=False,
     )
+
+
+_PIXELS_PER_INCH = 140
+
+
+class EmbeddedPicture(NamedTuple):
+    """A picture's bytes as a data URL, and its width on the page in pixels."""
+
+    data: str
+    width: int
+
+
+def embed_picture(path: Path) -> EmbeddedPicture:
+    """Embed a PNG that a plot was drawn to; its letters have one size, however many panels it has."""
+    png = read_regular(path)
+    pixels = int.from_bytes(png[16:20], "big")
+    data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+    return EmbeddedPicture(data, round(pixels / PNG_DPI * _PIXELS_PER_INCH))

@@ -15,8 +15,7 @@ from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import Evidence
-from search_to_signal.analysis.tables.changes import COLUMNS
-from search_to_signal.analysis.tables.learner_credit import trained
+from search_to_signal.analysis.tables.credit import CHANGED, trained
 from search_to_signal.analysis.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.analysis.tables.shared_record_audit import audited_cells
 from search_to_signal.numerics import Floats
@@ -46,7 +45,7 @@ def signal_table(evidence: Evidence) -> str:
 def _changes(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     table = evidence.table("reward_changes")
     for run in trained(evidence.results):
-        for name, column in COLUMNS.items():
+        for name, column in CHANGED.items():
             changed = table.cell(run.name, column).number
             yield "a", run.condition, run.seed, name, "groups changed (%)", changed
 

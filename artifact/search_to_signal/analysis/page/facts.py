@@ -9,6 +9,7 @@ import msgspec
 from search_to_signal.errors import ModelFileError
 from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.conditions import Condition
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.rewards import OURS, OURS_NOTE
 
@@ -78,7 +79,7 @@ def describe(facts: Facts) -> list[tuple[str, str]]:
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
         ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
-        *([("Own mapping", OURS_NOTE)] if any(m.facts.mapping in OURS for m in manifests) else []),
+        *([("Own mapping", OURS_NOTE)] if any(map(_is_ours, manifests)) else []),
         ("Host", _listed(_host(m) for m in manifests)),
         ("Source", _listed(_source(m) for m in manifests)),
         ("Machine", _listed(_machine(m) for m in manifests)),
@@ -87,6 +88,10 @@ def describe(facts: Facts) -> list[tuple[str, str]]:
         ("Time", f"{_loops(manifests)} in the loops of the runs, set-up excluded"),
         ("Interruptions", str(sum(m.interruptions for m in manifests))),
     ]
+
+
+def _is_ours(manifest: Manifest) -> bool:
+    return Condition.parse(str(manifest.config["condition"])).mapping in OURS
 
 
 def layer_times(manifests: Iterable[Manifest]) -> dict[str, tuple[int, str]]:

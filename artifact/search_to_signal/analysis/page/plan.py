@@ -9,7 +9,7 @@ from typing import Any
 
 from search_to_signal.analysis.figures.course import COURSES, Planned, describe_courses, draw_courses
 from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
-from search_to_signal.analysis.page.pictures import embed_picture
+from search_to_signal.analysis.figures.plot import embed_picture
 from search_to_signal.analysis.page.summary import PageFinding
 from search_to_signal.analysis.plan.conclusions import (
     EXPLORATORY,
@@ -26,6 +26,9 @@ from search_to_signal.analysis.plan.exploratory import (
     split_exploratory,
 )
 from search_to_signal.analysis.plan.formatting import (
+    BESIDE_NOTE,
+    BesideThePaper,
+    build_beside_the_paper,
     build_exploratory_table,
     build_outcome_table,
     build_study_grid,
@@ -34,7 +37,6 @@ from search_to_signal.analysis.plan.formatting import (
     select_headline,
     select_primary,
 )
-from search_to_signal.analysis.plan.published import BESIDE_NOTE, BesideThePaper, build_beside_the_paper
 from search_to_signal.analysis.plan.standings import Standings
 from search_to_signal.analysis.plan.verdicts import (
     NO_CLOSED_STUDIES,
@@ -42,7 +44,6 @@ from search_to_signal.analysis.plan.verdicts import (
     QuestionOutcome,
     compute_outcomes,
 )
-from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.package_data import render
 from search_to_signal.problems.tsp import Tsp
@@ -157,34 +158,78 @@ def write_plan_report(
     """
     out.mkdir(parents=True, exist_ok=True)
     table = build_outcome_table(summary.outcomes, summary.plan)
-    write_table(table, out)
+    tables = [table]
     if any(outcome.values for outcome in summary.exploratory):
-        write_table(build_exploratory_table(summary.exploratory, summary.plan), out)
+        tables.append(build_exploratory_table(summary.exploratory, summary.plan))
     if summary.longer:
-        write_table(build_continued_table(summary.longer), out)
+        tables.append(build_continued_table(summary.longer))
     if standings is not None:
-        write_table(standings.table, out)
+        tables.append(standings.table)
         if standings.beside_seed is not None:
-            write_table(standings.beside_seed.table, out)
-    drawn = select_primary(summary.outcomes)
-    pictures = []
-    if drawn:
-        pictures.append((NAME, CAPTION, draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures")))
+            tables.append(standings.beside_seed.table)
+    for made in tables:
+        write_table(made, out)
+    pictures = {}
+    if drawn := select_primary(summary.outcomes):
+        pictures[NAME] = CAPTION, draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures")
     if courses:
-        pictures.append(
-            (
-                COURSES,
-                describe_courses(courses),
-                draw_courses(courses, out / "figures", planned_seeds(summary.plan, summary.closed)),
+        seeds = planned_seeds(summary.plan, summary.closed)
+        pictures[COURSES] = describe_courses(courses), draw_courses(courses, out / "figures", seeds)
+    values = {
+        **_page_values(summary),
+        "pictures": {name: (caption, *embed_picture(path)) for name, (caption, path) in pictures.items()},
+        "table": table,
+        "rows": table.text_rows(),
+        "findings": findings,
+        "source": source,
+        "pages": pages or {},
+        "others": others or {},
+        "embedded": embedded,
+        "standings": standings,
+        "beside": None if embedded else _beside_the_paper(summary),
+    }
+    for name, template in ((HTML, "plan.html"), (MARKDOWN, "plan.md")):
+        text = render("search_to_signal.analysis.page", template, **values)
+        (out / name).write_text(text, encoding="utf-8")
+    return out / HTML
+
+
+def _page_values(summary: PlanSummary) -> dict[str, Any]:
+    """What both pages show of a plan and its outcomes."""
+    plan, outcomes, longer = summary.plan, summary.outcomes, summary.longer
+    parts = [
+        (study, [outcome for outcome in outcomes if outcome.study.key == study.key]) for study in plan.studies
+    ]
+    return {
+        "plan": plan,
+        "partial": summary.partial,
+        "counts": summary.counts,
+        "lead": conclude(outcomes),
+        "beside_note": BESIDE_NOTE,
+        "decided": group_by_verdict(outcomes, summary.exploratory, longer),
+        "primary": [
+            ("" if number else study.title, *answered)
+            for study, own in parts
+            for number, answered in enumerate(
+                _questions([outcome for outcome in own if outcome.question.role == "primary"], longer)
             )
-        )
-    page = out / HTML
-    beside = None if embedded else _beside_the_paper(summary)
-    context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
-    context |= {"standings": standings, "beside": beside, "source": source}
-    page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
-    (out / MARKDOWN).write_text(_markdown(summary, table, standings, beside), encoding="utf-8")
-    return page
+        ],
+        "studies": [
+            (
+                study,
+                any(outcome.values for outcome in own),
+                _questions(own, longer),
+                _questions_besides(summary, study),
+                build_study_grid(own),
+                summary.deviations[study.key],
+                summary.closing(study),
+            )
+            for study, own in parts
+        ],
+        "besides": EXPLORATORY,
+        "everywhere": summary.deviations[""],
+        "markdown": to_markdown,
+    }
 
 
 def planned_seeds(plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES) -> dict[str, Planned]:
@@ -245,87 +290,3 @@ def _answers(outcomes: Sequence[QuestionOutcome]) -> list[str]:
         planned = f"{counted(len(outcomes), 'comparison')} of {counted(outcomes[0].planned, 'seed')}"
         return [f"{outcomes[0].verdict.value}: {planned} planned"]
     return [format_outcome(outcome) for outcome in outcomes]
-
-
-def _html(
-    summary: PlanSummary, table: Table, pictures: Sequence[tuple[str, str, Path]], context: Mapping[str, Any]
-) -> str:
-    plan, outcomes = summary.plan, summary.outcomes
-    parts = [
-        (study, [outcome for outcome in outcomes if outcome.study.key == study.key]) for study in plan.studies
-    ]
-    return render(
-        "search_to_signal.analysis.page",
-        "plan.html",
-        plan=plan,
-        partial=summary.partial,
-        counts=summary.counts,
-        lead=conclude(outcomes),
-        beside_note=BESIDE_NOTE,
-        decided=group_by_verdict(outcomes, summary.exploratory, summary.longer),
-        primary=[
-            ("" if number else study.title, *answered)
-            for study, study_outcomes in parts
-            for number, answered in enumerate(
-                _questions([own for own in study_outcomes if own.question.role == "primary"], summary.longer)
-            )
-        ],
-        pictures={name: (caption, *embed_picture(picture)) for name, caption, picture in pictures},
-        studies=[
-            (
-                study,
-                any(outcome.values for outcome in study_outcomes),
-                _questions(study_outcomes, summary.longer),
-                _questions_besides(summary, study),
-                build_study_grid(study_outcomes),
-                summary.deviations[study.key],
-                summary.closing(study),
-            )
-            for study, study_outcomes in parts
-        ],
-        table=table,
-        rows=table.text_rows(),
-        besides=EXPLORATORY,
-        everywhere=summary.deviations[""],
-        **context,
-    )
-
-
-def _markdown(
-    summary: PlanSummary, table: Table, standings: Standings | None, beside: BesideThePaper | None
-) -> str:
-    parts = [
-        f"# {summary.plan.title}",
-        f"**PARTIAL.** {summary.counts}" if summary.partial else summary.counts,
-    ]
-    parts += [f"**{lead}**" for lead in [conclude(summary.outcomes)] if lead]
-    for group in group_by_verdict(summary.outcomes, summary.exploratory, summary.longer):
-        parts.append("\n".join([f"**{group.title}**", "", *(f"- {line}" for line in group.lines)]))
-    if beside is not None:
-        parts += ["## Beside the paper", to_markdown(beside.text_rows()).strip(), BESIDE_NOTE]
-        parts.append(f"What would change our mind: {beside.against}.")
-    for study in summary.plan.studies:
-        parts.append(f"## {study.title}")
-        parts += [f"**{closing}**" for closing in [summary.closing(study)] if closing]
-        own = [group for group in summary.outcomes if group.study.key == study.key]
-        asked = _questions(own, summary.longer)
-        parts += [_markdown_question(question, question.role, lines) for question, lines in asked]
-        besides = _questions_besides(summary, study)
-        parts += [_markdown_question(question, "exploratory", lines) for question, lines in besides]
-        parts += [f"Deviation: {line}." for line in summary.deviations[study.key]]
-    if standings is not None:
-        parts += [f"## {standings.table.title}", *standings.sentences]
-        parts += [to_markdown(standings.table.text_rows()).strip(), standings.table.note]
-        if beside_seed := standings.beside_seed:
-            parts += [f"### {beside_seed.table.title}", *beside_seed.sentences]
-            parts += [to_markdown(beside_seed.text_rows).strip(), beside_seed.table.note]
-    parts += [
-        "## Deviations that concern all studies",
-        *(f"- {line}" for line in summary.deviations[""] or ["none"]),
-    ]
-    parts += ["## All outcomes", to_markdown(table.text_rows()).strip(), table.note]
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_question(question: Question, role: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"**{question.asks}** ({role})", "", *(f"- {line}" for line in lines)])

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Cell, Table
-from search_to_signal.analysis.tables.changes import COLUMNS
+from search_to_signal.analysis.tables.credit import CHANGED
 from search_to_signal.progress import counted
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 
 FIGURE = "learner_path"
@@ -119,7 +118,7 @@ def _answer_normalizer(evidence: Evidence) -> PageFinding | None:
     trained = dict.fromkeys(run.condition for run in evidence.results.cohort if run.trained)
     changes = (
         f"{name}: {_format_range([(condition, table.cell(condition, column)) for condition in trained])}"
-        for name, column in COLUMNS.items()
+        for name, column in CHANGED.items()
     )
     seeds = max(cell.n for row in table.rows for cell in row.cells)
     return PageFinding(
@@ -227,8 +226,7 @@ def find_best_lineage(evidence: Evidence) -> Lineage | None:
 
 
 def _trace_lineage(run: RecordedRun) -> Lineage | None:
-    file = run.directory / HEURISTICS
-    stored = list(read_records(file, HeuristicRecord)) if file.is_file() else []
+    stored = run.heuristics
     if not stored:
         return None
     parents = {(record.step, record.index): record.parents for group in run.groups for record in group}

@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -94,49 +93,15 @@ def row_values(table: Table, row: Row) -> Iterator[str]:
         yield f"  {column:{width}}  {cell.text()}  (n = {cell.n})"
 
 
-@dataclass(frozen=True)
-class ShownCell:
-    """A cell of the page: text, number in full with n, formula, short record list, and trace command."""
-
-    text: str
-    value: str
-    formula: str
-    records: str
-    command: str
-
-
-@dataclass(frozen=True)
-class ShownTable:
-    """A table of the page; ``rows`` are (label, cells)."""
-
-    table: Table
-    rows: tuple[tuple[str, tuple[ShownCell, ...]], ...]
-
-    @property
-    def command(self) -> str:
-        """The trace command of its cells, with placeholders."""
-        return f"s2s trace . {self.table.name} ROW COLUMN"
-
-
-def show_table(table: Table) -> ShownTable:
-    """Prepare a table for the page, each cell with its records and trace command."""
-    rows = tuple(
-        (
-            row.label,
-            tuple(_cell(table, row.label, c, cell) for c, cell in zip(table.columns, row.cells, strict=True)),
-        )
-        for row in table.rows
-    )
-    return ShownTable(table, rows)
-
-
-def _cell(table: Table, row: str, column: str, cell: Cell) -> ShownCell:
+def full_value(cell: Cell) -> str:
+    """Format a value in full, with its deviation and n."""
     full = cell.text() if cell.value is None else repr(cell.value)
     spread = "" if cell.spread is None else f" ± {cell.spread!r}"
-    command = f"s2s trace . {shlex.join([table.name, row, column])}"
-    return ShownCell(
-        cell.text(), f"{full}{spread}, n = {cell.n}", cell.formula, short_origins(cell.origins), command
-    )
+    return f"{full}{spread}, n = {cell.n}"
+
+
+def trace_command(table: Table, row: str, column: str) -> str:
+    return f"s2s trace . {shlex.join([table.name, row, column])}"
 
 
 def short_origins(origins: Sequence[Origin]) -> str:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.exploratory import ContinuedRuns
 from search_to_signal.analysis.plan.formatting import (
-    find_measure,
     format_interval,
     format_value,
     metric_heading,
 )
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
 from search_to_signal.analysis.results import Origin
-from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.cells import Cell, Cells, Table, table_of
+from search_to_signal.analysis.tables.measures import MEASURES
 from search_to_signal.progress import counted, span
 from search_to_signal.records.plan import Question
 
@@ -150,7 +150,7 @@ def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns])
 
 
 def _describe_runs(continued: ContinuedRuns) -> str:
-    measure = find_measure(continued.question.metric)
+    measure = MEASURES[continued.question.metric]
     gain, least, most = (
         f"{measure.factor * value:.{measure.decimals}f}"
         for value in (continued.mean, min(continued.gains.values()), max(continued.gains.values()))
@@ -171,21 +171,26 @@ def _describe_runs(continued: ContinuedRuns) -> str:
 def build_continued_table(longer: Sequence[ContinuedRuns]) -> Table:
     """Build the table of longer runs, a row per side: further groups and gain, in the metric's unit."""
     note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
-    columns = ("Groups", "Fewest further", "Most further", "Gain", "Least", "Most")
-    rows = tuple(Row(runs.side, tuple(_continued_cells(runs))) for runs in longer)
-    return Table("continued", "What longer runs still found", "cohort", columns, rows, "Runs", note)
+    lines = [(runs.side, _continued_cells(runs)) for runs in longer]
+    return table_of("continued", "What longer runs still found", "Runs", lines, note)
 
 
-def _continued_cells(runs: ContinuedRuns) -> Iterator[Cell]:
+def _continued_cells(runs: ContinuedRuns) -> Cells:
     origins, n = tuple(map(Origin, runs.files)), len(runs.gains)
-    measure = find_measure(runs.question.metric)
-    gains, further = runs.gains.values(), runs.further.values()
-    yield Cell(runs.groups, n, "groups that the question compares", origins)
-    yield Cell(min(further), n, "groups after these, of the shortest run", origins)
-    yield Cell(max(further), n, "groups after these, of the longest run", origins)
-    for value, what in ((runs.mean, "mean"), (min(gains), "least"), (max(gains), "greatest")):
+    measure, further, gains = MEASURES[runs.question.metric], runs.further.values(), runs.gains.values()
+
+    def gain(value: float, what: str) -> Cell:
         formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
-        yield Cell(measure.factor * value, n, formula, origins, measure.decimals)
+        return Cell(measure.factor * value, n, formula, origins, measure.decimals)
+
+    return {
+        "Groups": Cell(runs.groups, n, "groups that the question compares", origins),
+        "Fewest further": Cell(min(further), n, "groups after these, of the shortest run", origins),
+        "Most further": Cell(max(further), n, "groups after these, of the longest run", origins),
+        "Gain": gain(runs.mean, "mean"),
+        "Least": gain(min(gains), "least"),
+        "Most": gain(max(gains), "greatest"),
+    }
 
 
 def _described_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:

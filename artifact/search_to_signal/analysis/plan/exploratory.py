@@ -19,9 +19,17 @@ from statistics import mean
 from msgspec.structs import replace
 
 from search_to_signal.analysis.plan.metric_values import (
+    MetricReading,
+    SeedPair,
+    compute_values,
+    pair_with_horizon,
+)
+from search_to_signal.analysis.plan.verdicts import QuestionOutcome
+from search_to_signal.analysis.tables.measures import (
     COPIED_SCORES,
     COPIES,
     EACH_ONCE,
+    FINAL_BEST,
     FLAT,
     FLAT_VALID,
     MEDIAN,
@@ -32,13 +40,8 @@ from search_to_signal.analysis.plan.metric_values import (
     USABLE,
     VALID_OF_USABLE,
     ZERO,
-    MetricReading,
-    SeedPair,
-    compute_values,
-    pair_with_horizon,
+    Measure,
 )
-from search_to_signal.analysis.plan.verdicts import QuestionOutcome
-from search_to_signal.analysis.tables.measures import FINAL_BEST
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.plan import Match, Plan, Question, Study
 
@@ -75,10 +78,10 @@ def add_exploratory_questions(plan: Plan) -> Plan:
 
 def _exploratory_questions(study: Study) -> Iterator[Question]:
     for question in study.questions:
-        if question.metric == PROGRAMS and question.estimator == "mean_difference":
+        if question.metric == PROGRAMS.field and question.estimator == "mean_difference":
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
-                key = f"{question.key}+{metric}"
-                yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
+                key = f"{question.key}+{metric.field}"
+                yield replace(question, key=key, metric=metric.field, asks=asks, smallest_effects=())
             yield _described(question, RETUNED, "And how many of each condition's?")
         if _asks_for_best(question):
             for match, ends in _EQUAL_EFFORT.items():
@@ -90,12 +93,12 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                     smallest_effects=(),
                     published=(),
                 )
-        if question.metric == ZERO and question.estimator == "description":
+        if question.metric == ZERO.field and question.estimator == "description":
             for metric, asks in _OF_FLAT_GROUPS.items():
                 yield replace(
                     question,
-                    key=f"{question.key}+{metric}",
-                    metric=metric,
+                    key=f"{question.key}+{metric.field}",
+                    metric=metric.field,
                     asks=asks,
                     pairs=tuple((side,) for side in _with_frozen(question)),
                     published=(),
@@ -103,13 +106,13 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                 )
 
 
-def _described(question: Question, metric: str, asks: str) -> Question:
+def _described(question: Question, metric: Measure, asks: str) -> Question:
     """Describe a metric on each side of a comparison."""
     sides = dict.fromkeys(side for pair in question.pairs for side in pair[::-1])
     return replace(
         question,
-        key=f"{question.key}+{metric}+described",
-        metric=metric,
+        key=f"{question.key}+{metric.field}+described",
+        metric=metric.field,
         asks=asks,
         estimator="description",
         pairs=tuple((side,) for side in sides),

@@ -1,118 +1,25 @@
-"""Outcomes formatted as sentences, as a grid and as tables: metric, seeds, estimate and verdict."""
+"""Outcomes formatted as sentences, as a grid and as tables: metric, seeds, estimate and verdict.
 
-from collections.abc import Sequence
+The paper's main cohort stands beside a plan's main study: the same comparisons, by direction, never pooled.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import mean
 
-from search_to_signal.analysis.plan.metric_values import (
-    COPIED_SCORES,
-    COPIES,
-    DIFFERENCE,
-    EACH_ONCE,
-    EQUAL,
-    FLAT,
-    FLAT_VALID,
-    IDLE,
-    IDLE_ROUNDS,
-    MEDIAN,
-    NEW_FORMS,
-    NOT_COPIED,
-    PROGRAMS,
-    RETUNED,
-    START,
-    USABLE,
-    VALID_OF_USABLE,
-    ZERO,
-)
 from search_to_signal.analysis.plan.verdicts import Bounds, OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.results import Origin
-from search_to_signal.analysis.tables.cells import Cell, Row, Table
-from search_to_signal.analysis.tables.measures import ALL, Measure, share
+from search_to_signal.analysis.tables.cells import Cell, Cells, Line, Table, table_of
+from search_to_signal.analysis.tables.measures import MEASURES
+from search_to_signal.package_data import PUBLISHED
 from search_to_signal.progress import counted
+from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan
 
 NAME, EXPLORATORY = "outcomes", "besides"
-COLUMNS = (
-    *("First", "Second", "Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
-    *("Above", "Below", "Seeds", "Planned", "Comparisons"),
-    *("Smallest effect", "Smallest effect recorded", "Verdict", "Verdict of"),
-)
-_OWN = (
-    share(PROGRAMS, "Distinct programs (%)", "distinct canonical programs / valid completions"),
-    share(
-        COPIES,
-        "Copies of a parent (%)",
-        "valid completions whose program is one of their prompt's bases / valid completions",
-    ),
-    share(
-        COPIED_SCORES,
-        "Score of a parent, other code (%)",
-        "valid completions that score within 1e-7 of one of their prompt's bases and are none of them / "
-        "valid completions",
-    ),
-    Measure(
-        NEW_FORMS,
-        "New form and new score",
-        "admitted heuristics of a run whose program, numbers aside, is none of its earlier heuristics' and "
-        "whose score no valid completion before it had within 1e-7",
-        1.0,
-        1,
-    ),
-    share(
-        NOT_COPIED,
-        "Valid, no copy (%)",
-        "valid completions whose program is none of their prompt's bases / completions",
-    ),
-    share(
-        RETUNED,
-        "Parents with other numbers (%)",
-        "admitted heuristics that differ from a base of their prompt in numbers alone / admitted",
-    ),
-    Measure(EACH_ONCE, "Valid-only perf., each program once", "mean score of distinct valid programs"),
-    Measure(MEDIAN, "Valid-only median", "median score of valid completions"),
-    share(
-        USABLE, "Usable function (%)", "completions with rationale, code and required function / completions"
-    ),
-    share(VALID_OF_USABLE, "Valid of usable (%)", "valid completions / completions with a usable function"),
-    share(
-        DIFFERENCE,
-        "Groups told apart (%)",
-        "groups in which two mappings give advantages more than 0.001 apart / groups",
-    ),
-    share(
-        EQUAL,
-        "Equal advantages (%)",
-        "groups in which native and factorized give advantages within 0.001 / groups",
-    ),
-    share(
-        FLAT,
-        "Zero advantage by Factorized (%)",
-        "groups in which factorized gives only zero advantages / groups",
-    ),
-    share(
-        FLAT_VALID,
-        "Zero advantage by Factorized, all valid (%)",
-        "groups of valid completions in which factorized gives only zero advantages / groups",
-    ),
-    share(ZERO, "Zero advantage (%)", "groups whose advantages are all zero / groups"),
-    share(
-        IDLE,
-        "Positive non-improvers (%)",
-        "valid non-improvers with positive advantage / valid non-improvers",
-    ),
-    share(
-        IDLE_ROUNDS,
-        "Rounds with idle credit (%)",
-        "groups without improver that give a valid completion positive advantage / groups",
-    ),
-    share(START, "Before the first valid (%)", "groups before the first valid one / groups"),
-)
 _SPENT = {"fewest_programs": "as many programs", "fewest_calls": "as many evaluator calls"}
-_MEASURES = {measure.field: measure for measure in (*_OWN, *ALL)}
-
-
-def find_measure(metric: str) -> Measure:
-    """Return heading, unit and factor of a metric; a metric without a table keeps its own name and unit."""
-    return _MEASURES.get(metric, Measure(metric, metric.replace("_", " "), metric))
 
 
 def metric_heading(outcome: QuestionOutcome) -> str:
@@ -120,7 +27,7 @@ def metric_heading(outcome: QuestionOutcome) -> str:
 
     It says where both sides are cut where the run that spent less ends.
     """
-    measure, question = find_measure(outcome.question.metric), outcome.question
+    measure, question = MEASURES[outcome.question.metric], outcome.question
     heading = measure.change if len(outcome.sides) > 1 else measure.heading
     spent = _SPENT.get(question.match, f"equal {question.clock} time")
     return f"{heading}, {spent}" if question.cuts_both else heading
@@ -130,7 +37,7 @@ def format_value(outcome: QuestionOutcome, value: float | None) -> str:
     """Format a value in the unit of its metric, rounded; a difference has a sign."""
     if value is None:
         return "–"
-    measure = find_measure(outcome.question.metric)
+    measure = MEASURES[outcome.question.metric]
     sign = "+" if len(outcome.sides) > 1 else ""
     return f"{measure.factor * value:{sign}.{measure.decimals}f}"
 
@@ -225,7 +132,7 @@ def build_study_grid(outcomes: Sequence[QuestionOutcome]) -> Grid | None:
 
 
 def _levels(outcome: QuestionOutcome) -> list[str]:
-    measure = find_measure(outcome.question.metric)
+    measure = MEASURES[outcome.question.metric]
     return [f"{measure.factor * level:.{measure.decimals}f}" for level in outcome.levels]
 
 
@@ -266,7 +173,7 @@ def headline_rows(outcomes: Sequence[QuestionOutcome]) -> list[list[str]]:
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for outcome in select_headline(outcomes):
-        metric = find_measure(outcome.question.metric).heading
+        metric = MEASURES[outcome.question.metric].heading
         verdict = "" if outcome.pending or outcome.closed_short else f" {outcome.verdict.value}"
         cells.setdefault((outcome.base, metric), {})[_levels(outcome)[-1]] = None
         cells.setdefault((outcome.name, metric), {})[f"{_change(outcome)}{verdict}"] = None
@@ -289,8 +196,7 @@ def build_outcome_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Tabl
     )
     if any(outcome.verdict is OutcomeVerdict.MISSING for outcome in outcomes):
         note += f" Finished runs of what is {OutcomeVerdict.MISSING.value} may wait for an earlier seed."
-    rows = tuple(Row(f"{outcome.question.key}/{outcome.name}", _cells(outcome)) for outcome in outcomes)
-    return Table(NAME, "Plan and outcome", "cohort", COLUMNS, rows, "Question/comparison", note)
+    return table_of(NAME, "Plan and outcome", "Question/comparison", _outcome_lines(outcomes), note)
 
 
 def build_exploratory_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Table:
@@ -301,12 +207,15 @@ def build_exploratory_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> 
         "the level that the comparisons leave."
     )
     title, head = "Asked besides the plan", "Question+what/comparison"
-    rows = tuple(Row(f"{outcome.question.key}/{outcome.name}", _cells(outcome)) for outcome in outcomes)
-    return Table(EXPLORATORY, title, "cohort", COLUMNS, rows, head, note)
+    return table_of(EXPLORATORY, title, head, _outcome_lines(outcomes), note)
 
 
-def _cells(outcome: QuestionOutcome) -> tuple[Cell, ...]:
-    measure = find_measure(outcome.question.metric)
+def _outcome_lines(outcomes: Sequence[QuestionOutcome]) -> list[Line]:
+    return [(f"{outcome.question.key}/{outcome.name}", _cells(outcome)) for outcome in outcomes]
+
+
+def _cells(outcome: QuestionOutcome) -> Cells:
+    measure = MEASURES[outcome.question.metric]
     files = dict.fromkeys(side.file for pair in outcome.pairs for side in pair.sides)
     origins = tuple(map(Origin, files))
     n, formula = len(outcome.values), f"{outcome.question.estimator} over seeds of {measure.formula}"
@@ -316,21 +225,151 @@ def _cells(outcome: QuestionOutcome) -> tuple[Cell, ...]:
         return Cell(scaled, n, text, origins, measure.decimals)
 
     first, second = (*outcome.levels, None, None)[:2]
-    interval, corrected = outcome.interval or (None, None), outcome.corrected or (None, None)
-    counts = (outcome.above, outcome.below, n, outcome.question.seeds, outcome.source.comparisons)
-    return (
-        cell(first, "mean over seeds of the first side"),
-        cell(second, "mean over seeds of the second side"),
-        cell(outcome.mean),
-        cell(outcome.deviation, "sample deviation over seeds"),
-        *(cell(end, f"{outcome.question.interval} interval of the mean") for end in interval),
-        *(
-            cell(end, f"{outcome.question.interval} interval of the mean, for the verdict")
-            for end in corrected
-        ),
-        *(Cell(count, n, "seeds, or comparisons", origins) for count in counts),
-        cell(outcome.smallest_effect, "what the plan said it could see, by the pilot's deviations"),
-        cell(outcome.recorded_effect, "what the planned seeds see by the recorded deviation"),
-        Cell(outcome.verdict.value, n, "of the corrected interval, or of a sign test", origins),
-        Cell(outcome.source.key, n, "the question whose answer this is", origins),
+    (low, high), (verdict_low, verdict_high) = (
+        outcome.interval or (None, None),
+        outcome.corrected or (None, None),
     )
+    interval = f"{outcome.question.interval} interval of the mean"
+    counts = {
+        "Above": outcome.above,
+        "Below": outcome.below,
+        "Seeds": n,
+        "Planned": outcome.question.seeds,
+        "Comparisons": outcome.source.comparisons,
+    }
+    return {
+        "First": cell(first, "mean over seeds of the first side"),
+        "Second": cell(second, "mean over seeds of the second side"),
+        "Estimate": cell(outcome.mean),
+        "Deviation": cell(outcome.deviation, "sample deviation over seeds"),
+        "Low": cell(low, interval),
+        "High": cell(high, interval),
+        "Verdict low": cell(verdict_low, f"{interval}, for the verdict"),
+        "Verdict high": cell(verdict_high, f"{interval}, for the verdict"),
+        **{what: Cell(count, n, "seeds, or comparisons", origins) for what, count in counts.items()},
+        "Smallest effect": cell(
+            outcome.smallest_effect, "what the plan said it could see, by the pilot's deviations"
+        ),
+        "Smallest effect recorded": cell(
+            outcome.recorded_effect, "what the planned seeds see by the recorded deviation"
+        ),
+        "Verdict": Cell(outcome.verdict.value, n, "of the corrected interval, or of a sign test", origins),
+        "Verdict of": Cell(outcome.source.key, n, "the question whose answer this is", origins),
+    }
+
+
+_SEEDS = "core_seeds.csv"
+# Heading of the published column, and what one of its units is of the metric's.
+_COLUMNS = {
+    "valid_rate": ("Valid", 0.01),
+    "valid_only_performance": ("Valid-only", 1.0),
+    "final_best": ("Final best", 1.0),
+}
+AGREES, DISAGREES = "agrees", "disagrees"
+BESIDE_NOTE = (
+    "The paper's numbers are of a model of 7 billion parameters and 500 groups: the mean of its differences "
+    "within seeds, and the seeds above zero. Only directions are compared: a verdict agrees with the paper "
+    "where it has the sign that all the paper's seeds have. All other numbers of the paper are judged in "
+    "claims/claims.md beside this page."
+)
+
+
+@dataclass(frozen=True)
+class BesideCell:
+    """One comparison and metric: our difference, its n and verdict, the paper's, and how they stand."""
+
+    ours: str
+    verdict: str
+    paper: str
+    standing: str
+
+
+@dataclass(frozen=True)
+class BesideThePaper:
+    """A row per comparison and a column per metric; a cell is None where the plan does not ask.
+
+    ``against`` says for each metric what would count against it.
+    """
+
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[BesideCell | None, ...]], ...]
+    against: str
+
+    def text_rows(self) -> list[list[str]]:
+        """Return the rows as text, the heading first."""
+        cells = (
+            [name, *("" if cell is None else _joined(cell) for cell in cells)] for name, cells in self.rows
+        )
+        return [["first minus second", *self.metrics], *cells]
+
+
+def _joined(cell: BesideCell) -> str:
+    return f"{cell.ours}, {cell.verdict}; {cell.paper}: {cell.standing}"
+
+
+def build_beside_the_paper(outcomes: Sequence[QuestionOutcome]) -> BesideThePaper | None:
+    """Set the primary outcomes of one study's TSP cohort beside the paper's seeds.
+
+    None where the paper has no comparison of them.
+    """
+    asked = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
+    asked = [outcome for outcome in asked if outcome.question.metric in _COLUMNS and _is_of_cohort(outcome)]
+    if not any(_published_differences(outcome) for outcome in asked):
+        return None
+    cells = {(outcome.name, metric_heading(outcome)): _cell(outcome) for outcome in asked}
+    names, metrics = (tuple(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
+    rows = tuple((name, tuple(cells.get((name, metric)) for metric in metrics)) for name in names)
+    against = (f"{metric_heading(outcome)}: {outcome.question.counts_against.strip()}" for outcome in asked)
+    return BesideThePaper(metrics, rows, "; ".join(dict.fromkeys(against)))
+
+
+def _is_of_cohort(outcome: QuestionOutcome) -> bool:
+    """Whether the comparison is that of two conditions of one cohort, by the mean."""
+    folders = {side.rpartition("/")[0] for side in outcome.sides}
+    of_cohort = len(outcome.sides) > 1 and len(folders) == 1 and folders.pop().endswith(f"/{COHORT}")
+    return of_cohort and outcome.question.estimator == "mean_difference"
+
+
+def _cell(outcome: QuestionOutcome) -> BesideCell:
+    ours = f"{format_value(outcome, outcome.mean)} {format_interval(outcome, outcome.interval)}".strip()
+    n = len(outcome.values)
+    count = f"n = {n}" if n == outcome.planned else f"n = {n} of {outcome.planned}"
+    published = _published_differences(outcome)
+    verdict = f"{count}: {outcome.verdict.value}"
+    if not published:
+        return BesideCell(ours, verdict, "paper: no such number", "not comparable")
+    above = f"above in {sum(value > 0.0 for value in published)} of {len(published)}"
+    paper = f"paper {format_value(outcome, mean(published))}, {above}"
+    return BesideCell(ours, verdict, paper, _standing(outcome, published))
+
+
+def _standing(outcome: QuestionOutcome, published: Sequence[float]) -> str:
+    """Say whether a verdict has the direction of all the paper's seeds; without a verdict nothing is said."""
+    if outcome.pending or outcome.closed_short:
+        return "no verdict"
+    if outcome.verdict not in (OutcomeVerdict.ABOVE, OutcomeVerdict.BELOW):
+        return "undecided"
+    above, below = (sum(sign * value > 0.0 for value in published) for sign in (1, -1))
+    if len(published) not in (above, below):
+        return "undecided: the paper's seeds differ"
+    same = (outcome.verdict is OutcomeVerdict.ABOVE) == (above == len(published))
+    seeds = outcome.above if above else outcome.below
+    return f"{AGREES if same else DISAGREES}, its sign in {seeds} of {len(outcome.values)}"
+
+
+def _published_differences(outcome: QuestionOutcome) -> list[float]:
+    """The paper's differences by seed, in the metric's own unit; empty where it lacks one of both sides."""
+    column, unit = _COLUMNS[outcome.question.metric]
+    first, second = (_published_seeds().get(side.rpartition("/")[2], {}) for side in outcome.sides)
+    shared = [seed for seed in first if seed in second]
+    return [unit * (float(first[seed][column]) - float(second[seed][column])) for seed in shared]
+
+
+@cache
+def _published_seeds() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """The published rows by condition, named as here, and seed."""
+    rows: dict[str, dict[str, Mapping[str, str]]] = {}
+    with (PUBLISHED / _SEEDS).open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            rows.setdefault(row["Condition"].lower().replace("-", "_"), {})[row["Seed"]] = row
+    return rows

@@ -9,80 +9,21 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from search_to_signal.analysis.metrics.positive_credit import (
-    CreditCounts,
-    count_credit,
-    idle_credit_rounds,
-    positive_non_improver_share,
-    zero_advantage_share,
-)
-from search_to_signal.analysis.metrics.search import (
-    RunMetrics,
-    barren_start,
-    copied_scores,
-    distinct_performance,
-    median_performance,
-    new_forms,
-    new_programs,
-    parent_copies,
-    program_uniqueness,
-    ratio,
-    retuned_admissions,
-    usable_rate,
-    valid_of_usable,
-    valid_rate_without_copies,
-)
-from search_to_signal.analysis.metrics.shared_record_audit import (
-    differing_groups,
-    equal_share,
-    flat_share,
-    flat_valid_share,
-)
-from search_to_signal.analysis.results import RecordedRun, load_runs
+from search_to_signal.analysis.metrics.search import new_programs, ratio
+from search_to_signal.analysis.results import load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
+from search_to_signal.analysis.tables.measures import MEASURES
 from search_to_signal.errors import ConfigError
-from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
 from search_to_signal.records.conditions import run_name
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import finished_manifest
 from search_to_signal.records.plan import Match, Plan, Question
 from search_to_signal.records.probe import INITIAL, PROBE_MANIFEST, read_probe
-from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
-from search_to_signal.records.schema import HeuristicRecord, Outcome
+from search_to_signal.records.reader import COMPLETIONS, read_records
+from search_to_signal.records.schema import Outcome
 from search_to_signal.runtime import mapped
 
-PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
-COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
-NOT_COPIED = "valid_rate_without_copies"
-FLAT, FLAT_VALID = "flat_groups_of_factorized", "flat_valid_groups_of_factorized"
-RETUNED, NEW_FORMS = "admitted_with_other_numbers", "new_forms_with_new_scores"
-COPIED_SCORES = "valid_parent_scores"
-USABLE, VALID_OF_USABLE, MEDIAN = "usable_rate", "valid_of_usable", "valid_only_median"
-START, EQUAL = "groups_before_valid", "equal_advantage_groups"
-ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
-_OF_GROUPS = {
-    PROGRAMS: program_uniqueness,
-    COPIES: parent_copies,
-    NOT_COPIED: valid_rate_without_copies,
-    COPIED_SCORES: copied_scores,
-    EACH_ONCE: distinct_performance,
-    MEDIAN: median_performance,
-    USABLE: usable_rate,
-    VALID_OF_USABLE: valid_of_usable,
-    START: barren_start,
-}
-_OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {
-    ZERO: zero_advantage_share,
-    IDLE: positive_non_improver_share,
-    IDLE_ROUNDS: idle_credit_rounds,
-}
-_OF_FLAT = {FLAT: flat_share, FLAT_VALID: flat_valid_share}
-METRICS = (
-    *RunMetrics.__dataclass_fields__,
-    *(*_OF_GROUPS, *_OF_CREDIT, *_OF_FLAT, DIFFERENCE, EQUAL, RETUNED, NEW_FORMS),
-)
-_COMPARED = ("native", "factorized")
 PROBE_METRICS = ("valid_rate",)
 
 
@@ -271,7 +212,7 @@ def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[Metric
     """
     wanted_by_place: dict[str, set[tuple[int, str]]] = {}
     for reading in readings:
-        known = PROBE_METRICS if _is_checkpoint(reading.place) else METRICS
+        known = PROBE_METRICS if _is_checkpoint(reading.place) else (*MEASURES,)
         if reading.metric not in known:
             choices = ", ".join(known)
             raise ConfigError(
@@ -295,7 +236,7 @@ def _read_values(share: RunReadings) -> dict[MetricReading, float | None]:
     (run,) = load_runs(root / place)
     parts = {groups: run.prefix(groups) for groups, _ in wanted}
     return {
-        MetricReading(place, groups, metric): _compute_metric(parts[groups], metric)
+        MetricReading(place, groups, metric): MEASURES[metric].of_run(parts[groups])
         for groups, metric in wanted
     }
 
@@ -305,26 +246,3 @@ def _valid_answer_rate(place: Path) -> float | None:
     checkpoint = next(checkpoint for checkpoint in manifest.checkpoints if checkpoint.name == place.name)
     answers = checkpoint_answers(place.parent, manifest, checkpoint)
     return ratio(sum(answer.score is not None for answer in answers), len(answers))
-
-
-def _compute_metric(run: RecordedRun, metric: str) -> float | None:
-    if metric in _OF_GROUPS:
-        return _OF_GROUPS[metric](run.groups)
-    if metric == DIFFERENCE:
-        differ = differing_groups(run.batch, find_normalizer(run.facts.normalizer))
-        return ratio(int(differ.sum()), len(differ))
-    if metric == EQUAL:
-        return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
-    if metric in _OF_FLAT:
-        return _OF_FLAT[metric](run.batch, find_normalizer(run.facts.normalizer), "factorized")
-    if metric in (RETUNED, NEW_FORMS):
-        path = run.directory / HEURISTICS
-        heuristics = tuple(read_records(path, HeuristicRecord)) if path.is_file() else ()
-        if metric == NEW_FORMS:
-            return new_forms(run.groups, heuristics)
-        return retuned_admissions(run.groups, {heuristic.id: heuristic.code for heuristic in heuristics})
-    if metric in _OF_CREDIT:
-        advantages = run.advantages
-        return None if advantages is None else _OF_CREDIT[metric](count_credit(run.batch, advantages))
-    value: float | None = getattr(run.metrics, metric)
-    return value

@@ -6,6 +6,7 @@ with the most seeds. A study that was closed before it had all its seeds has no 
 other questions.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,11 +16,11 @@ from statistics import mean, stdev
 from typing import TypeVar
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.optimize import brentq
+from scipy.stats import binomtest, nct, t
 from scipy.stats import t as student
 
 from search_to_signal.analysis.plan.metric_values import MetricReading, SeedPair, compute_values, pair_runs
-from search_to_signal.analysis.plan.power import smallest_effect
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study
@@ -290,3 +291,28 @@ def _verdict(
     if ends is None or ends[0] <= 0.0 <= ends[1]:
         return OutcomeVerdict.OPEN
     return OutcomeVerdict.ABOVE if ends[0] > 0.0 else OutcomeVerdict.BELOW
+
+
+def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
+    """Return the probability that a paired t test over ``seeds`` detects a true mean difference."""
+    freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
+    edge = t.ppf(1 - alpha / 2, freedom)
+    # Far from zero the other tail vanishes, and scipy returns NaN for it.
+    return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
+
+
+def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
+    """Return the smallest mean difference that the test detects with the wanted power.
+
+    Its unit is that of ``deviation``. Two-sided over seeds: the smallest d with P(|T| > t*) = power, T
+    noncentral t with n - 1 degrees of freedom and noncentrality d sqrt(n) / s, s the deviation of the
+    difference over seeds.
+    """
+
+    def missing(size: float) -> float:
+        return power(size * deviation, deviation, seeds, alpha) - wanted
+
+    most = 5.0
+    while missing(most) < 0.0:
+        most *= 2.0
+    return deviation * float(brentq(missing, 1e-6, most))

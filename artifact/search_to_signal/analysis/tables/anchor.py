@@ -12,42 +12,30 @@ from search_to_signal.analysis.results import Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
-    Row,
-    Table,
+    Line,
+    Noted,
+    combined_cells,
     difference_cell,
     number_cell,
-    over_seeds,
+    table,
 )
-from search_to_signal.analysis.tables.measures import FINAL_BEST, VALID, VALID_ONLY, require_comparable
+from search_to_signal.analysis.tables.measures import (
+    FINAL_BEST,
+    VALID,
+    VALID_ONLY,
+    Measure,
+    require_comparable,
+)
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import CLOCKS, AnchorBudget, AnchorContract, Clock, realized_groups
-from search_to_signal.records.layers import COHORT
+from search_to_signal.records.layers import ANCHOR, COHORT
 from search_to_signal.records.reader import TIMINGS
 
-BUDGET_COLUMNS = (
-    "Online groups",
-    "Frozen groups",
-    "Online final",
-    "Frozen final",
-    "Final difference",
-    "Valid difference (points)",
-    "Valid-only difference",
-)
 LARGEST_GAP = 20.0
 """Percent of the online time; a row with a larger gap is flagged, since its times do not match."""
 
 GAP, FLAG = "Time gap (%)", f"Gap beyond {LARGEST_GAP:g} %"
-REALIZED_COLUMNS = (
-    "Online seconds",
-    "Frozen seconds at budget",
-    GAP,
-    FLAG,
-    "Wall time gap (%)",
-    "Matched groups",
-    "Frozen final when matched",
-    "Final difference when matched",
-)
 BudgetPair = tuple[AnchorBudget, RecordedRun, RecordedRun]
 
 
@@ -76,57 +64,53 @@ def match_budgets(results: Results) -> list[BudgetPair]:
 
 
 def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    """Return BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
+    """The online run against the exact prefix of the Frozen run."""
     head = frozen.prefix(budget.groups)
-    pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
-    contract = Origin("anchor/contract.json")
-    return (
-        number_cell(len(online.groups), "groups of the online run", online.all_completions, decimals=1),
-        number_cell(budget.groups, "budget of the contract", contract, decimals=1),
-        *pairs[FINAL_BEST],
-        *(difference_cell(online_cell, frozen_cell) for online_cell, frozen_cell in pairs.values()),
-    )
+    best, base = FINAL_BEST.cell(online), FINAL_BEST.cell(head)
+    length, contract = len(online.groups), Origin("anchor/contract.json")
+
+    def difference(measure: Measure) -> Cell:
+        return difference_cell(measure.cell(online), measure.cell(head))
+
+    return {
+        "Online groups": number_cell(length, "groups of the online run", online.all_completions, decimals=1),
+        "Frozen groups": number_cell(budget.groups, "budget of the contract", contract, decimals=1),
+        "Online final": best,
+        "Frozen final": base,
+        "Final difference": difference_cell(best, base),
+        "Valid difference (points)": difference(VALID),
+        "Valid-only difference": difference(VALID_ONLY),
+    }
 
 
 def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    """Return REALIZED_COLUMNS of one row; a Frozen run that ends before the online run's time has no match.
+    """Realized times; a Frozen run that ends before the online run's time has no match.
 
     Frozen seconds are scaled to the speed of the online run's processor and source (D63).
     """
-    spent, used = float(online.seconds(clock).sum()), frozen.seconds_beside(online, clock).seconds
-    count = 0 if used is None else realized_groups(used, spent)
-    matched, longest = 0 < count < len(frozen.groups), "longest Frozen prefix within the online seconds"
-    best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
-    return (
-        *_time_cells(clock, budget, online, frozen, used),
-        number_cell(count if matched else None, longest, *_clocks(online, frozen), decimals=1),
-        best,
-        difference_cell(FINAL_BEST.cell(online), best),
-    )
-
-
-def _time_cells(
-    clock: Clock,
-    budget: AnchorBudget,
-    online: RecordedRun,
-    frozen: RecordedRun,
-    seconds: Sequence[float] | None,
-) -> Cells:
-    spent = float(online.seconds(clock).sum())
+    spent, seconds = float(online.seconds(clock).sum()), frozen.seconds_beside(online, clock).seconds
     used = None if seconds is None else sum(seconds[: budget.groups])
     gap = _time_gap(used, spent)
     wall = _time_gap(
         float(frozen.seconds("wall")[: budget.groups].sum()), float(online.seconds("wall").sum())
     )
+    count = 0 if seconds is None else realized_groups(seconds, spent)
+    matched, longest = 0 < count < len(frozen.groups), "longest Frozen prefix within the online seconds"
+    best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
+    both = (Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS)))
+    formula, beyond = "(Frozen - online) / online seconds, in percent", f"beyond {LARGEST_GAP:g} %"
+    time, of_prefix = f"sum of {CLOCKS[clock]}, set-up excluded", f"{CLOCKS[clock]} of the budgeted prefix"
     far = None if gap is None else int(abs(gap) > LARGEST_GAP)
-    both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
-    return (
-        number_cell(spent, f"sum of {CLOCKS[clock]}, set-up excluded", both[0], decimals=1),
-        number_cell(used, f"{CLOCKS[clock]} of the budgeted prefix", both[1], decimals=1),
-        number_cell(gap, formula, *both, decimals=2),
-        Cell(far, formula=f"runs whose time gap is beyond {LARGEST_GAP:g} %", origins=both),
-        number_cell(wall, f"{formula}, wall time", *both, decimals=2),
-    )
+    return {
+        "Online seconds": number_cell(spent, time, both[0], decimals=1),
+        "Frozen seconds at budget": number_cell(used, of_prefix, both[1], decimals=1),
+        GAP: number_cell(gap, formula, *both, decimals=2),
+        FLAG: Cell(far, formula=f"runs whose time gap is {beyond}", origins=both),
+        "Wall time gap (%)": number_cell(wall, f"{formula}, wall time", *both, decimals=2),
+        "Matched groups": number_cell(count if matched else None, longest, *both, decimals=1),
+        "Frozen final when matched": best,
+        "Final difference when matched": difference_cell(FINAL_BEST.cell(online), best),
+    }
 
 
 def _time_gap(frozen: float | None, online: float) -> float | None:
@@ -134,37 +118,32 @@ def _time_gap(frozen: float | None, online: float) -> float | None:
     return 100.0 * (frozen - online) / online if online and frozen is not None else None
 
 
-def _clocks(online: RecordedRun, frozen: RecordedRun) -> tuple[Origin, Origin]:
-    return Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS))
-
-
-def anchor(results: Results) -> Table:
-    """Build the table of endpoints at the contract's group budgets, online minus Frozen."""
-    rows = _rows(results, budget_cells)
+@table("Resource anchor", layer=ANCHOR)
+def anchor(results: Results) -> Noted:
+    """Endpoints at the contract's group budgets, online minus Frozen."""
     note = (
         f"Group budgets from the contract, of {CLOCKS[results.contract.clock]} (D30); not exact time "
         "matches. Higher differences favour online updating."
     )
-    return Table("anchor", "Resource anchor", "anchor", BUDGET_COLUMNS, rows, "Condition", note)
+    over, single = _rows(results, budget_cells)
+    return Noted(over + single, note)
 
 
-def anchor_realized(results: Results) -> Table:
-    """Build the table of realized times, with endpoints of the Frozen prefix that took the online time."""
+@table("Realized-time matches", layer=ANCHOR)
+def anchor_realized(results: Results) -> Noted:
+    """Realized times, with endpoints of the Frozen prefix that took the online time."""
     clock = results.contract.clock
-    rows = _rows(results, partial(realized_cells, clock))
+    over, single = _rows(results, partial(realized_cells, clock))
     note = (
         f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
-        f"match. {_describe_flags(rows[-len(results.contract.budgets) :])}{_describe_scales(results, clock)}"
+        f"match. {_describe_flags(single)}{_describe_scales(results, clock)}"
     )
-    return Table(
-        "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
-    )
+    return Noted(over + single, note)
 
 
-def _describe_flags(rows: Sequence[Row]) -> str:
+def _describe_flags(lines: Sequence[Line]) -> str:
     """Describe the single runs with a time gap that is too large for a comparison at equal time."""
-    gap, flag = REALIZED_COLUMNS.index(GAP), REALIZED_COLUMNS.index(FLAG)
-    far = [f"{row.label} ({row.cells[gap].value:+.1f} %)" for row in rows if row.cells[flag].value == 1]
+    far = [f"{name} ({cells[GAP].value:+.1f} %)" for name, cells in lines if cells[FLAG].value == 1]
     if not far:
         return f"No gap is beyond {LARGEST_GAP:g} %."
     return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
@@ -190,12 +169,14 @@ def _contract(results: Results) -> AnchorContract:
 
 def _rows(
     results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
-) -> tuple[Row, ...]:
+) -> tuple[list[Line], list[Line]]:
+    """Rows by condition over its seeds, and rows by run."""
     pairs = [
         (online, cells_of(budget, online, frozen)) for budget, online, frozen in results.once(match_budgets)
     ]
-    rows: list[Row] = []
-    for condition in dict.fromkeys(run.condition for run, _ in pairs):
-        seeds = [{"": cells} for run, cells in pairs if run.condition == condition]
-        rows += over_seeds(condition, seeds)
-    return (*rows, *(Row(run.name, cells) for run, cells in pairs))
+    conditions = dict.fromkeys(run.condition for run, _ in pairs)
+    over = [
+        (name, combined_cells([cells for run, cells in pairs if run.condition == name]))
+        for name in conditions
+    ]
+    return over, [(run.name, cells) for run, cells in pairs]

@@ -1,33 +1,95 @@
 """The catalogue of tables of a results directory, with reasons for the absent ones.
 
-A new table is a function from ``Results`` to ``Table`` in the module of its family, and one entry here:
+A new table is a function under ``table`` or ``run_table`` in the module of its family, and its name here:
 report, page, ``s2s trace`` and ``s2s verify --tables`` follow. One of somebody's own is a name in ``OWN``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
+from search_to_signal import plugins
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables import (
     anchor,
-    changes,
     core,
-    endpoints,
+    credit,
     evaluations,
-    learner_credit,
     matched,
-    normalizers,
     paired,
     pairs,
     proposals,
-    shared_record_audit,
 )
-from search_to_signal.analysis.tables.added import added_table
-from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables import shared_record_audit as audit
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
-from search_to_signal.errors import ConfigError
-from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART, Layer, in_paper_order
+from search_to_signal.errors import ConfigError, MappingError
+from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, LAYERS, RESTART, Layer, in_paper_order
+
+GROUP = "search_to_signal.tables"
+"""The entry points by which an installed package offers tables."""
+
+
+def added_table(name: str, path: str) -> Callable[[Results], Table]:
+    """Return the builder of a table that somebody added; its module is imported where the table is made.
+
+    ``path`` is an import path or an entry point. The builder raises ConfigError where there is no such
+    function, and MappingError where it fails or returns what is no table; NoTableError passes.
+    """
+
+    def build(results: Results) -> Table:
+        function = _load(name, path)
+        with plugins.third_party_errors(f"table {name}"):
+            table = function(results)
+            if fault := next(_faults(table), ""):
+                raise MappingError(f"table {name} ({path}) {fault}")
+        return cast(Table, table)
+
+    return build
+
+
+def _load(name: str, path: str) -> Callable[[Results], object]:
+    try:
+        plugin = plugins.load(path, {}, GROUP)
+    except ConfigError as error:
+        raise ConfigError(f"table {name}: {error}, or take its line out of OWN in catalogue.py") from error
+    if isinstance(plugin, type) or not callable(plugin):
+        raise ConfigError(f"table {name}: {path} is no function: give one of Results that returns a Table")
+    return cast(Callable[[Results], object], plugin)
+
+
+def _faults(table: object) -> Iterator[str]:
+    """Yield what is wrong with what a function returned, and what to do."""
+    if not isinstance(table, Table):
+        yield f"returned {type(table).__name__}: return cells.Table"
+        return
+    texts: Mapping[str, object] = {
+        part: getattr(table, part) for part in ("name", "title", "layer", "label", "note")
+    }
+    for part, text in texts.items():
+        if not isinstance(text, str):
+            yield f"has a {part} of type {type(text).__name__}: give a text"
+    if table.layer not in (keys := [layer.key for layer in LAYERS]):
+        yield f"is of layer {table.layer!r}: give one of {', '.join(keys)}"
+    labels = [row.label for row in table.rows if isinstance(row, Row)]
+    if len(labels) < len(table.rows):
+        yield "has rows that are none: give cells.Row of a label and its cells"
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        yield f"has two rows {twice!r}: give each a label of its own"
+    for row in table.rows:
+        yield from (f"has row {row.label!r} {fault}" for fault in _row_faults(row, table.columns))
+
+
+def _row_faults(row: Row, columns: tuple[str, ...]) -> Iterator[str]:
+    if len(row.cells) != len(columns):
+        yield f"of {len(row.cells)} cells for {len(columns)} columns: give one cell per column"
+    for cell in row.cells:
+        if not isinstance(cell, Cell):
+            yield f"with {type(cell).__name__} in place of a cell: give cells.Cell"
+        elif not isinstance(cell.value, float | int | str | None):
+            yield f"with a value of type {type(cell.value).__name__}: give a number, a text or None"
+
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
@@ -35,58 +97,30 @@ NOT_RUN = "has not run"
 OWN: Mapping[str, str] = {}
 """Tables of one's own, the last ones of a report: ``"lengths": "my_table:lengths"``."""
 BUILDERS: Mapping[str, Builder] = {
-    "core_results": core.core_results,
-    "core_seeds": core.core_seeds,
-    "paired": paired.paired,
-    "paired_signs": paired.paired_signs,
-    "intervals": paired.intervals,
-    "operators": proposals.operators,
-    "operator_gains": proposals.operator_gains,
-    "stages": proposals.stages,
-    "admissions": proposals.admissions,
-    "credit": learner_credit.credit_by_class,
-    "signal": learner_credit.signal,
-    "controls": learner_credit.controls,
-    "reward_changes": changes.reward_changes,
-    "rules": pairs.rules,
-    "distinctions": pairs.distinctions_learned,
-    "pairs": pairs.pairs,
-    "pair_gaps": pairs.pair_gaps,
-    "normalizer_values": normalizers.normalizer_values,
-    "claim_matrix": normalizers.claim_matrix,
-    "group_size": normalizers.group_size,
-    "replay_pairs": shared_record_audit.replay_pairs,
-    "replay_context": shared_record_audit.replay_context,
-    "sensitivity": shared_record_audit.sensitivity,
-    "matched_mappings": matched.matched_table(matched.mapping_table),
-    "matched_normalizers": matched.matched_table(matched.normalizer_table),
-    "matched_cosines": matched.matched_table(matched.cosine_table),
-    "matched_moves": matched.matched_table(matched.distance_table),
-    "coverage": core.coverage,
-    "behaviours": evaluations.behaviours,
-    "recurrence": core.recurrence,
-    "collapses": proposals.collapses,
-    "truncation": core.truncation,
-    "prompts": core.prompts_of(COHORT),
-    "heldout": evaluations.heldout,
-    "restart": paired.restart,
-    "restart_paired": paired.restart_paired,
-    "restart_signs": paired.restart_signs,
-    "endpoints": endpoints.endpoints,
-    "restart_prompts": core.prompts_of(RESTART),
-    "breadth": core.breadth,
-    "breadth_gains": core.breadth_gains,
-    "breadth_prompts": core.prompts_of(BREADTH),
-    "anchor": anchor.anchor,
-    "anchor_realized": anchor.anchor_realized,
-    "anchor_prompts": core.prompts_of(ANCHOR),
-    "probe": evaluations.probe,
-    "api": core.api,
+    **{
+        spec.name: spec
+        for spec in (
+            *(core.core_results, core.core_seeds),
+            *(paired.paired, paired.paired_signs, paired.intervals),
+            *(proposals.operators, proposals.operator_gains, proposals.stages, proposals.admissions),
+            *(credit.credit, credit.signal, credit.controls, credit.reward_changes),
+            *(pairs.rules, pairs.distinctions, pairs.pairs, pairs.pair_gaps),
+            *(credit.normalizer_values, credit.claim_matrix, credit.group_size),
+            *(audit.replay_pairs, audit.replay_context, audit.sensitivity),
+            *(matched.matched_mappings, matched.matched_normalizers),
+            *(matched.matched_cosines, matched.matched_moves),
+            *(core.coverage, evaluations.behaviours, core.recurrence, proposals.collapses, core.truncation),
+            *(core.prompts_of(COHORT), evaluations.heldout),
+            *(paired.restart, paired.restart_paired, paired.restart_signs, paired.endpoints),
+            *(core.prompts_of(RESTART), core.breadth, core.breadth_gains, core.prompts_of(BREADTH)),
+            *(anchor.anchor, anchor.anchor_realized, core.prompts_of(ANCHOR), evaluations.probe, core.api),
+        )
+    },
     **{name: added_table(name, path) for name, path in OWN.items()},
 }
 """The tables of a report, in its order."""
 
-TRACED: Mapping[str, Builder] = {**BUILDERS, **shared_record_audit.AUDIT_TABLES}
+TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
 """The tables of a report and those of the audit's directory."""
 
 

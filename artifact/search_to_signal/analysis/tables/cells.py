@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import mean, stdev
+from typing import Generic, NamedTuple, TypeVar
 
-from search_to_signal.analysis.results import Origin, RecordedRun
+from search_to_signal.analysis.results import Origin, RecordedRun, Results, Runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.progress import counted
+from search_to_signal.records.layers import COHORT
 
 NOTHING = "–"
 PERCENT, POINTS = "%", "percentage points"
@@ -93,6 +95,11 @@ def number_cell(value: float | None, formula: str, *origins: Origin, decimals: i
     return Cell(None if value is None else float(value), 1, formula, origins, decimals)
 
 
+def count_cell(number: int, formula: str, *origins: Origin, n: int = 1) -> Cell:
+    """Make the cell of a count; over seeds it is summed."""
+    return Cell(number, n, formula, origins)
+
+
 def percent_cell(part: float, whole: float, formula: str, *origins: Origin) -> Cell:
     """Make the cell of 100 part / whole, without a value where whole is zero: absent is not zero."""
     value = None if whole == 0 else 100.0 * part / whole
@@ -105,11 +112,14 @@ def share_cell(share: float | None, formula: str, *origins: Origin) -> Cell:
     return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
 
 
-Cells = tuple[Cell, ...]
-Parts = Mapping[str, Cells]
-"""The cells of one run: by part of the run (an operator, a stage), or under "" for the whole."""
+Cells = dict[str, Cell]
+"""The cells of a row by heading, in the order of the columns."""
+Parts = dict[str, Cells]
+"""The cells of one run by part of the run (an operator, a stage); of the whole it is ""."""
+Line = tuple[str, Cells]
+"""A row's label and its cells."""
 
-PartsOf = Callable[[RecordedRun], Parts]
+PartsOf = Callable[[RecordedRun], Parts | Cells]
 Combine = Callable[[Sequence[Cell]], Cell]
 
 
@@ -195,38 +205,130 @@ def difference_cell(first: Cell, second: Cell) -> Cell:
 
 def summarized(
     runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
-) -> tuple[Row, ...]:
+) -> list[Line]:
     """Rows CONDITION over its seeds, then rows CONDITION-sSEED; parts of a run follow after a slash."""
-    parts = {run.name: parts_of(run) for run in runs}
-    return (
-        *condition_rows(runs, lambda run: parts[run.name], combine),
-        *seed_rows(runs, lambda run: parts[run.name]),
-    )
-
-
-def condition_rows(
-    runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
-) -> tuple[Row, ...]:
-    """One row per condition and part, over seeds; runs come by condition."""
-    rows: list[Row] = []
+    parts = {run.name: by_part(parts_of(run)) for run in runs}
+    lines: list[Line] = []
     for condition, members in groupby(runs, key=lambda run: run.condition):
-        rows += over_seeds(condition, [parts_of(run) for run in members], combine)
-    return tuple(rows)
+        lines += over_seeds(condition, [parts[run.name] for run in members], combine)
+    return lines + [line for name, own in parts.items() for line in lines_of(name, own)]
 
 
-def seed_rows(runs: Sequence[RecordedRun], parts_of: PartsOf) -> tuple[Row, ...]:
-    return tuple(Row(label(run.name, key), cells) for run in runs for key, cells in parts_of(run).items())
+def by_part(found: Parts | Cells) -> Parts:
+    """Cells of a run as a whole are those of its part ""."""
+    parts = {part: cells for part, cells in found.items() if isinstance(cells, dict)}
+    return parts or {"": {heading: cell for heading, cell in found.items() if isinstance(cell, Cell)}}
 
 
-def over_seeds(name: str, seeds: Sequence[Parts], combine: Combine = combined_cell) -> list[Row]:
+def lines_of(name: str, parts: Parts) -> list[Line]:
+    """One row per part."""
+    return [(label(name, part), cells) for part, cells in parts.items()]
+
+
+def over_seeds(name: str, seeds: Sequence[Parts], combine: Combine = combined_cell) -> list[Line]:
     """One row per part, its cells combined over seeds."""
-    return [
-        Row(
-            label(name, key),
-            tuple(combine(cells) for cells in zip(*(parts[key] for parts in seeds), strict=True)),
-        )
-        for key in seeds[0]
-    ]
+    combined = {part: combined_cells([parts[part] for parts in seeds], combine) for part in seeds[0]}
+    return lines_of(name, combined)
+
+
+def combined_cells(seeds: Sequence[Cells], combine: Combine = combined_cell) -> Cells:
+    """Combine the cells of each column over seeds."""
+    return {heading: combine([cells[heading] for cells in seeds]) for heading in seeds[0]}
+
+
+def difference_cells(first: Cells, second: Cells) -> Cells:
+    """first - second of one seed in every column."""
+    return {change_of(heading): difference_cell(cell, second[heading]) for heading, cell in first.items()}
+
+
+OfRun = TypeVar("OfRun", bound=PartsOf)
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def table_of(
+    name: str,
+    title: str,
+    label: str,
+    lines: Sequence[Line],
+    note: str,
+    layer: str = COHORT,
+    columns: tuple[str, ...] = (),
+) -> Table:
+    """Make a table of rows with the same headings, ``columns``: needed only where there may be no row."""
+    columns = columns or tuple(lines[0][1] if lines else ())
+    rows = (Row(label, tuple(cells[heading] for heading in columns)) for label, cells in lines)
+    return Table(name, title, layer, columns, tuple(rows), label, note)
+
+
+class Noted(NamedTuple):
+    """Rows with a note that follows from them."""
+
+    lines: Sequence[Line]
+    note: str
+
+
+RowsOf = Callable[[Results], Iterable[Line] | Noted]
+
+
+@dataclass(frozen=True)
+class TableSpec(Generic[Function]):
+    """A table before it is made: ``table`` and ``run_table`` make one of a ``function``.
+
+    ``columns`` are the headings, needed only where there may be no row.
+    """
+
+    name: str
+    title: str
+    layer: str
+    label: str
+    note: str
+    columns: tuple[str, ...]
+    function: Function
+    rows: RowsOf
+
+    def __call__(self, results: Results) -> Table:
+        """Make the table; raises NoTableError with the reason where there is nothing to make it from."""
+        found = self.rows(results)
+        return self.of_lines(*(found if isinstance(found, Noted) else (list(found), self.note)))
+
+    def of_lines(self, lines: Sequence[Line], note: str) -> Table:
+        """The table of rows that are there already."""
+        return table_of(self.name, self.title, self.label, lines, note, self.layer, self.columns)
+
+
+def table(
+    title: str,
+    note: str = "",
+    *,
+    layer: str = COHORT,
+    label: str = "Condition",
+    columns: tuple[str, ...] = (),
+) -> Callable[[RowsOf], TableSpec[RowsOf]]:
+    """Make a table, named like the function below, which yields its rows: labels with cells by heading."""
+    return lambda rows: TableSpec(rows.__name__, title, layer, label, note, columns, rows, rows)
+
+
+def run_table(
+    title: str,
+    note: str = "",
+    *,
+    layer: str = COHORT,
+    label: str = "Condition",
+    runs: Callable[[Results], Runs] = lambda results: results.cohort,
+    combine: Combine = combined_cell,
+) -> Callable[[OfRun], TableSpec[OfRun]]:
+    """Make a table of what the function below gives of a run: cells by heading, or such cells by part.
+
+    Its rows are conditions, ``combine``d over seeds, then single runs.
+    """
+
+    def spec(of_run: OfRun) -> TableSpec[OfRun]:
+        def rows(results: Results) -> list[Line]:
+            return summarized(runs(results), of_run, combine)
+
+        return TableSpec(of_run.__name__, title, layer, label, note, (), of_run, rows)
+
+    return spec
 
 
 def seed_numbers(numbers: Iterable[int]) -> str:

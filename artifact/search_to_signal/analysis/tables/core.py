@@ -5,7 +5,7 @@ recurrence. Texts are compared by hash, which sees exact replay, no semantic or 
 Programs are compared in canonical form, so that names, comments and layout do not count.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -16,43 +16,41 @@ from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
-    Parts,
-    Row,
-    Table,
-    condition_rows,
+    Line,
+    Noted,
+    RowsOf,
+    TableSpec,
+    combined_cells,
+    count_cell,
     difference_cell,
     label,
     mean_cell,
     number_cell,
-    over_seeds,
     percent_cell,
-    seed_rows,
+    run_table,
     summarized,
+    table,
 )
 from search_to_signal.numerics import Bools
 from search_to_signal.progress import counted
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.layers import BREADTH, COHORT
+from search_to_signal.records.layers import API, BREADTH, COHORT
 
 
-def core_results(results: Results) -> Table:
+@table("Core results")
+def core_results(results: Results) -> Noted:
     """Final best, AUC, validity, valid-only performance and improve yield, over seeds."""
-    runs = results.cohort
-    seeds = counted(len({run.seed for run in runs}), "seed")
+    conditions = groupby(results.cohort, key=lambda run: run.condition)
+    cells = {name: [measures.measured(run, measures.CORE) for run in runs] for name, runs in conditions}
+    seeds = counted(len({run.seed for run in results.cohort}), "seed")
     note = f"Mean ± sample standard deviation over {seeds}; higher is better."
-    columns = tuple(measure.heading for measure in measures.CORE)
-    rows = condition_rows(runs, lambda run: {"": measures.measured(run, measures.CORE)}, mean_cell)
-    return Table("core_results", "Core results", "cohort", columns, rows, "Condition", note)
+    return Noted([(name, combined_cells(own, mean_cell)) for name, own in cells.items()], note)
 
 
-def core_seeds(results: Results) -> Table:
-    """Every run of the live cohort by itself, with its strict-frontier yield and its training tokens."""
-    rows = seed_rows(results.cohort, lambda run: {"": measures.seed_cells(run)})
-    note = "One run each; higher is better."
-    return Table("core_seeds", "Core results by seed", "cohort", measures.SEED_COLUMNS, rows, "Run", note)
-
-
-TRUNCATION_COLUMNS = ("Evaluator calls", "Groups kept", "Final best", "Frozen final best", "Difference")
+@table("Core results by seed", "One run each; higher is better.", label="Run")
+def core_seeds(results: Results) -> list[Line]:
+    """Every run of the live cohort, with its strict-frontier yield and its training tokens."""
+    return [(run.name, measures.seed_cells(run)) for run in results.cohort]
 
 
 def calls_after(run: RecordedRun) -> NDArray[np.int64]:
@@ -64,8 +62,8 @@ def calls_after(run: RecordedRun) -> NDArray[np.int64]:
     return np.cumsum(run.batch.evaluated.sum(axis=1))
 
 
-def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
-    """TRUNCATION_COLUMNS of one seed: the whole groups that need no more calls than Frozen made in all.
+def truncated(online: RecordedRun, frozen: RecordedRun) -> Cells:
+    """One seed: the whole groups that need no more calls than Frozen made in all.
 
     More valid completions mean more evaluator calls at equal groups (paper, Live-Search Results).
     """
@@ -76,38 +74,39 @@ def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
     base = measures.FINAL_BEST.cell(frozen)
     calls = "completions of Frozen that reached the evaluator"
     return {
-        "": (
-            number_cell(budget, calls, frozen.all_completions, decimals=0),
-            number_cell(kept, "groups within these calls", prefix, decimals=1),
-            best,
-            base,
-            difference_cell(best, base),
-        )
+        "Evaluator calls": number_cell(budget, calls, frozen.all_completions, decimals=0),
+        "Groups kept": number_cell(kept, "groups within these calls", prefix, decimals=1),
+        "Final best": best,
+        "Frozen final best": base,
+        "Difference": difference_cell(best, base),
     }
 
 
-def truncation(results: Results) -> Table:
+@table(
+    "At equal evaluator calls",
+    "Online runs cut at Frozen's evaluator calls of the same seed; mean ± sample deviation over seeds.",
+)
+def truncation(results: Results) -> list[Line]:
     """Final best of every online run at the evaluator calls of the frozen run of its seed."""
-    rows: list[Row] = []
-    singles: list[Row] = []
+    rows: list[Line] = []
+    singles: list[Line] = []
     for comparison in measures.compare_with_frozen(results.cohort):
         seeds = [truncated(online, frozen) for online, frozen in comparison.pairs]
-        rows += over_seeds(comparison.first, seeds, mean_cell)
-        singles += [Row(online.name, s[""]) for (online, _), s in zip(comparison.pairs, seeds, strict=True)]
-    note = "Online runs cut at Frozen's evaluator calls of the same seed; mean ± sample deviation over seeds."
-    title, rows = "At equal evaluator calls", [*rows, *singles]
-    return Table("truncation", title, "cohort", TRUNCATION_COLUMNS, tuple(rows), "Condition", note)
+        rows.append((comparison.first, combined_cells(seeds, mean_cell)))
+        singles += [(online.name, cells) for (online, _), cells in zip(comparison.pairs, seeds, strict=True)]
+    return rows + singles
 
 
-def breadth(results: Results) -> Table:
-    """Every run of every cell by itself: no cell is averaged with another, directions only."""
-    rows = tuple(
-        Row(label(cell, run.name), measures.seed_cells(run))
-        for cell, runs in results.breadth.items()
-        for run in runs
-    )
-    note = "One run each, by task-model cell; no aggregate over cells."
-    return Table("breadth", "Directional breadth", "breadth", measures.SEED_COLUMNS, rows, "Cell/run", note)
+@table(
+    "Directional breadth",
+    "One run each, by task-model cell; no aggregate over cells.",
+    layer=BREADTH,
+    label="Cell/run",
+)
+def breadth(results: Results) -> list[Line]:
+    """No cell is averaged with another: directions only."""
+    cells = results.breadth.items()
+    return [(label(cell, run.name), measures.seed_cells(run)) for cell, runs in cells for run in runs]
 
 
 def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunComparison]]:
@@ -121,90 +120,72 @@ def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunCompari
     return comparisons
 
 
-def breadth_gains(results: Results) -> Table:
+@table(
+    "Directions by cell",
+    "First minus second of one seed, by cell; directions only.",
+    layer=BREADTH,
+    label="Cell/comparison",
+)
+def breadth_gains(results: Results) -> list[Line]:
     """Online minus Frozen within each cell and seed."""
-    rows = tuple(
-        Row(label(cell, comparison.of_seed(online.seed)), measures.differences(online, frozen))
+    return [
+        (label(cell, comparison.of_seed(online.seed)), measures.differences(online, frozen))
         for cell, comparison in breadth_comparisons(results)
         for online, frozen in comparison.pairs
-    )
-    note = "First minus second of one seed, by cell; directions only."
-    return Table(
-        "breadth_gains", "Directions by cell", "breadth", measures.CHANGES, rows, "Cell/comparison", note
-    )
+    ]
 
 
-_API_MEASURES = (*measures.STREAM, measures.FINAL_BEST, measures.AUC)
-API_COLUMNS = (*(measure.heading for measure in _API_MEASURES), "Prompt tokens", "Completion tokens")
+@run_table(
+    "API system reference",
+    "Frozen, one completion per request; mean ± sample standard deviation over seeds.",
+    layer=API,
+    label="Run",
+    runs=lambda results: results.api,
+    combine=mean_cell,
+)
+def api(run: RecordedRun) -> Cells:
+    """A frozen system behind an API, matched in completions alone.
 
-
-def api_cells(run: RecordedRun) -> Parts:
-    """API_COLUMNS of one run; a prompt is counted once per request, hence once per completion."""
+    A reference, no causal comparison: provider, model and grouping differ from the local runs. A prompt is
+    counted once per request, hence once per completion.
+    """
     records = [record for group in run.groups for record in group]
     tokens = {
-        "prompt tokens": sum(record.prompt_tokens for record in records),
-        "completion tokens": sum(record.completion_tokens for record in records),
+        "Prompt tokens": sum(record.prompt_tokens for record in records),
+        "Completion tokens": sum(record.completion_tokens for record in records),
     }
-    counts = (
-        number_cell(number, f"{what} over all requests", run.all_completions, decimals=0)
+    counts = {
+        what: number_cell(number, f"{what.lower()} over all requests", run.all_completions, decimals=0)
         for what, number in tokens.items()
-    )
-    return {"": (*(measure.cell(run) for measure in _API_MEASURES), *counts)}
+    }
+    return measures.measured(run, (*measures.STREAM, measures.FINAL_BEST, measures.AUC)) | counts
 
 
-def api(results: Results) -> Table:
-    """Means over complete runs and every run of a frozen system behind an API, matched in completions alone.
-
-    A reference, no causal comparison: provider, model and grouping differ from the local runs.
-    """
-    rows = summarized(results.api, api_cells, mean_cell)
-    note = "Frozen, one completion per request; mean ± sample standard deviation over seeds."
-    return Table("api", "API system reference", "api", API_COLUMNS, rows, "Run", note)
-
-
-COVERAGE_COLUMNS = (
-    measures.RESPONSES.heading,
-    measures.PROMPTS.heading,
-    measures.PARENTS.heading,
-    "Unique programs (%)",
-    "Unique valid programs (%)",
-    "Unique scores (%)",
+@run_table(
+    "Coverage",
+    "Distinct things per hundred; mean ± sample standard deviation over seeds.",
+    combine=mean_cell,
 )
-
-
-def coverage_parts(run: RecordedRun) -> Parts:
-    """Return COVERAGE_COLUMNS of a run: distinct items per item."""
+def coverage(run: RecordedRun) -> Cells:
+    """Distinct items per item: proxies of coverage, none of them semantic diversity."""
     records = [record for group in run.groups for record in group]
     programs = [record.program_sha256 for record in records if record.program_sha256 is not None]
     valid = [record for record in records if record.score is not None]
-    return {
-        "": (
-            *(measure.cell(run) for measure in (measures.RESPONSES, measures.PROMPTS, measures.PARENTS)),
-            _distinct(programs, "canonical programs / completions with a program", run),
-            _distinct([r.program_sha256 for r in valid], "canonical programs / valid completions", run),
-            _distinct([r.score for r in valid], "scores / valid completions", run),
-        )
+
+    def distinct(keys: Sequence[Hashable], what: str) -> Cell:
+        return percent_cell(len(set(keys)), len(keys), f"distinct {what}", run.all_completions)
+
+    return measures.measured(run, (measures.RESPONSES, measures.PROMPTS, measures.PARENTS)) | {
+        "Unique programs (%)": distinct(programs, "canonical programs / completions with a program"),
+        "Unique valid programs (%)": distinct(
+            [record.program_sha256 for record in valid], "canonical programs / valid completions"
+        ),
+        "Unique scores (%)": distinct([record.score for record in valid], "scores / valid completions"),
     }
 
 
-def coverage(results: Results) -> Table:
-    """Uniqueness by condition and run: proxies of coverage, none of them semantic diversity."""
-    note = "Distinct things per hundred; mean ± sample standard deviation over seeds."
-    rows = summarized(results.cohort, coverage_parts, mean_cell)
-    return Table("coverage", "Coverage", "cohort", COVERAGE_COLUMNS, rows, "Condition", note)
-
-
-def _distinct(keys: Sequence[Hashable], what: str, run: RecordedRun) -> Cell:
-    return percent_cell(len(set(keys)), len(keys), f"distinct {what}", run.all_completions)
-
-
 RECURRENCE_GROUPS = 25
-RECURRENCE_COLUMNS = (
-    "Recurring (%)",
-    "Recurring, positive (%)",
-    "Recurring, not positive (%)",
-    "Positive minus not positive (points)",
-)
+RECURRING_GAP = "Positive minus not positive (points)"
 
 
 def next_occurrence(run: RecordedRun) -> NDArray[np.float64]:
@@ -218,8 +199,8 @@ def next_occurrence(run: RecordedRun) -> NDArray[np.float64]:
     return distance
 
 
-def recurrence_parts(run: RecordedRun, within: int = RECURRENCE_GROUPS) -> Parts:
-    """RECURRENCE_COLUMNS of a run, over the groups that have ``within`` groups after them."""
+def recurrence_cells(run: RecordedRun, within: int = RECURRENCE_GROUPS) -> Cells:
+    """Over the groups that have ``within`` groups after them."""
     whole = max(len(run.groups) - within, 0)
     again: Bools = next_occurrence(run)[:whole] <= within
     origin = run.completions_of(0, whole)
@@ -231,23 +212,24 @@ def recurrence_parts(run: RecordedRun, within: int = RECURRENCE_GROUPS) -> Parts
     base = f"completions whose text recurs within {within} later groups / completions"
     up = percent_cell((again & positive).sum(), positive.sum(), f"{base} with positive advantage", origin)
     down = percent_cell((again & other).sum(), other.sum(), f"{base} without positive advantage", origin)
-    return {"": (percent_cell(again.sum(), again.size, base, origin), up, down, difference_cell(up, down))}
+    return {
+        "Recurring (%)": percent_cell(again.sum(), again.size, base, origin),
+        "Recurring, positive (%)": up,
+        "Recurring, not positive (%)": down,
+        RECURRING_GAP: difference_cell(up, down),
+    }
 
 
-def recurrence(results: Results) -> Table:
-    """Exact recurrence by condition and run; raises NoTableError where runs are too short for it."""
-    runs = results.cohort
-    if all(len(run.groups) <= RECURRENCE_GROUPS for run in runs):
+@table(
+    "Exact recurrence",
+    f"Within {RECURRENCE_GROUPS} later groups; groups nearer to a run's end are left out. Means of the "
+    "seeds' shares ± sample standard deviation.",
+)
+def recurrence(results: Results) -> list[Line]:
+    """Raises NoTableError where all runs are too short for it."""
+    if all(len(run.groups) <= RECURRENCE_GROUPS for run in results.cohort):
         raise NoTableError(f"no run of the cohort has more than {RECURRENCE_GROUPS} groups")
-    note = (
-        f"Within {RECURRENCE_GROUPS} later groups; groups nearer to a run's end are left out. Means of the "
-        "seeds' shares ± sample standard deviation."
-    )
-    rows = summarized(runs, recurrence_parts, mean_cell)
-    return Table("recurrence", "Exact recurrence", "cohort", RECURRENCE_COLUMNS, rows, "Condition", note)
-
-
-PROMPT_COLUMNS = ("Groups", "Cut prompts", "Tokens cut", "Longest prompt")
+    return summarized(results.cohort, recurrence_cells, mean_cell)
 
 
 def prompt_cuts(run: RecordedRun) -> list[int]:
@@ -255,50 +237,46 @@ def prompt_cuts(run: RecordedRun) -> list[int]:
     return [step.prompt_tokens_cut or 0 for step in run.steps]
 
 
-def prompt_lengths(run: RecordedRun) -> list[int]:
-    """Return the prompt length of each group in tokens, before the cut."""
-    read = (max(record.prompt_tokens for record in group) for group in run.groups)
-    return [tokens + cut for tokens, cut in zip(read, prompt_cuts(run), strict=True)]
-
-
 def prompt_cells(runs: Sequence[RecordedRun]) -> Cells:
-    """PROMPT_COLUMNS over the groups of one or several runs."""
-    lost = [cut for run in runs for cut in prompt_cuts(run) if cut]
-    longest = max(tokens for run in runs for tokens in prompt_lengths(run))
-    steps = tuple(run.all_steps for run in runs)
-    where = tuple(run.steps_at([t for t, cut in enumerate(prompt_cuts(run)) if cut]) for run in runs)
-    read = (*steps, *(run.all_completions for run in runs))
-    return (
-        Cell(sum(len(run.steps) for run in runs), len(runs), "groups, one prompt each", steps),
-        Cell(len(lost), len(runs), "prompts over their limit", where),
-        Cell(sum(lost), len(runs), "tokens that these lost on their left", where),
-        Cell(longest, len(runs), "tokens of the longest prompt before its cut", read),
+    """Prompts and those over their limit, over the groups of one or several runs."""
+    cuts = [prompt_cuts(run) for run in runs]
+    lost = [cut for own in cuts for cut in own if cut]
+    longest = max(
+        max(record.prompt_tokens for record in group) + cut
+        for run, own in zip(runs, cuts, strict=True)
+        for group, cut in zip(run.groups, own, strict=True)
     )
+    steps = tuple(run.all_steps for run in runs)
+    where = [
+        run.steps_at([t for t, cut in enumerate(own) if cut]) for run, own in zip(runs, cuts, strict=True)
+    ]
+    read = (*steps, *(run.all_completions for run in runs))
+    groups, n = sum(len(run.steps) for run in runs), len(runs)
+    return {
+        "Groups": count_cell(groups, "groups, one prompt each", *steps, n=n),
+        "Cut prompts": count_cell(len(lost), "prompts over their limit", *where, n=n),
+        "Tokens cut": count_cell(sum(lost), "tokens that these lost on their left", *where, n=n),
+        "Longest prompt": count_cell(longest, "tokens of the longest prompt before its cut", *read, n=n),
+    }
 
 
-def prompts_of(layer: str) -> Callable[[Results], Table]:
-    """Return the builder of a layer's table of prompts over their limit, which are cut on the left (D26).
+def prompts_of(layer: str) -> TableSpec[RowsOf]:
+    """Return the table of a layer's prompts over their limit, which are cut on the left (D26).
 
     Without such prompts only the cohort has the table.
     """
 
-    def table(results: Results) -> Table:
+    def rows(results: Results) -> list[Line]:
         cells = results.breadth if layer == BREADTH else {"": getattr(results, layer)}
         if layer != COHORT and not any(any(prompt_cuts(run)) for runs in cells.values() for run in runs):
             raise NoTableError(f"no prompt of layer {layer} was over its limit")
-        rows = tuple(row for cell, runs in cells.items() for row in _prompt_rows(cell, runs))
-        note = (
-            "Sums over seeds, and each run. Of a prompt over its limit the last tokens were read and scored."
-        )
-        name = "prompts" if layer == COHORT else f"{layer}_prompts"
-        return Table(name, "Prompts over their limit", layer, PROMPT_COLUMNS, rows, "Condition", note)
+        # Cells are never summed: only a layer without cells has rows by condition.
+        conditions = groupby(cells.get("", ()), key=lambda run: run.condition)
+        lines = [(name, prompt_cells(list(runs))) for name, runs in conditions]
+        for cell, runs in cells.items():
+            lines += [(f"{cell}/{run.name}" if cell else run.name, prompt_cells([run])) for run in runs]
+        return lines
 
-    return table
-
-
-def _prompt_rows(cell: str, runs: Sequence[RecordedRun]) -> Iterator[Row]:
-    """Yield rows by condition (cells are never summed), then by run."""
-    for condition, members in groupby(() if cell else runs, key=lambda run: run.condition):
-        yield Row(condition, prompt_cells(list(members)))
-    for run in runs:
-        yield Row(label(cell, run.name) if cell else run.name, prompt_cells([run]))
+    note = "Sums over seeds, and each run. Of a prompt over its limit the last tokens were read and scored."
+    name = "prompts" if layer == COHORT else f"{layer}_prompts"
+    return TableSpec(name, "Prompts over their limit", layer, "Condition", note, (), rows, rows)

@@ -11,15 +11,14 @@ import numpy as np
 
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
-    Cell,
     Cells,
-    Parts,
-    Row,
-    Table,
+    Noted,
+    count_cell,
     mean_cell,
     number_cell,
     percent_cell,
     summarized,
+    table,
 )
 from search_to_signal.analysis.tables.measures import VALID_ONLY
 from search_to_signal.errors import RunDirectoryError
@@ -46,13 +45,6 @@ from search_to_signal.records.probe import (
 from search_to_signal.records.reader import COMPLETIONS, read_records
 from search_to_signal.records.schema import CREATION
 
-BEHAVIOUR_COLUMNS = (
-    "Valid completions",
-    "Distinct programs",
-    "Distinct behaviours",
-    "Behaviours per program (%)",
-    "Behaviours per completion (%)",
-)
 _MEANS = "Means of the seeds' values ± sample standard deviation."
 
 
@@ -81,45 +73,29 @@ def optimality_gap(scores: Floats, lengths: Floats) -> float:
     return float(100.0 * np.mean((-scores - lengths) / lengths))
 
 
-def heldout(results: Results) -> Table:
+@table("Held-out instances", layer=HELDOUT)
+def heldout(results: Results) -> Noted:
     """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
     manifest = results.once(_checked_heldout)
     records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
-    sized = manifest.problem == "tsp"
-    columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
-    rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
     count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
-    gap = "; a gap is to reference tours, lower is better" if sized else ""
+    gap = "; a gap is to reference tours, lower is better" if manifest.problem == "tsp" else ""
     note = f"Final best heuristics on {count} of each split{gap}. {_MEANS}"
-    return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
+    return Noted(summarized(results.cohort, partial(_score_cells, records, manifest), mean_cell), note)
 
 
-def behaviours(results: Results) -> Table:
-    """Distinct programs and distinct behaviours of every run's valid completions."""
-    manifest = results.once(_checked_heldout)
-    file = results.folder(HELDOUT) / BEHAVIOURS
-    known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
-    rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
-    where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
-    note = f"Programs in canonical form; behaviours are equal scores on each of {where}. {_MEANS}"
-    return Table("behaviours", "Semantic coverage", HELDOUT, BEHAVIOUR_COLUMNS, rows, "Condition", note)
-
-
-def _score_parts(
-    records: Sequence[HeldoutRecord], splits: Sequence[str], sized: bool, run: RecordedRun
-) -> Parts:
-    cells: list[Cell] = []
-    for split in splits:
+def _score_cells(records: Sequence[HeldoutRecord], manifest: HeldoutManifest, run: RecordedRun) -> Cells:
+    cells = {}
+    for split in manifest.splits:
         line, record = _heldout_record(records, run, split)
-        origin = Origin(f"{HELDOUT}/{SCORES}", (line,))
-        scores = np.array(record.scores)
+        origin, scores = Origin(f"{HELDOUT}/{SCORES}", (line,)), np.array(record.scores)
         mean = float(scores.mean()) if len(scores) else None
-        cells.append(number_cell(mean, "mean score over instances", origin))
-        if sized:
+        cells[f"Score {split}"] = number_cell(mean, "mean score over instances", origin)
+        if manifest.problem == "tsp":
             gap = optimality_gap(scores, reference_lengths(split)[: len(scores)]) if len(scores) else None
             formula = "mean over instances of (length - reference) / reference, in percent"
-            cells.append(number_cell(gap, formula, origin, decimals=2))
-    return {"": tuple(cells)}
+            cells[f"Gap (%) {split}"] = number_cell(gap, formula, origin, decimals=2)
+    return cells
 
 
 def _heldout_record(
@@ -131,7 +107,18 @@ def _heldout_record(
     raise RunDirectoryError(f"the held-out scores have no line for {run.path} on {split}: evaluate again")
 
 
-def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: RecordedRun) -> Parts:
+@table("Semantic coverage", layer=HELDOUT)
+def behaviours(results: Results) -> Noted:
+    """Distinct programs and distinct behaviours of every run's valid completions."""
+    manifest = results.once(_checked_heldout)
+    file = results.folder(HELDOUT) / BEHAVIOURS
+    known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
+    where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
+    note = f"Programs in canonical form; behaviours are equal scores on each of {where}. {_MEANS}"
+    return Noted(summarized(results.cohort, partial(_behaviour_cells, known, file), mean_cell), note)
+
+
+def _behaviour_cells(known: Mapping[str, BehaviourRecord], file: Path, run: RecordedRun) -> Cells:
     valid = [record for group in run.groups for record in group if record.score is not None]
     programs = dict.fromkeys(record.program_sha256 for record in valid if record.program_sha256)
     unknown = [program for program in programs if program not in known]
@@ -139,24 +126,15 @@ def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: Recorde
         raise RunDirectoryError(f"{file} lacks program {unknown[0]} of {run.path}: evaluate again")
     distinct = len({known[program].behaviour_sha256 for program in programs} - {None})
     lines, behaved = run.completions(run.batch.valid), Origin(f"{HELDOUT}/{BEHAVIOURS}")
-    cells = (
-        number_cell(len(valid), "valid completions", lines, decimals=1),
-        number_cell(len(programs), "distinct canonical programs", lines, decimals=1),
-        number_cell(distinct, "distinct behaviours", lines, behaved, decimals=1),
-        percent_cell(distinct, len(programs), "distinct behaviours / distinct programs", lines, behaved),
-        percent_cell(distinct, len(valid), "distinct behaviours / valid completions", lines, behaved),
-    )
-    return {"": cells}
-
-
-PROBE_COLUMNS = (
-    "Completions",
-    "Valid",
-    "Valid (%)",
-    "Valid-only perf.",
-    "Improve | valid (%)",
-    "Best-of-group improve (%)",
-)
+    per_program = "distinct behaviours / distinct programs"
+    per_completion = "distinct behaviours / valid completions"
+    return {
+        "Valid completions": number_cell(len(valid), "valid completions", lines, decimals=1),
+        "Distinct programs": number_cell(len(programs), "distinct canonical programs", lines, decimals=1),
+        "Distinct behaviours": number_cell(distinct, "distinct behaviours", lines, behaved, decimals=1),
+        "Behaviours per program (%)": percent_cell(distinct, len(programs), per_program, lines, behaved),
+        "Behaviours per completion (%)": percent_cell(distinct, len(valid), per_completion, lines, behaved),
+    }
 
 
 def improving(record: ProbeRecord, prompt: BankPrompt) -> bool:
@@ -167,35 +145,37 @@ def improving(record: ProbeRecord, prompt: BankPrompt) -> bool:
 
 
 def checkpoint_cells(records: Sequence[ProbeRecord], bank: Mapping[int, BankPrompt], path: str) -> Cells:
-    """PROBE_COLUMNS of one checkpoint."""
+    """The answers of one checkpoint."""
     lines = Origin(path)
     valid = [record.score for record in records if record.score is not None]
     better = [record for record in records if improving(record, bank[record.prompt])]
     prompts = {record.prompt for record in records}
     hit = len({record.prompt for record in better})
-    return (
-        Cell(len(records), formula="completions", origins=(lines,)),
-        Cell(len(valid), formula="valid completions", origins=(lines,)),
-        percent_cell(len(valid), len(records), "valid completions / completions", lines),
-        VALID_ONLY.of(sum(valid) / len(valid) if valid else None, lines),
-        percent_cell(len(better), len(valid), "completions above every base / valid completions", lines),
-        percent_cell(hit, len(prompts), "prompts with an improvement / prompts", lines),
+    of_valid, of_prompts = (
+        "completions above every base / valid completions",
+        "prompts with an improvement / prompts",
     )
+    return {
+        "Completions": count_cell(len(records), "completions", lines),
+        "Valid": count_cell(len(valid), "valid completions", lines),
+        "Valid (%)": percent_cell(len(valid), len(records), "valid completions / completions", lines),
+        "Valid-only perf.": VALID_ONLY.of(sum(valid) / len(valid) if valid else None, lines),
+        "Improve | valid (%)": percent_cell(len(better), len(valid), of_valid, lines),
+        "Best-of-group improve (%)": percent_cell(hit, len(prompts), of_prompts, lines),
+    }
 
 
-def probe(results: Results) -> Table:
+@table("Common-context probe", layer=PROBE, label="Checkpoint")
+def probe(results: Results) -> Noted:
     """One row per checkpoint, the model before any update first."""
     folder = results.folder(PROBE)
     manifest = read_probe(folder)
     bank = _bank(folder, manifest)
-    rows = tuple(
-        Row(
-            c.name, checkpoint_cells(checkpoint_answers(folder, manifest, c), bank, f"{PROBE}/{c.name}.jsonl")
-        )
-        for c in manifest.checkpoints
+    answers = {one.name: checkpoint_answers(folder, manifest, one) for one in manifest.checkpoints}
+    return Noted(
+        [(name, checkpoint_cells(own, bank, f"{PROBE}/{name}.jsonl")) for name, own in answers.items()],
+        f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each.",
     )
-    note = f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each."
-    return Table("probe", "Common-context probe", "probe", PROBE_COLUMNS, rows, "Checkpoint", note)
 
 
 def _bank(folder: Path, manifest: ProbeManifest) -> dict[int, BankPrompt]:

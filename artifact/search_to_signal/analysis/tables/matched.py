@@ -4,10 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from search_to_signal.analysis.results import NoTableError, Origin, Results
-from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Line,
+    Noted,
+    Table,
+    TableSpec,
+    count_cell,
+    label,
+)
 from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
@@ -19,43 +28,41 @@ Record = TypeVar("Record", PairRecord, UpdateRecord)
 Lines = Sequence[tuple[int, Record]]
 
 
-@dataclass(frozen=True)
-class RecordColumn(Generic[Record]):
-    """A column: a number that a record may have."""
-
-    read: Callable[[Record], float | None]
-    decimals: int = 4
-
+Read = Callable[[Record], float | None]
+"""A column: a number that a record may have."""
 
 COSINE, STEPS = "Cosine", "Steps"
 OF_COMPLETIONS = "Largest withheld difference (completion means)"
 OF_TOKENS = "Largest withheld difference (single tokens)"
-COSINES: dict[str, RecordColumn[PairRecord]] = {
-    COSINE: RecordColumn(lambda pair: pair.cosine),
-    "Cosine, not by construction": RecordColumn(lambda pair: None if pair.by_construction else pair.cosine),
+COSINES: dict[str, Read[PairRecord]] = {
+    COSINE: lambda pair: pair.cosine,
+    "Cosine, not by construction": lambda pair: None if pair.by_construction else pair.cosine,
 }
-PAIR_COLUMNS: dict[str, RecordColumn[PairRecord]] = {
+PAIR_COLUMNS: dict[str, Read[PairRecord]] = {
     **COSINES,
-    "Product cosine": RecordColumn(lambda pair: pair.product_cosine),
-    "Norm ratio": RecordColumn(lambda pair: pair.norm_ratio),
-    "Sign agreement": RecordColumn(lambda pair: pair.sign_agreement),
-    OF_COMPLETIONS: RecordColumn(lambda pair: _with_credit(pair, pair.withheld_max_difference), 5),
-    OF_TOKENS: RecordColumn(lambda pair: _with_credit(pair, pair.withheld_token_max_difference), 5),
+    "Product cosine": lambda pair: pair.product_cosine,
+    "Norm ratio": lambda pair: pair.norm_ratio,
+    "Sign agreement": lambda pair: pair.sign_agreement,
+    OF_COMPLETIONS: lambda pair: _with_credit(pair, pair.withheld_max_difference),
+    OF_TOKENS: lambda pair: _with_credit(pair, pair.withheld_token_max_difference),
 }
 COUNT_COLUMNS: dict[str, Callable[[PairRecord], bool]] = {
+    "Comparisons": lambda pair: True,
     "Without credit": lambda pair: pair.relation == "without_credit",
     "By construction": lambda pair: pair.by_construction,
 }
-UPDATE_COLUMNS: dict[str, RecordColumn[UpdateRecord]] = {
-    "Change": RecordColumn(lambda update: update.delta_norm),
-    "Product change": RecordColumn(lambda update: update.product_norm),
-    "Mean withheld change (completion means)": RecordColumn(lambda update: update.withheld_mean_change, 5),
-    "Largest withheld change (completion means)": RecordColumn(lambda update: update.withheld_max_change, 5),
-    "Largest withheld change (single tokens)": RecordColumn(
-        lambda update: update.withheld_token_max_change, 5
-    ),
-    "Training tokens": RecordColumn(lambda update: update.training_tokens, 0),
+UPDATE_COLUMNS: dict[str, Read[UpdateRecord]] = {
+    "Change": lambda update: update.delta_norm,
+    "Product change": lambda update: update.product_norm,
+    "Mean withheld change (completion means)": lambda update: update.withheld_mean_change,
+    "Largest withheld change (completion means)": lambda update: update.withheld_max_change,
+    "Largest withheld change (single tokens)": lambda update: update.withheld_token_max_change,
+    "Training tokens": lambda update: update.training_tokens,
 }
+
+
+def _decimals(heading: str) -> int:
+    return 0 if heading == "Training tokens" else 5 if "withheld" in heading else 4
 
 
 @dataclass(frozen=True)
@@ -81,45 +88,60 @@ def load_matched(directory: Path) -> MatchedRecords:
     return MatchedRecords(directory.name, updates, pairs)
 
 
-def mapping_table(records: MatchedRecords) -> Table:
-    """Build the table of mapping pairs under the first normalizer: does the credit reach the adapter?"""
+Made = Callable[[MatchedRecords], list[Line]]
+
+
+def _matched(title: str, columns: tuple[str, ...] = ()) -> Callable[[Made], TableSpec[Made]]:
+    """Make a table of the layer of the rows that the function below yields of its records."""
+
+    def spec(function: Made) -> TableSpec[Made]:
+        def rows(results: Results) -> Noted:
+            records = results.once(_records)
+            return Noted(function(records), _note(records))
+
+        return TableSpec(function.__name__, title, LAYER, "Updates", "", columns, function, rows)
+
+    return spec
+
+
+@_matched("Two mappings, one initial adapter", (STEPS, *COUNT_COLUMNS, *PAIR_COLUMNS))
+def matched_mappings(records: MatchedRecords) -> list[Line]:
+    """Pairs of mappings under the first normalizer: does the credit reach the adapter?"""
     pairs = [item for item in records.pairs if item[1].first[1] == item[1].second[1] == records.normalizer]
-    rows = _pair_rows(records, pairs, lambda pair: f"{pair.first[0]} – {pair.second[0]}")
-    return _table(records, "mappings", "Two mappings, one initial adapter", _PAIR_NAMES, rows)
+    return _pair_lines(records, pairs, lambda pair: f"{pair.first[0]} – {pair.second[0]}")
 
 
-def normalizer_table(records: MatchedRecords) -> Table:
-    """Build the table of each normalizer against the first, over all mappings."""
+@_matched("Two normalizers, over all mappings", (STEPS, *COUNT_COLUMNS, *PAIR_COLUMNS))
+def matched_normalizers(records: MatchedRecords) -> list[Line]:
+    """Each normalizer against the first, over all mappings."""
     pairs = [item for item in records.pairs if item[1].first[0] == item[1].second[0]]
-    rows = _pair_rows(records, pairs, lambda pair: f"{pair.first[1]} – {pair.second[1]}")
-    return _table(records, "normalizers", "Two normalizers, over all mappings", _PAIR_NAMES, rows)
+    return _pair_lines(records, pairs, lambda pair: f"{pair.first[1]} – {pair.second[1]}")
 
 
-def cosine_table(records: MatchedRecords) -> Table:
+@_matched("Cosine of adapter changes, by normalizer")
+def matched_cosines(records: MatchedRecords) -> list[Line]:
     """Cosine of every two mappings under every normalizer, with and without those by construction."""
     pairs = [item for item in records.pairs if item[1].first[1] == item[1].second[1]]
     names = list(dict.fromkeys(f"{pair.first[0]} – {pair.second[0]}" for _, pair in pairs))
-    rows = []
+    lines: list[Line] = []
     for place, same in _grouped(pairs, lambda pair: pair.first[1]).items():
         by = _grouped(same, lambda pair: f"{pair.first[0]} – {pair.second[0]}", where=False)
-        columns = [_cosines(records, by.get(name, [])) for name in names]
-        rows += [Row(label(place, part), tuple(column[part] for column in columns)) for part in columns[0]]
-    return _table(records, "cosines", "Cosine of adapter changes, by normalizer", tuple(names), rows)
+        columns = {name: _cosines(records, by.get(name, [])) for name in names}
+        lines += [
+            (label(place, part.lower()), {name: column[part] for name, column in columns.items()})
+            for part in (*COSINES, *COUNT_COLUMNS)
+        ]
+    return lines
 
 
-def distance_table(records: MatchedRecords) -> Table:
-    """Build the table of distances: how far each update moves the adapter and withheld contexts."""
+@_matched("Distance moved", tuple(UPDATE_COLUMNS))
+def matched_moves(records: MatchedRecords) -> list[Line]:
+    """How far each update moves the adapter and withheld contexts."""
     updates = [item for item in records.updates if item[1].normalizer == records.normalizer]
-    rows = [
-        Row(place, tuple(_number(records, UPDATES, same, *column) for column in UPDATE_COLUMNS.items()))
+    return [
+        (place, {name: _number(records, UPDATES, same, name, read) for name, read in UPDATE_COLUMNS.items()})
         for place, same in _grouped(updates, lambda record: record.mapping).items()
     ]
-    return _table(records, "moves", "Distance moved", tuple(UPDATE_COLUMNS), rows)
-
-
-def matched_table(make: Callable[[MatchedRecords], Table]) -> Callable[[Results], Table]:
-    """A table of the layer from a results directory; raises NoTableError where the layer has not run."""
-    return lambda results: make(results.once(_records))
 
 
 def _records(results: Results) -> MatchedRecords:
@@ -131,16 +153,14 @@ def _records(results: Results) -> MatchedRecords:
 
 def matched_tables(directory: Path) -> list[Table]:
     records = load_matched(directory)
-    return [make(records) for make in (mapping_table, normalizer_table, cosine_table, distance_table)]
+    specs = (matched_mappings, matched_normalizers, matched_cosines, matched_moves)
+    return [spec.of_lines(spec.function(records), _note(records)) for spec in specs]
 
 
 def matched_page(directory: Path) -> str:
     tables = matched_tables(directory)
     parts = [f"## {table.title}\n\n{to_markdown(table.text_rows())}" for table in tables]
     return "\n".join(["# Matched updates\n", f"{tables[0].note}\n", *parts])
-
-
-_PAIR_NAMES = (STEPS, "Comparisons", *COUNT_COLUMNS, *PAIR_COLUMNS)
 
 
 def _with_credit(pair: PairRecord, value: float) -> float | None:
@@ -158,45 +178,41 @@ def _grouped(
     return groups
 
 
-def _pair_rows(
+def _pair_lines(
     records: MatchedRecords, pairs: Lines[PairRecord], name: Callable[[PairRecord], str]
-) -> list[Row]:
-    rows = []
+) -> list[Line]:
+    lines: list[Line] = []
     for place, same in _grouped(pairs, name).items():
         steps = Cell(len(same[0][1].steps), len(same), "groups stepped on", (_origin(records, PAIRS, same),))
-        cells = [steps, *_counts(records, same).values()]
-        cells += [_number(records, PAIRS, same, *column) for column in PAIR_COLUMNS.items()]
-        rows.append(Row(place, tuple(cells)))
-    return rows
+        numbers = {head: _number(records, PAIRS, same, head, read) for head, read in PAIR_COLUMNS.items()}
+        lines.append((place, {STEPS: steps, **_counts(records, same), **numbers}))
+    return lines
 
 
-def _counts(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell]:
+def _counts(records: MatchedRecords, same: Lines[PairRecord]) -> Cells:
     """Count the comparisons, and those that are uninformative or follow from others."""
-    origins = (_origin(records, PAIRS, same),)
-    numbers = {name: sum(bool(read(pair)) for _, pair in same) for name, read in COUNT_COLUMNS.items()}
-    return {
-        name: Cell(number, len(same), f"number of comparisons ({name.lower()})", origins)
-        for name, number in {"Comparisons": len(same), **numbers}.items()
-    }
+    origin, cells = _origin(records, PAIRS, same), {}
+    for name, read in COUNT_COLUMNS.items():
+        number, formula = sum(bool(read(pair)) for _, pair in same), f"number of comparisons ({name.lower()})"
+        cells[name] = count_cell(number, formula, origin, n=len(same))
+    return cells
 
 
-def _cosines(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell]:
-    means = {name: _number(records, PAIRS, same, name, column) for name, column in COSINES.items()}
-    return {name.lower(): cell for name, cell in (*means.items(), *_counts(records, same).items())}
+def _cosines(records: MatchedRecords, same: Lines[PairRecord]) -> Cells:
+    means = {name: _number(records, PAIRS, same, name, read) for name, read in COSINES.items()}
+    return {**means, **_counts(records, same)}
 
 
-def _number(
-    records: MatchedRecords, file: str, lines: Lines[Record], name: str, column: RecordColumn[Record]
-) -> Cell:
+def _number(records: MatchedRecords, file: str, lines: Lines[Record], name: str, read: Read[Record]) -> Cell:
     """Mean and sample deviation over the records that have the number."""
-    known = [(line, record) for line, record in lines if column.read(record) is not None]
-    values = [float(value) for _, record in known if (value := column.read(record)) is not None]
+    known = [(line, record) for line, record in lines if read(record) is not None]
+    values = [float(value) for _, record in known if (value := read(record)) is not None]
     return Cell(
         mean(values) if values else None,
         len(values),
         f"mean of {name.lower()} over single updates or comparisons",
         (_origin(records, file, known),),
-        column.decimals,
+        _decimals(name),
         stdev(values) if len(values) > 1 else None,
     )
 
@@ -205,13 +221,10 @@ def _origin(records: MatchedRecords, file: str, lines: Lines[Record]) -> Origin:
     return Origin(f"{records.place}/{file}", tuple(line for line, _ in lines))
 
 
-def _table(
-    records: MatchedRecords, name: str, title: str, columns: tuple[str, ...], rows: Sequence[Row]
-) -> Table:
+def _note(records: MatchedRecords) -> str:
     smoke = any(update.purpose == "smoke" for _, update in records.updates)
     note = f"{_NOTE} Normalizer {records.normalizer} where none is named."
-    note += " From a smoke run, which is no evidence." if smoke else ""
-    return Table(f"matched_{name}", title, LAYER, columns, tuple(rows), "Updates", note)
+    return f"{note} From a smoke run, which is no evidence." if smoke else note
 
 
 _NOTE = (

@@ -5,27 +5,31 @@ search.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from statistics import mean
 
 import numpy as np
 
-from search_to_signal.analysis.results import NoTableError, Results, Runs
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
-    Row,
-    Table,
+    Line,
+    Noted,
     count_directions,
     label,
     mean_cell,
+    run_table,
     seed_numbers,
-    summarized,
+    table,
 )
 from search_to_signal.analysis.tables.measures import RunComparison
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.progress import counted
 from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.layers import RESTART
 from search_to_signal.seeding import stream
 
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
@@ -36,16 +40,17 @@ def comparisons(results: Results) -> tuple[RunComparison, ...]:
     return (*measures.compare_with_frozen(results.cohort), *measures.compare_with(results.cohort, "native"))
 
 
-def paired(results: Results) -> Table:
+@table("Paired differences", label="Comparison")
+def paired(results: Results) -> Noted:
     """Same-seed differences of every measure of the live cohort."""
     note = "First minus second, seed by seed; mean ± sample standard deviation over seeds."
-    return _paired("paired", "Paired differences", "cohort", results.once(comparisons), note)
+    return _paired(results.once(comparisons), note)
 
 
-def paired_signs(results: Results) -> Table:
+@table("Directions of paired differences", label="Comparison/direction")
+def paired_signs(results: Results) -> Noted:
     """In how many seeds the first condition is above, equal to and below the second, measure by measure."""
-    title = "Directions of paired differences"
-    return _signs("paired_signs", title, "cohort", results.once(comparisons))
+    return _signs(results.once(comparisons))
 
 
 def few_seeds(numbers: Iterable[int]) -> str:
@@ -59,21 +64,21 @@ def few_seeds(numbers: Iterable[int]) -> str:
     return f"With {seed_numbers(distinct)} a two-sided sign-flipping test cannot give p below {least}."
 
 
-def _signs(name: str, title: str, layer: str, comparisons: Sequence[RunComparison]) -> Table:
+def _paired(compared: Sequence[RunComparison], note: str) -> Noted:
+    lines = measures.paired_rows(compared, measures.measured)
+    return Noted(lines, f"{note} {few_seeds(len(one.pairs) for one in compared)}")
+
+
+def _signs(compared: Sequence[RunComparison]) -> Noted:
     """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
-    rows = []
-    for comparison in comparisons:
+    lines: list[Line] = []
+    for comparison in compared:
         seeds = [measures.differences(first, second) for first, second in comparison.pairs]
-        columns = [count_directions(cells) for cells in zip(*seeds, strict=True)]
-        rows += [Row(label(comparison.name, k), tuple(column[k] for column in columns)) for k in columns[0]]
-    note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in comparisons)}"
-    return Table(name, title, layer, measures.CHANGES, tuple(rows), "Comparison/direction", note)
-
-
-def _paired(name: str, title: str, layer: str, comparisons: Sequence[RunComparison], note: str) -> Table:
-    rows = measures.paired_rows(comparisons, lambda run: {"": measures.measured(run)})
-    note = f"{note} {few_seeds(len(c.pairs) for c in comparisons)}"
-    return Table(name, title, layer, measures.CHANGES, rows, "Comparison", note)
+        counts = {heading: count_directions([cells[heading] for cells in seeds]) for heading in seeds[0]}
+        for direction in ("better", "equal", "worse"):
+            cells = {heading: count[direction] for heading, count in counts.items()}
+            lines.append((label(comparison.name, direction), cells))
+    return Noted(lines, f"{DIRECTIONS} {few_seeds(len(one.pairs) for one in compared)}")
 
 
 def restart_runs(results: Results) -> Runs:
@@ -121,23 +126,95 @@ def restart_comparisons(results: Results) -> tuple[RunComparison, ...]:
     return (*to_references, *between)
 
 
-def restart(results: Results) -> Table:
-    """Every measure of the restarted searches, by condition and run."""
-    rows = summarized(restart_runs(results), lambda run: {"": measures.seed_cells(run)})
-    note = "Final adapter, fresh population, no update; mean ± sample standard deviation over seeds."
-    return Table("restart", "Frozen restarts", "restart", measures.SEED_COLUMNS, rows, "Condition", note)
+@run_table(
+    "Frozen restarts",
+    "Final adapter, fresh population, no update; mean ± sample standard deviation over seeds.",
+    layer=RESTART,
+    runs=restart_runs,
+)
+def restart(run: RecordedRun) -> Cells:
+    """Every measure of the restarted searches."""
+    return measures.seed_cells(run)
 
 
-def restart_paired(results: Results) -> Table:
+@table("Restarts compared", layer=RESTART, label="Comparison")
+def restart_paired(results: Results) -> Noted:
     """Same-seed differences of restarts to Frozen, to their live parents, and to each other."""
     note = "First minus second, seed by seed; layers are compared, never pooled."
-    return _paired("restart_paired", "Restarts compared", "restart", results.once(restart_comparisons), note)
+    return _paired(results.once(restart_comparisons), note)
 
 
-def restart_signs(results: Results) -> Table:
+@table("Directions of restarts", layer=RESTART, label="Comparison/direction")
+def restart_signs(results: Results) -> Noted:
     """In how many seeds the restart is above, equal to and below what it is compared with."""
-    compared = results.once(restart_comparisons)
-    return _signs("restart_signs", "Directions of restarts", "restart", compared)
+    return _signs(results.once(restart_comparisons))
+
+
+STATEMENT = "endpoint gains alone are no evidence of a better generator"
+Trio = tuple[RecordedRun, RecordedRun, RecordedRun]
+
+
+def trios(results: Results) -> dict[str, list[Trio]]:
+    """Return (live, restart, frozen) runs of one seed, by condition; raises NoTableError without any."""
+    again, cohort = restarts_and_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
+    by_condition: dict[str, list[Trio]] = {}
+    for run in again:
+        parent, frozen = live.get((run.condition, run.seed)), live.get((FROZEN, run.seed))
+        if parent is not None and frozen is not None:
+            by_condition.setdefault(run.condition, []).append((parent, run, frozen))
+    if not by_condition:
+        raise NoTableError("no restart has its live run and the frozen run of its seed beside it")
+    return by_condition
+
+
+def verdict(gains: Sequence[tuple[float, float]]) -> str:
+    """Return the verdict on STATEMENT from (live, restart) gains over frozen."""
+    ahead = [again for live, again in gains if live > 0]
+    lost = sum(again <= 0 for again in ahead)
+    if not ahead:
+        return "not tested: no live run ended above frozen"
+    if lost:
+        return f"holds: {lost} of {len(ahead)} gains are not the checkpoint's alone"
+    return f"no counterexample in {len(ahead)}: every restart is above frozen, too"
+
+
+@table("Endpoint gains and generators", layer=RESTART)
+def endpoints(results: Results) -> Noted:
+    """Final-best gains of live runs and restarts over the frozen run of the seed.
+
+    What a restart gains over Frozen came with the checkpoint; what the live run alone gains may be its
+    population's (paper, Checkpoint and Search-State Attribution).
+    """
+    groups = trios(results)
+    note = (
+        f'The statement is "{STATEMENT}": a seed whose live run ends above frozen, and whose final adapter '
+        f"in a fresh population does not, is an instance of it. {few_seeds(map(len, groups.values()))}"
+    )
+    return Noted([(condition, _endpoint_cells(group)) for condition, group in groups.items()], note)
+
+
+def _endpoint_cells(group: Sequence[Trio]) -> Cells:
+    gains = [
+        (float(live.best[-1] - frozen.best[-1]), float(again.best[-1] - frozen.best[-1]))
+        for live, again, frozen in group
+    ]
+    origins, n = tuple(run.all_completions for trio in group for run in trio), len(group)
+    ahead = [again for live, again in gains if live > 0]
+    lost = sum(again <= 0 for again in ahead)
+
+    def average(values: Sequence[float], of: str) -> Cell:
+        formula = f"mean over {counted(n, 'seed')} of (final best of the {of} run minus that of frozen)"
+        return Cell(mean(values), n, formula, origins)
+
+    return {
+        "Seeds": Cell(n, n, "seeds", origins),
+        "Live minus frozen": average([live for live, _ in gains], "live"),
+        "Restart minus frozen": average([again for _, again in gains], "restart"),
+        "Live above frozen": Cell(len(ahead), n, "live seeds whose final best is above frozen's", origins),
+        "Of these the restart is not": Cell(lost, n, "of these, restarts that are not", origins),
+        "Statement": Cell(verdict(gains), n, "what these seeds say of the statement", origins),
+    }
 
 
 LEAST_SEEDS = 5
@@ -150,7 +227,6 @@ DRAWS = 10_000
 LEVEL = 0.95
 TRIALS = 4_000
 _SAMPLES_PER_RESAMPLES = 100
-INTERVAL_COLUMNS = ("Mean", "Low", "High", "Seeds", "Measured coverage (%)")
 
 
 def percentile_interval(
@@ -197,7 +273,8 @@ def interval_coverage(seeds: int) -> float:
     return covered / TRIALS
 
 
-def intervals(results: Results) -> Table:
+@table("Bootstrap intervals", label="Condition/measure")
+def intervals(results: Results) -> Noted:
     """Intervals of every condition's means, and of same-seed differences, each resampled by itself.
 
     Stratified: seeds are resampled within a condition, and a difference resamples pairs of one seed whole.
@@ -209,14 +286,17 @@ def intervals(results: Results) -> Table:
     for comparison in results.once(comparisons):
         seeds[comparison.name] = [measures.differences(first, second) for first, second in comparison.pairs]
     covered = {n: interval_coverage(n) for n in sorted({len(cells) for cells in seeds.values()})}
-    rows = tuple(row for name, cells in seeds.items() for row in _interval_rows(name, cells, covered))
-    note, head = _interval_note(rows, covered), "Condition/measure"
-    return Table("intervals", "Bootstrap intervals", "cohort", INTERVAL_COLUMNS, rows, head, note)
+    lines = [
+        (label(name, measure.heading), _interval_cells(name, measure.field, cells, covered))
+        for name, own in seeds.items()
+        for measure, *cells in zip(measures.ALL, *(cells.values() for cells in own), strict=True)
+    ]
+    return Noted(lines, _interval_note(lines, covered))
 
 
-def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
+def _interval_note(lines: Sequence[Line], covered: Mapping[int, float]) -> str:
     """Describe the intervals: their method, their coverage, and their number."""
-    sizes = [row.cells[0].n for row in rows if row.cells[1].value is not None]
+    sizes = [cells["Mean"].n for _, cells in lines if cells["Low"].value is not None]
     errors = {n: math.sqrt(share * (1.0 - share) / TRIALS) for n, share in covered.items()}
     measured = ", ".join(f"{covered[n]:.1%} ± {errors[n]:.1%} at n = {n}" for n in sorted(set(sizes)))
     missed = sum(1.0 - covered[n] for n in sizes)
@@ -228,16 +308,18 @@ def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
     )
 
 
-def _interval_rows(name: str, seeds: Sequence[Cells], covered: Mapping[int, float]) -> Iterator[Row]:
-    for measure, cells in zip(measures.ALL, zip(*seeds, strict=True), strict=True):
-        middle = mean_cell(cells)
-        values = [cell.number for cell in cells if cell.number is not None]
-        rng = stream(0, "bootstrap", name, measure.field)
-        ends = percentile_interval(values, rng) if middle.value is not None else (None, None)
-        formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"
-        interval = [Cell(end, len(cells), formula, middle.origins, middle.decimals) for end in ends]
-        size = Cell(len(cells), len(cells), "seeds", middle.origins)
-        share = None if middle.value is None else 100.0 * covered[middle.n]
-        formula = f"of {TRIALS} samples of {middle.n} normal values those whose interval covers, in percent"
-        coverage = Cell(share, middle.n, formula, middle.origins, 1)
-        yield Row(label(name, measure.heading), (middle, *interval, size, coverage))
+def _interval_cells(name: str, field: str, cells: Sequence[Cell], covered: Mapping[int, float]) -> Cells:
+    middle, n = mean_cell(cells), len(cells)
+    values = [cell.number for cell in cells if cell.number is not None]
+    rng, known = stream(0, "bootstrap", name, field), middle.value is not None
+    low, high = percentile_interval(values, rng) if known else (None, None)
+    formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"
+    share = 100.0 * covered[middle.n] if known else None
+    covers = f"of {TRIALS} samples of {middle.n} normal values those whose interval covers, in percent"
+    return {
+        "Mean": middle,
+        "Low": Cell(low, n, formula, middle.origins, middle.decimals),
+        "High": Cell(high, n, formula, middle.origins, middle.decimals),
+        "Seeds": Cell(n, n, "seeds", middle.origins),
+        "Measured coverage (%)": Cell(share, middle.n, covers, middle.origins, 1),
+    }

@@ -5,7 +5,7 @@ admission, Collapse and exact recurrence. Observational: when a collapse comes d
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,15 +14,18 @@ from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun,
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
+    Line,
+    Noted,
     Parts,
-    Table,
-    change_of,
+    count_cell,
     known_mean_cell,
     number_cell,
     percent_cell,
+    run_table,
     seed_numbers,
     share_cell,
     summarized,
+    table,
     total_cell,
 )
 from search_to_signal.analysis.tables.measures import (
@@ -38,14 +41,13 @@ from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Outcome
 
-FUNNEL: tuple[tuple[str, str], ...] = (
-    ("Parsed (%)", "completions with rationale, code and required function, which reach the evaluator"),
-    ("Executable (%)", "of these, completions that ran to an answer on every instance"),
-    ("Valid (%)", "of these, completions without detected randomness, hence with a score"),
-    ("Parent-improving (%)", "completions better than their best prompt base"),
-    ("Frontier (%)", "completions better than the frontier before their group"),
-)
-FUNNEL_COLUMNS = ("Completions", *(heading for heading, _ in FUNNEL))
+FUNNEL: Mapping[str, str] = {
+    "Parsed (%)": "completions with rationale, code and required function, which reach the evaluator",
+    "Executable (%)": "of these, completions that ran to an answer on every instance",
+    "Valid (%)": "of these, completions without detected randomness, hence with a score",
+    "Parent-improving (%)": "completions better than their best prompt base",
+    "Frontier (%)": "completions better than the frontier before their group",
+}
 
 
 def funnel_masks(batch: GroupBatch) -> tuple[Bools, ...]:
@@ -60,12 +62,12 @@ def funnel_masks(batch: GroupBatch) -> tuple[Bools, ...]:
 
 
 def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
-    """The cells of FUNNEL_COLUMNS over some groups; shares of all their completions."""
-    shares = (
-        share_cell(ratio(int(mask.sum()), mask.size), f"{what} / completions", origin)
-        for mask, (_, what) in zip(funnel_masks(batch), FUNNEL, strict=True)
-    )
-    return (Cell(batch.outcome.size, formula="completions", origins=(origin,)), *shares)
+    """The number of completions of some groups, and shares of them all."""
+    shares = {
+        heading: share_cell(ratio(int(mask.sum()), mask.size), f"{what} / completions", origin)
+        for mask, (heading, what) in zip(funnel_masks(batch), FUNNEL.items(), strict=True)
+    }
+    return {"Completions": count_cell(batch.outcome.size, "completions", origin), **shares}
 
 
 def operator_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
@@ -90,32 +92,36 @@ def _funnels(results: Results) -> dict[str, Parts]:
     return {run.name: funnels(run, names) for run in results.cohort}
 
 
-def operators(results: Results) -> Table:
+@table(
+    "Funnels by operator",
+    "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
+    "sample standard deviation, none where a seed never drew it; counts are sums over seeds.",
+    label="Condition/operator",
+)
+def operators(results: Results) -> list[Line]:
     """Funnels by condition and operator, and by run and operator."""
-    note = (
-        "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
-        "sample standard deviation, none where a seed never drew it; counts are sums over seeds."
-    )
     funnels_by_run = results.once(_funnels)
-    head, rows = "Condition/operator", summarized(results.cohort, lambda run: funnels_by_run[run.name])
-    return Table("operators", "Funnels by operator", "cohort", FUNNEL_COLUMNS, rows, head, note)
+    return summarized(results.cohort, lambda run: funnels_by_run[run.name])
 
 
-def operator_gains(results: Results) -> Table:
+@table(
+    "Gains by operator",
+    "Same-seed differences to Frozen, mean ± sample standard deviation over seeds.",
+    label="Comparison/operator",
+)
+def operator_gains(results: Results) -> list[Line]:
     """Funnel shares minus those of the frozen run of the same seed, in points, by operator."""
-    note = "Same-seed differences to Frozen, mean ± sample standard deviation over seeds."
-    columns = tuple(change_of(heading) for heading, _ in FUNNEL)
-    pairs = compare_with_frozen(results.cohort)
-    funnels_by_run = results.once(_funnels)
-    rows = paired_rows(
-        pairs, lambda run: {part: cells[1:] for part, cells in funnels_by_run[run.name].items()}
-    )
-    return Table("operator_gains", "Gains by operator", "cohort", columns, rows, "Comparison/operator", note)
+    pairs, funnels_by_run = compare_with_frozen(results.cohort), results.once(_funnels)
+
+    def shares(run: RecordedRun) -> Parts:
+        parts = funnels_by_run[run.name].items()
+        return {part: {heading: cells[heading] for heading in FUNNEL} for part, cells in parts}
+
+    return paired_rows(pairs, shares)
 
 
 # The paper's groups 1-100, 101-250 and 251-500 of 500, as shares of a run of any length.
 STAGES = (("early", 0.2), ("middle", 0.5), ("late", 1.0))
-STAGE_COLUMNS = (*(measure.heading for measure in STREAM), "Best at the end")
 
 
 def stage_bounds(groups: int) -> dict[str, tuple[int, int]]:
@@ -124,30 +130,27 @@ def stage_bounds(groups: int) -> dict[str, tuple[int, int]]:
     return {name: (start, end) for (name, _), start, end in zip(STAGES, [0, *ends[:-1]], ends, strict=True)}
 
 
-def stage_parts(run: RecordedRun) -> Parts:
-    """STAGE_COLUMNS of each stage of a run."""
+@run_table(
+    "Stage dynamics",
+    "Early, middle and late: the first 20 %, the next 30 % and the last 50 % of the groups. Means of the "
+    "seeds' values ± sample standard deviation.",
+    label="Condition/stage",
+)
+def stages(run: RecordedRun) -> Parts:
+    """Stages of each condition's own contexts: no fixed-prompt evaluation."""
     parts = {}
     for name, (start, stop) in stage_bounds(len(run.groups)).items():
-        origin = run.completions_of(start, stop)
-        best = float(run.best[stop - 1]) if stop else None
-        cells = stream_cells(run.batch.at(slice(start, stop)), origin)
-        parts[name] = (*cells, FINAL_BEST.of(best, run.completions_of(0, stop)))
+        best = FINAL_BEST.of(float(run.best[stop - 1]) if stop else None, run.completions_of(0, stop))
+        parts[name] = {**_stream_cells(run, start, stop), "Best at the end": best}
     return parts
 
 
-def stages(results: Results) -> Table:
-    """Stages by condition and run, of each condition's own contexts: no fixed-prompt evaluation."""
-    note = (
-        "Early, middle and late: the first 20 %, the next 30 % and the last 50 % of the groups. Means of the "
-        "seeds' values ± sample standard deviation."
-    )
-    rows = summarized(results.cohort, stage_parts)
-    return Table("stages", "Stage dynamics", "cohort", STAGE_COLUMNS, rows, "Condition/stage", note)
+def _stream_cells(run: RecordedRun, start: int, stop: int) -> Cells:
+    return stream_cells(run.batch.at(slice(start, stop)), run.completions_of(start, stop))
 
 
 # The paper gives no width; ten groups stay well below its stagnation threshold of 25.
 WINDOW = 10
-COLLAPSE_COLUMNS = ("Seeds", "Collapses", "No window", "Cut windows", "Windows", "Before", "After", "Change")
 
 
 def windows(collapses: Sequence[int], groups: int, width: int = WINDOW) -> list[tuple[int, int, int]]:
@@ -165,42 +168,51 @@ def windows(collapses: Sequence[int], groups: int, width: int = WINDOW) -> list[
 
 
 def collapse_parts(run: RecordedRun) -> Parts:
-    """COLLAPSE_COLUMNS by measure of the proposal stream: means over windows with a value on both sides."""
+    """By measure of the proposal stream: means over windows with a value on both sides."""
     events = [t for t, step in enumerate(run.steps) if step.collapsed]
     spans = windows(events, len(run.groups))
     bare = sorted(set(events) - {at for _, at, _ in spans})
     cut = [at for start, at, stop in spans if min(at - start, stop - at) < WINDOW]
-    counts = tuple(
-        Cell(len(steps), formula=formula, origins=(run.steps_at(steps),))
-        for steps, formula in (
-            (events, "collapses"),
-            (bare, "collapses without a group before them"),
-            (cut, f"windows with a side of under {WINDOW} groups"),
+    counts = {
+        heading: count_cell(len(steps), formula, run.steps_at(steps))
+        for heading, steps, formula in (
+            ("Collapses", events, "collapses"),
+            ("No window", bare, "collapses without a group before them"),
+            ("Cut windows", cut, f"windows with a side of under {WINDOW} groups"),
         )
-    )
-    before = np.array([_stream_values(run, start, at) for start, at, _ in spans]).reshape(-1, len(STREAM))
-    after = np.array([_stream_values(run, at, stop) for _, at, stop in spans]).reshape(-1, len(STREAM))
-    return {
-        measure.heading: _window_cells(run, measure, counts, before[:, m], after[:, m])
-        for m, measure in enumerate(STREAM)
     }
+    before = [_stream_cells(run, start, at) for start, at, _ in spans]
+    after = [_stream_cells(run, at, stop) for _, at, stop in spans]
+    return {m.heading: _window_cells(run, m, counts, _numbers(m, before), _numbers(m, after)) for m in STREAM}
+
+
+def _numbers(measure: Measure, sides: Sequence[Cells]) -> Floats:
+    """(windows,), NaN where a side has no value."""
+    numbers = (cells[measure.heading].number for cells in sides)
+    return np.array([np.nan if number is None else number for number in numbers])
 
 
 def _window_cells(run: RecordedRun, measure: Measure, counts: Cells, before: Floats, after: Floats) -> Cells:
-    """COLLAPSE_COLUMNS of one measure; before and after: (windows,), NaN where a side has no value."""
-    both = ~np.isnan(before) & ~np.isnan(after)
-    sides = ((before, "before"), (after, "after"), (after - before, "after minus before"))
-    origins = (run.all_completions,)
-    return (
-        Cell(int(both.any()), formula="runs with such a window", origins=origins),
-        *counts,
-        Cell(int(both.sum()), formula="windows with a value on both sides", origins=origins),
-        *(_window_mean(values[both], measure, what, run) for values, what in sides),
-    )
+    both, origin = ~np.isnan(before) & ~np.isnan(after), run.all_completions
+
+    def mean(values: Floats, what: str) -> Cell:
+        formula = f"mean over windows with a value on both sides of ({measure.formula}) {what} the collapse"
+        value = float(values[both].mean()) if both.any() else None
+        return number_cell(value, formula, origin, decimals=measure.decimals)
+
+    return {
+        "Seeds": count_cell(int(both.any()), "runs with such a window", origin),
+        **counts,
+        "Windows": count_cell(int(both.sum()), "windows with a value on both sides", origin),
+        "Before": mean(before, "before"),
+        "After": mean(after, "after"),
+        "Change": mean(after - before, "after minus before"),
+    }
 
 
-def collapses(results: Results) -> Table:
-    """Collapse-centred windows by condition and run; raises NoTableError where nothing collapsed."""
+@table("Around collapses", label="Condition/measure")
+def collapses(results: Results) -> Noted:
+    """Raises NoTableError where nothing collapsed."""
     runs = results.cohort
     if not any(step.collapsed for run in runs for step in run.steps):
         raise NoTableError("no population of the cohort collapsed")
@@ -210,45 +222,30 @@ def collapses(results: Results) -> Table:
         "end sooner, and missing without a group before. Means over the windows with a value on both sides, "
         f"then over the seeds with any, of {seeds}; counts are sums."
     )
-    rows = summarized(runs, collapse_parts, _combined)
-    return Table("collapses", "Around collapses", "cohort", COLLAPSE_COLUMNS, rows, "Condition/measure", note)
+    return Noted(summarized(runs, collapse_parts, _combined), note)
 
 
 def _combined(cells: Sequence[Cell]) -> Cell:
     return total_cell(cells) if isinstance(cells[0].value, int) else known_mean_cell(cells)
 
 
-def _stream_values(run: RecordedRun, start: int, stop: int) -> list[float]:
-    cells = stream_cells(run.batch.at(slice(start, stop)), run.completions_of(start, stop))
-    return [np.nan if cell.number is None else cell.number for cell in cells]
-
-
-def _window_mean(values: Floats, measure: Measure, what: str, run: RecordedRun) -> Cell:
-    formula = f"mean over windows with a value on both sides of ({measure.formula}) {what} the collapse"
-    value = float(values.mean()) if len(values) else None
-    return number_cell(value, formula, run.all_completions, decimals=measure.decimals)
-
-
-ADMISSION_COLUMNS = ("Admissions", "Beat the frontier", "Precision (%)", "Admitted (%)")
-
-
-def admission_cells(run: RecordedRun) -> Parts:
-    """Admissions, those of them that beat the frontier before their group, and the shares of both."""
+@run_table(
+    "Archive admissions",
+    "Counts are sums over seeds; shares are means of the seeds' shares ± sample standard deviation.",
+)
+def admissions(run: RecordedRun) -> Cells:
+    """Admissions, and those that beat the frontier before their group: memory, not credit, not discovery."""
     best = run.admitted & beats_frontier(run.batch)
     admitted, beat = int(run.admitted.sum()), int(best.sum())
     chosen, above = run.completions(run.admitted), run.completions(best)
+    of_all = "admissions / completions"
     return {
-        "": (
-            Cell(admitted, formula="completions taken into the archive", origins=(chosen,)),
-            Cell(beat, formula="admissions better than the frontier before their group", origins=(above,)),
-            percent_cell(beat, admitted, "admissions that beat the frontier / admissions", chosen),
-            percent_cell(admitted, run.admitted.size, "admissions / completions", run.all_completions),
-        )
+        "Admissions": count_cell(admitted, "completions taken into the archive", chosen),
+        "Beat the frontier": count_cell(
+            beat, "admissions better than the frontier before their group", above
+        ),
+        "Precision (%)": percent_cell(
+            beat, admitted, "admissions that beat the frontier / admissions", chosen
+        ),
+        "Admitted (%)": percent_cell(admitted, run.admitted.size, of_all, run.all_completions),
     }
-
-
-def admissions(results: Results) -> Table:
-    """Admissions by condition and run: search memory, not credit and not discovery."""
-    note = "Counts are sums over seeds; shares are means of the seeds' shares ± sample standard deviation."
-    rows = summarized(results.cohort, admission_cells)
-    return Table("admissions", "Archive admissions", "cohort", ADMISSION_COLUMNS, rows, "Condition", note)

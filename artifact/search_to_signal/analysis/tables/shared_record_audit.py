@@ -1,15 +1,14 @@
-"""The shared-record audit as tables, by cell of a results directory and by problem of a replay.
+"""The shared-record audit as tables, by cell of a results directory and by problem, and as a page.
 
 Paper, Signal-Propagation Analysis. The recorded group is the unit here, not the seed: nothing is generated,
 and n counts groups.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import cast
 
-from search_to_signal.analysis.metrics import readings
 from search_to_signal.analysis.metrics.positive_credit import (
     CLASSES,
     credit_table,
@@ -17,23 +16,33 @@ from search_to_signal.analysis.metrics.positive_credit import (
     idle_credit_share,
     zero_advantage_share,
 )
-from search_to_signal.analysis.metrics.readings import DECISIONS, Change, ReadingTally
 from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.metrics.shared_record_audit import (
+    DECISIONS,
     NEAR,
     TOLERANCES,
     Audit,
+    Change,
     PairTally,
+    ReadingTally,
+    asked_of_all,
     by_problem,
+    changed_rankings,
+    chosen_rankings,
+    describe_change,
+    exposure_tallies,
+    moved_rates,
+    readings_of,
     summed,
     tally,
 )
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
-from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, label
+from search_to_signal.analysis.tables.cells import Cell, Cells, Line, Noted, Row, Table, label, table
+from search_to_signal.analysis.tables.files import to_csv, to_markdown
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import NORMALIZERS, find_normalizer
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
-from search_to_signal.rewards import MAPPINGS, OURS_NOTE
+from search_to_signal.rewards import MAPPINGS, OURS, OURS_NOTE
 
 LAYER = "audit"
 Origins = tuple[Origin, ...]
@@ -108,70 +117,80 @@ _MONOTONE = ("comparator", "frontier")
 """Indicators with one value per group that are monotone in score: their effect is by construction."""
 
 
-def replay_pairs(results: Results) -> Table:
+@table(
+    "Mappings on shared records",
+    f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
+    "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
+    f"{OURS_NOTE}",
+    layer=LAYER,
+    label="Cell/mappings",
+    columns=tuple(PAIR_COLUMNS),
+)
+def replay_pairs(results: Results) -> list[Line]:
     """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
-    note = (
-        f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
-        "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
-        f"{OURS_NOTE}"
-    )
-    rows = _replay_rows(results, _pair_rows, PAIR_COLUMNS)
-    title, head = "Mappings on shared records", "Cell/mappings"
-    return Table("replay_pairs", title, LAYER, tuple(PAIR_COLUMNS), rows, head, note)
+    return _replay_lines(results, _pair_rows, PAIR_COLUMNS)
 
 
-def replay_context(results: Results) -> Table:
+@table(
+    "Context ahead of score",
+    "Comparator and frontier have one value per group and follow the score. n counts groups.",
+    layer=LAYER,
+    label="Cell/indicator",
+    columns=tuple(CONTEXT_COLUMNS),
+)
+def replay_context(results: Results) -> list[Line]:
     """Groups whose order changes when a context indicator is put ahead of score, by cell."""
-    note = "Comparator and frontier have one value per group and follow the score. n counts groups."
-    rows = _replay_rows(results, _context_rows, CONTEXT_COLUMNS)
-    title, head = "Context ahead of score", "Cell/indicator"
-    return Table("replay_context", title, LAYER, tuple(CONTEXT_COLUMNS), rows, head, note)
+    return _replay_lines(results, _context_rows, CONTEXT_COLUMNS)
 
 
-def _replay_rows(
+def _replay_lines(
     results: Results, rows_of: Callable[[Audit], Rows], columns: Mapping[str, tuple[str, int]]
-) -> tuple[Row, ...]:
+) -> list[Line]:
     """The rows of every cell over all of its groups."""
-    return tuple(
-        Row(
-            label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:])), _cells(values, n, columns, origins)
-        )
-        for cell, (audit, origins) in results.once(_audits).items()
-        for key, values, n in rows_of(audit)
-        if key[0] == "all"
-    )
+    lines: list[Line] = []
+    for cell, (audit, origins) in results.once(_audits).items():
+        for key, values, n in rows_of(audit):
+            if key[0] == "all":
+                name = label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:]))
+                lines.append((name, _cells(values, n, columns, origins)))
+    return lines
 
 
 def _cells(
     values: Mapping[str, Value], n: int, columns: Mapping[str, tuple[str, int]], origins: Origins
 ) -> Cells:
-    cells = []
-    for name, decimals in columns.values():
+    cells = {}
+    for heading, (name, decimals) in columns.items():
         value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
         if name.endswith("%"):
             value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
-        cells.append(Cell(value, n, formula, origins, decimals))
-    return tuple(cells)
+        cells[heading] = Cell(value, n, formula, origins, decimals)
+    return cells
 
 
-def sensitivity(results: Results) -> Table:
-    """Build the table of changes under each alternative reading of an open decision, over all groups."""
+@table(
+    "Sensitivity to open decisions",
+    layer=LAYER,
+    label="Decision and reading/mapping",
+    columns=READING_COLUMNS,
+)
+def sensitivity(results: Results) -> Noted:
+    """Changes under each alternative reading of an open decision, over all groups."""
     audit, origins = _recorded(results)
-    ranked = readings.chosen_rankings(audit.readings, "all")
+    ranked = chosen_rankings(audit.readings, "all")
     order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
-    rows = [
-        Row(
+    lines = [
+        (
             f"{DECISIONS[reading]} {label(reading, mapping)}",
-            _reading_cells(tally, readings.changed_rankings(audit.readings, "all", reading), origins),
+            _reading_cells(tally, changed_rankings(audit.readings, "all", reading), origins),
         )
-        for (reading, mapping), tally in readings.readings_of(audit.readings, "all").items()
+        for (reading, mapping), tally in readings_of(audit.readings, "all").items()
     ]
     note = (
         f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
         f"points of positive-credit rate. n counts groups. Under the choices, {order}."
     )
-    title, head = "Sensitivity to open decisions", "Decision and reading/mapping"
-    return Table("sensitivity", title, LAYER, READING_COLUMNS, tuple(rows), head, note)
+    return Noted(lines, note)
 
 
 def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Table]:
@@ -281,15 +300,15 @@ def _context_rows(audit: Audit) -> Rows:
 def _reading_rows(audit: Audit) -> Rows:
     """In the order of decisions."""
     for problem in audit.groups:
-        for (reading, mapping), sums in readings.readings_of(audit.readings, problem).items():
-            changes = readings.changed_rankings(audit.readings, problem, reading)
+        for (reading, mapping), sums in readings_of(audit.readings, problem).items():
+            changes = changed_rankings(audit.readings, problem, reading)
             values: dict[str, Value] = {
                 "groups": sums.groups,
                 "changed_groups": sums.changed,
                 "changed_share": ratio(sums.changed, sums.groups),
                 "max_difference": sums.largest,
-                **{f"points_{name.value}": points for name, points in readings.moved_rates(sums).items()},
-                "rankings_changed": "; ".join(map(readings.describe_change, changes)) or "none",
+                **{f"points_{name.value}": points for name, points in moved_rates(sums).items()},
+                "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
             }
             yield (problem, DECISIONS[reading], reading, mapping), values, sums.groups
 
@@ -336,7 +355,7 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
     exposures = read_exposures(results.directory / LAYER / EXPOSURES)
     for run in runs:
         if run.path in exposures:
-            tallies = readings.exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
+            tallies = exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
             yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, tallies))
 
 
@@ -348,14 +367,167 @@ def _recorded(results: Results) -> tuple[Audit, Origins]:
 
 
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
-    share = ratio(100 * tally.changed, tally.groups)
+    groups, share = tally.groups, ratio(100 * tally.changed, tally.groups)
+    changed = "groups with an advantage that changes"
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
-    orders = "; ".join(map(readings.describe_change, changes)) or "no ranking changes"
-    return (
-        Cell(tally.groups, tally.groups, "recorded groups", origins),
-        Cell(tally.changed, tally.groups, "groups with an advantage that changes", origins),
-        Cell(share, tally.groups, "groups with an advantage that changes / groups, in percent", origins, 2),
-        Cell(tally.largest, tally.groups, "largest absolute difference of an advantage", origins, 7),
-        *(Cell(moved, tally.groups, rate, origins, 2) for moved in readings.moved_rates(tally).values()),
-        Cell(", ".join(c.quantity for c in changes) or "none", tally.groups, f"rankings: {orders}", origins),
-    )
+    orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
+    names = ", ".join(change.quantity for change in changes) or "none"
+    values: list[tuple[Value, str, int]] = [
+        (groups, "recorded groups", 4),
+        (tally.changed, changed, 4),
+        (share, f"{changed} / groups, in percent", 2),
+        (tally.largest, "largest absolute difference of an advantage", 7),
+        *((moved, rate, 2) for moved in moved_rates(tally).values()),
+        (names, f"rankings: {orders}", 4),
+    ]
+    cells = (Cell(value, groups, formula, origins, decimals) for value, formula, decimals in values)
+    return dict(zip(READING_COLUMNS, cells, strict=True))
+
+
+PageLine = Mapping[str, Value]
+INTRODUCTION = """\
+Recorded groups, replayed: the same evaluated completions under every mapping and normalizer. No model,
+no search and no update is involved; a difference here shows that signals are separate, not that one is
+better."""
+NO_EXPOSURE = "groups have no exposures, which a host need not give"
+UNASKED = "Not asked, since some {reason}: {names}."
+PAIRS = """\
+A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
+is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
+positive affine images of each other or flat in both, which every normalizer that removes shift and scale
+erases, and *by data* otherwise. Affine groups that are not equivalent differ through the stabilizer alone.
+Order changes count groups whose advantages are not in the same weak order."""
+CONTEXT = """\
+Groups whose midranks change when the indicator is compared before score. Comparator and frontier have one
+value per group: as reward offsets they are erased, and as indicators they follow the score."""
+SIGNAL = """\
+A group without any advantage teaches nothing. The last columns count credit handed out where no completion
+improves: to anyone, per such group, and to a valid non-improver, per group."""
+CREDIT = """\
+Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
+positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
+weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
+denominator."""
+SENSITIVITY = """\
+Each other reading of a decision (spec/decisions.toml) against the choice, under the paper's normalizer: in
+how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
+of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
+enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
+Readings that change what is recorded are settings of a run, and no replay can tell what hangs on them."""
+
+
+def csv_text(table: Table) -> str:
+    """Format keys and values with nine significant digits; an absent ratio is an empty field."""
+    lines = list(table_lines(table))
+    head = list(lines[0]) if lines else []
+    return to_csv([head, *([_field(value) for value in line.values()] for line in lines)])
+
+
+def table_lines(table: Table) -> Iterator[dict[str, Value]]:
+    """Yield every row as its key, part by part, and its values by column."""
+    keys = table.label.split("/")
+    for row in table.rows:
+        values = (cell.value for cell in row.cells)
+        # The first part is a problem, whose name may contain a slash.
+        key = row.label.rsplit("/", len(keys) - 1)
+        yield dict(zip((*keys, *table.columns), (*key, *values), strict=True))
+
+
+def page(
+    audit: Audit,
+    tables: Mapping[str, Table],
+    inputs: Mapping[str, int],
+    default: str,
+    unasked: Sequence[str] = (),
+) -> str:
+    """Format the audit as Markdown: the normalizer ``default`` in full, the others by their pairs.
+
+    ``tables`` are those of ``audit_tables``, ``inputs`` the sizes in bytes of the replayed files, ``unasked``
+    the mappings that the records do not support.
+    """
+    lines = {name: list(table_lines(table)) for name, table in tables.items()}
+    main = {
+        name: [line for line in lines[name] if line["normalizer"] == default] for name in ("signal", "credit")
+    }
+    pairs = [_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default]
+    ranked = chosen_rankings(audit.readings, "all")
+    parts = [
+        "# Shared-record audit",
+        INTRODUCTION,
+        *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
+        *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
+        _page_table([{"problem": name, "groups": number} for name, number in audit.groups.items()]),
+        _page_table([{"input": name, "bytes": size} for name, size in inputs.items()]),
+        f"## Pairs of mappings under the normalizer `{default}`",
+        *(PAIRS, _page_table(pairs)),
+        *("## Context indicators ahead of score", CONTEXT, _page_table(lines["context"])),
+        *("## Signal density", SIGNAL, _page_table(_without(line, "normalizer") for line in main["signal"])),
+        *(
+            "## Positive credit by class",
+            CREDIT,
+            _page_table(_without(line, "normalizer") for line in main["credit"]),
+        ),
+        *("## What hangs on the open decisions, all problems together", SENSITIVITY),
+        _page_table({"ranked by": name, "mappings": order} for name, order in ranked.items()),
+        _page_table(_reading_lines(audit, lines["readings"])),
+        *(
+            "## The other normalizers, all problems together",
+            _page_table(_other_pairs(lines["pairs"], default)),
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _reading_lines(audit: Audit, lines: Iterable[PageLine]) -> Iterator[PageLine]:
+    """Yield the columns of a reading that fit on a page; readings.csv has the full rankings."""
+    for line in lines:
+        if line["problem"] == "all":
+            changes = changed_rankings(audit.readings, "all", str(line["reading"]))
+            names = ", ".join(change.quantity for change in changes)
+            yield {**_without(line, "problem"), "rankings_changed": names or "none"}
+
+
+def _other_pairs(lines: Iterable[PageLine], default: str) -> Iterator[PageLine]:
+    for line in lines:
+        if line["normalizer"] != default and line["problem"] == "all":
+            yield {"normalizer": line["normalizer"], **_without(_pair_line(line), "problem")}
+
+
+def _pair_line(line: PageLine) -> PageLine:
+    """Select the columns of a pair that fit on a page."""
+    shown = {
+        "problem": "problem",
+        "mappings": "mappings",
+        "groups": "groups",
+        "max": "max_difference",
+        "median": "median_difference",
+        **{f"at {tolerance:g}": f"equivalent_{tolerance:g}" for tolerance in TOLERANCES},
+        "of these by construction": f"by_construction_{TOLERANCES[-1]:g}",
+        "affine": "affine",
+        "order changes": "order_changes",
+        "basis": "basis",
+    }
+    named = {**line, "mappings": f"{line['mapping_a']}, {line['mapping_b']}"}
+    return {heading: named[column] for heading, column in shown.items()}
+
+
+def _without(line: PageLine, column: str) -> PageLine:
+    return {name: value for name, value in line.items() if name != column}
+
+
+def _page_table(rows: Iterable[PageLine]) -> str:
+    listed: Sequence[PageLine] = list(rows)
+    if not listed:
+        return "(none)"
+    names = [name.replace("_", " ") for name in listed[0]]
+    return to_markdown([names, *([_short(value) for value in row.values()] for row in listed)]).rstrip()
+
+
+def _field(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return "" if value is None else str(value)
+
+
+def _short(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
 from search_to_signal.analysis.metrics.shared_record_audit import (
+    EXPOSURE,
     Audit,
     asked_of_all,
     by_problem,
+    exposure_tallies,
     summed,
     tally,
 )
-from search_to_signal.analysis.page.shared_record_audit import NO_EXPOSURE, csv_text, page
-from search_to_signal.analysis.tables.shared_record_audit import audit_tables
+from search_to_signal.analysis.tables.shared_record_audit import NO_EXPOSURE, audit_tables, csv_text, page
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.provenance.checksums import SUMS, read_sums, refuse_other_bytes

@@ -19,9 +19,8 @@ from search_to_signal.analysis.metrics.shared_record_audit import (
     affinely_related,
     context_tallies,
 )
-from search_to_signal.analysis.page.shared_record_audit import csv_text, table_lines
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
-from search_to_signal.analysis.tables.shared_record_audit import audit_tables
+from search_to_signal.analysis.tables.shared_record_audit import audit_tables, csv_text, table_lines
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.records.batches import read_batches, record_files

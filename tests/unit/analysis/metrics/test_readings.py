@@ -10,7 +10,7 @@ from spec.strategies import group, groups, ordinary_groups, record
 from tests.audits import audit
 
 from search_to_signal.analysis.metrics.positive_credit import class_membership
-from search_to_signal.analysis.metrics.readings import (
+from search_to_signal.analysis.metrics.shared_record_audit import (
     DECISIONS,
     EXPOSURES,
     changed_rankings,

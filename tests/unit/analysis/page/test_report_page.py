@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.analysis.page.facts import MODELS, Facts, describe, format_duration, read_facts
-from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.page.tracing import line_ranges, short_origins
-from search_to_signal.analysis.report import report
+from search_to_signal.analysis.report import read_ledger, report
 from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main

@@ -17,8 +17,12 @@ from search_to_signal.analysis.plan.formatting import (
     format_outcome,
     format_value,
 )
-from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
+from search_to_signal.analysis.plan.verdicts import (
+    OutcomeVerdict,
+    QuestionOutcome,
+    compute_outcomes,
+    smallest_effect,
+)
 from search_to_signal.records.plan import Plan, read_plan
 
 FEWER = {"key": "main.fewer", "seeds": 3, "role": "secondary"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from search_to_signal.analysis.plan.heldout_scores import score_problems
+from search_to_signal.analysis.plan.standings import score_problems
 from search_to_signal.problems.known_heuristics import known_scores
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.schema import Outcome

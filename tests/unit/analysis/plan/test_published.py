@@ -9,7 +9,7 @@ from tests.drawing import drawn
 from tests.plans import plan_text
 
 from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
-from search_to_signal.analysis.plan.published import BesideCell, build_beside_the_paper
+from search_to_signal.analysis.plan.formatting import BesideCell, build_beside_the_paper
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.records.plan import plan_sha256, read_plan
 
@@ -90,7 +90,7 @@ def test_seeds_that_differ_agree_with_nothing(
 ) -> None:
     """Where the paper's own seeds have both signs, no verdict of ours has its direction."""
     monkeypatch.setattr(
-        "search_to_signal.analysis.plan.published._published_differences", lambda _: [0.1, -0.1, 0.2]
+        "search_to_signal.analysis.plan.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
     )
     valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
     assert valid is not None

@@ -14,9 +14,9 @@ from search_to_signal.analysis.metrics.search import barren_start
 from search_to_signal.analysis.metrics.shared_record_audit import tally
 from search_to_signal.analysis.plan.exploratory import add_exploratory_questions
 from search_to_signal.analysis.plan.formatting import format_outcome
-from search_to_signal.analysis.plan.metric_values import FLAT, FLAT_VALID
 from search_to_signal.analysis.plan.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
+from search_to_signal.analysis.tables.measures import FLAT, FLAT_VALID
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.plan import read_plan
@@ -118,15 +118,17 @@ def test_groups_that_factorized_would_leave_without_advantage(root: Path, tmp_pa
         MAPPINGS["factorized"](group).reward for group in (run.batch.at(slice(n, n + 1)) for n in range(40))
     ]
     flat = [bool((reward == reward[0, 0]).all()) for reward in rewards]
-    assert asked(root, tmp_path, FLAT, "frozen").values[1] == sum(flat) / len(rewards)
+    assert asked(root, tmp_path, FLAT.field, "frozen").values[1] == sum(flat) / len(rewards)
     valid = [same and bool(whole) for same, whole in zip(flat, run.batch.valid.all(axis=1), strict=True)]
-    assert asked(root, tmp_path, FLAT_VALID, "frozen").values[1] == sum(valid) / len(rewards)
+    assert asked(root, tmp_path, FLAT_VALID.field, "frozen").values[1] == sum(valid) / len(rewards)
     plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
-    assert not [question for study in plan.studies for question in study.questions if FLAT in question.key]
+    assert not [
+        question for study in plan.studies for question in study.questions if FLAT.field in question.key
+    ]
     asked(root, tmp_path, "zero_advantage_groups")
     plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
     added = [question for study in plan.studies for question in study.questions if "+flat" in question.key]
-    assert [question.metric for question in added] == [FLAT, FLAT_VALID]
+    assert [question.metric for question in added] == [FLAT.field, FLAT_VALID.field]
     for question in added:
         assert question.pairs == (("main/cohort/frozen",), ("main/cohort/native",))
         assert not question.published

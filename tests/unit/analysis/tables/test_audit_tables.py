@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 
-from search_to_signal.analysis.page.shared_record_audit import csv_text
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables import shared_record_audit as audit_module
 from search_to_signal.analysis.tables.catalogue import build, catalogue
+from search_to_signal.analysis.tables.shared_record_audit import csv_text
 from search_to_signal.cli import main
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.checksums import write_sums

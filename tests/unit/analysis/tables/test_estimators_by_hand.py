@@ -14,27 +14,23 @@ from tests.audits import audit
 
 from search_to_signal.analysis.metrics.positive_credit import CLASSES, CandidateClass
 from search_to_signal.analysis.results import RecordedRun, Results, load_runs
-from search_to_signal.analysis.tables.cells import Cell, combined_cell
+from search_to_signal.analysis.tables.cells import Cell, Cells, combined_cell
 from search_to_signal.analysis.tables.core import (
     calls_after,
-    coverage_parts,
+    coverage,
     next_occurrence,
-    recurrence_parts,
+    recurrence_cells,
     truncated,
 )
-from search_to_signal.analysis.tables.learner_credit import (
-    control_parts,
-    controls,
-    credit_by_class,
-    credit_parts,
-    run_counts,
-    signal_cells,
-)
-from search_to_signal.analysis.tables.normalizers import (
+from search_to_signal.analysis.tables.credit import (
     claim_matrix,
+    controls,
     counts_under,
+    credit,
     group_size,
     normalizer_values,
+    run_counts,
+    signal,
     size_parts,
 )
 from search_to_signal.analysis.tables.paired import (
@@ -46,13 +42,13 @@ from search_to_signal.analysis.tables.paired import (
     percentile_interval,
 )
 from search_to_signal.analysis.tables.proposals import (
-    admission_cells,
+    admissions,
     collapse_parts,
     collapses,
     funnel_cells,
     funnels,
     operator_gains,
-    stage_parts,
+    stages,
     windows,
 )
 from search_to_signal.analysis.tables.shared_record_audit import replay_context, replay_pairs
@@ -80,9 +76,9 @@ def with_groups(run: RecordedRun, groups: Sequence[Sequence[CompletionRecord]]) 
     return replace(run, manifest=manifest, groups=tuple(map(tuple, groups)), steps=steps)
 
 
-def values(parts: dict[str, tuple[object, ...]], key: str = "") -> list[object]:
-    """The values of a part's cells."""
-    return [cell.value for cell in parts[key]]  # type: ignore[attr-defined]
+def values(cells: Cells) -> list[object]:
+    """The values of cells, column by column."""
+    return [cell.value for cell in cells.values()]
 
 
 @pytest.fixture
@@ -108,22 +104,22 @@ def test_funnel_by_hand() -> None:
         frontier=-5.5,
     )
     cells = funnel_cells(batch, None)  # type: ignore[arg-type]
-    assert [cell.value for cell in cells] == [5, 80.0, 60.0, 40.0, 20.0, 20.0]
+    assert values(cells) == [5, 80.0, 60.0, 40.0, 20.0, 20.0]
 
 
 def test_funnels_by_operator(native: RecordedRun) -> None:
     """All groups replaced: that operator has everything, the others nothing; shares of nothing are absent."""
     parts = funnels(native, CALM_OPERATORS)
-    assert values(parts, "replacement") == values(parts, "all") == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
-    assert values(parts, "injection") == [0, None, None, None, None, None]
-    assert parts["replacement"][0].origins[0].lines == tuple(range(1, 17))
+    assert values(parts["replacement"]) == values(parts["all"]) == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
+    assert values(parts["injection"]) == [0, None, None, None, None, None]
+    assert parts["replacement"]["Completions"].origins[0].lines == tuple(range(1, 17))
 
 
 def test_admissions_by_hand(native: RecordedRun) -> None:
     """Two admissions per group, of which the improvement alone beats the frontier; their lines are kept."""
-    cells = admission_cells(native)[""]
-    assert [cell.value for cell in cells] == [8, 4, 50.0, 50.0]
-    assert cells[1].origins[0].lines == (1, 5, 9, 13)
+    cells = admissions.function(native)
+    assert values(cells) == [8, 4, 50.0, 50.0]
+    assert cells["Beat the frontier"].origins[0].lines == (1, 5, 9, 13)
 
 
 def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
@@ -131,22 +127,22 @@ def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
     kept, twice = native.groups[0][0], native.groups[0][2]
     again = msgspec.structs.replace(twice, score=kept.score)
     run = with_groups(native, [[kept, native.groups[0][1], again, native.groups[0][3]]])
-    assert values(admission_cells(run)) == [2, 1, 50.0, 50.0]
+    assert values(admissions.function(run)) == [2, 1, 50.0, 50.0]
 
 
 def test_credit_by_hand(native: RecordedRun) -> None:
     """Four frontier improvers of sixteen take all positive credit but what the copy of the best gets."""
-    parts = credit_parts(native)
+    parts = credit.function(native)
     advantages = native.advantages
     assert advantages is not None
     mass = np.maximum(advantages, 0.0).sum(axis=0)
-    candidates, prevalence, share, enrichment, *_, rate = values(parts, "strict_frontier_improving")
+    candidates, prevalence, share, enrichment, *_, rate = values(parts["strict_frontier_improving"])
     assert (candidates, prevalence, rate) == (4, 25.0, 100.0)
     assert share == pytest.approx(100.0 * mass[0] / mass.sum())
     assert enrichment == pytest.approx(4.0 * mass[0] / mass.sum())
-    assert values(parts, "invalid")[2] == 0.0
+    assert values(parts["invalid"])[2] == 0.0
     # Every group has an improver, so none gives credit without one.
-    assert values(signal_cells(native)) == [4, 0.0, 0.0, None]
+    assert values(signal.function(native)) == [4, 0.0, 0.0, None]
 
 
 def test_enrichment_is_the_ratio_of_means(tmp_path: Path) -> None:
@@ -154,9 +150,9 @@ def test_enrichment_is_the_ratio_of_means(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_synthetic_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, groups=20)
     results = Results(tmp_path)
-    table = credit_by_class(results)
+    table = credit(results)
     for name in CLASSES:
-        seeds = [values(credit_parts(run), name.value) for run in results.cohort]
+        seeds = [values(credit.function(run)[name.value]) for run in results.cohort]
         mass, prevalence = (np.mean([seed[i] for seed in seeds]) for i in (2, 1))
         row = f"native/{name.value}"
         expected = pytest.approx(mass / prevalence)
@@ -184,9 +180,9 @@ def test_a_class_that_a_seed_lacks_still_has_its_enrichment() -> None:
 
 def test_stages_by_hand(native: RecordedRun) -> None:
     """Four groups split 1, 1, 2; the best rises by a tenth each, and lines follow the groups."""
-    parts = stage_parts(native)
-    assert [parts[name][-1].value for name in parts] == pytest.approx([-6.9, -6.8, -6.6])
-    assert [list(parts[name][0].origins[0].lines) for name in parts] == [  # type: ignore[arg-type]
+    parts = stages.function(native)
+    assert [parts[name]["Best at the end"].value for name in parts] == pytest.approx([-6.9, -6.8, -6.6])
+    assert [list(parts[name]["Valid (%)"].origins[0].lines) for name in parts] == [  # type: ignore[arg-type]
         [1, 2, 3, 4],
         [5, 6, 7, 8],
         list(range(9, 17)),
@@ -207,15 +203,15 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
         ],
     )
     assert next_occurrence(run).tolist() == [[2, np.inf], [np.inf] * 2, [np.inf] * 2, [np.inf] * 2]
-    assert values(recurrence_parts(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
-    assert values(recurrence_parts(run, within=1))[0] == 0.0
-    assert values(recurrence_parts(run, within=4)) == [None] * 4
+    assert values(recurrence_cells(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
+    assert values(recurrence_cells(run, within=1))[0] == 0.0
+    assert values(recurrence_cells(run, within=4)) == [None] * 4
 
 
 def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
     """A completion without advantage counts among those that are not positive."""
     run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
-    assert values(recurrence_parts(run, within=1)) == [100.0, None, 100.0, None]
+    assert values(recurrence_cells(run, within=1)) == [100.0, None, 100.0, None]
 
 
 def test_windows_by_hand() -> None:
@@ -232,11 +228,11 @@ def test_collapse_change_by_hand(native: RecordedRun) -> None:
     ]
     run = with_groups(native, groups)
     steps = tuple(msgspec.structs.replace(step, collapsed=step.step == 2) for step in run.steps)
-    assert values(collapse_parts(replace(run, steps=steps)), "Valid (%)") == [
+    assert values(collapse_parts(replace(run, steps=steps))["Valid (%)"]) == [
         *(1, 1, 0, 1, 1),
         *(50.0, 100.0, 50.0),
     ]
-    assert values(collapse_parts(run), "Valid (%)") == [0, 0, 0, 0, 0, None, None, None]
+    assert values(collapse_parts(run)["Valid (%)"]) == [0, 0, 0, 0, 0, None, None, None]
 
 
 def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> None:
@@ -247,8 +243,8 @@ def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> Non
     steps = tuple(msgspec.structs.replace(step, collapsed=step.step in (0, 2, 4)) for step in run.steps)
     parts = collapse_parts(replace(run, steps=steps))
     # After the collapse at 4 nothing is valid, so its window has a validity and no mean score.
-    assert values(parts, "Valid (%)") == [1, 3, 1, 2, 2, 100.0, 50.0, -50.0]
-    assert values(parts, "Valid-only perf.") == [1, 3, 1, 2, 1, -6.5, -8.5, -2.0]
+    assert values(parts["Valid (%)"]) == [1, 3, 1, 2, 2, 100.0, 50.0, -50.0]
+    assert values(parts["Valid-only perf."]) == [1, 3, 1, 2, 1, -6.5, -8.5, -2.0]
 
 
 def test_collapses_over_seeds_count_seeds(make_run: Make, tmp_path: Path) -> None:
@@ -309,12 +305,12 @@ def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun
     )
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()
-    assert values(funnels(run, CALM_OPERATORS), "all")[:2] == [16, 75.0]
+    assert values(funnels(run, CALM_OPERATORS)["all"])[:2] == [16, 75.0]
 
 
 def test_coverage_by_hand(native: RecordedRun) -> None:
     """Sixteen texts, four prompts, four sets of parents; a copy of the best has an old score."""
-    responses, prompts, parents, programs, valid, scores = values(coverage_parts(native))
+    responses, prompts, parents, programs, valid, scores = values(coverage.function(native))
     assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
     # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
     assert scores == pytest.approx(100.0 * 9 / 12)
@@ -367,22 +363,22 @@ def test_tables_of_differences_say_what_so_few_seeds_can_show(pair: Results) -> 
 def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
     """Over 200 groups: shuffled over the run enriches nobody, constant gives nothing."""
     run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=200))
-    parts = control_parts(run)
-    recorded = [values(credit_parts(run), name)[3] for name in credit_parts(run)]
-    assert values(parts, "recorded")[:4] == recorded
-    assert values(parts, "across")[:4] == pytest.approx([1.0] * 4, abs=0.1)
-    assert values(parts, "constant") == [None] * 4 + [100.0, 0.0]
+    parts = controls.function(run)
+    recorded = [values(cells)[3] for cells in credit.function(run).values()]
+    assert values(parts["recorded"])[:4] == recorded
+    assert values(parts["across"])[:4] == pytest.approx([1.0] * 4, abs=0.1)
+    assert values(parts["constant"]) == [None] * 4 + [100.0, 0.0]
     # Inside a group a shuffle keeps which groups are flat, and so how much credit there is.
-    assert values(parts, "within")[4:] == pytest.approx(values(parts, "recorded")[4:])
+    assert values(parts["within"])[4:] == pytest.approx(values(parts["recorded"])[4:])
 
 
 def test_full_group_size_is_the_record(tmp_path: Path) -> None:
     """At the recorded size nothing is drawn and the row equals the recorded credit; smaller ones differ."""
     run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=60))
-    parts, credit = size_parts(run), credit_parts(run)
+    parts, classes = size_parts(run), credit.function(run)
     assert list(parts) == ["G=2", "G=3", "G=4"]
-    assert values(parts, "G=4")[1:3] == values(credit, "valid_non_improving")[2:4]
-    assert values(parts, "G=2") != values(parts, "G=4")
+    assert values(parts["G=4"])[1:3] == values(classes["valid_non_improving"])[2:4]
+    assert values(parts["G=2"]) != values(parts["G=4"])
     assert size_parts(run)["G=2"] == parts["G=2"]
 
 
@@ -393,9 +389,9 @@ def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
     assert again.total_mass == pytest.approx(seen.total_mass)
     np.testing.assert_array_equal(again.positive, seen.positive)
     label = "native/enrichment of frontier improvers"
-    expected = credit_by_class(pair).cell("native/strict_frontier_improving", "Enrichment").value
+    expected = credit(pair).cell("native/strict_frontier_improving", "Enrichment").value
     assert normalizer_values(pair).cell(label, "group").value == pytest.approx(expected)
-    own = credit_by_class(pair).cell("native-s2/strict_frontier_improving", "Enrichment").value
+    own = credit(pair).cell("native-s2/strict_frontier_improving", "Enrichment").value
     seed = "native-s2/enrichment of frontier improvers"
     assert normalizer_values(pair).cell(seed, "group").value == pytest.approx(own)
     claim = claim_matrix(pair).cell(f"{label} > 1", "rank")

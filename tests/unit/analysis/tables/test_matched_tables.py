@@ -10,9 +10,8 @@ from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.matched import (
     load_matched,
-    mapping_table,
+    matched_mappings,
     matched_page,
-    matched_table,
     matched_tables,
 )
 from search_to_signal.errors import RecordError
@@ -146,8 +145,7 @@ def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
 
 def test_a_layer_that_has_not_ended_gives_no_table(tmp_path: Path) -> None:
     """Half of the updates must not pass for all of them, in a report or where they are verified."""
-    made = matched_table(mapping_table)
     (write_updates(tmp_path / "updates") / SETUP).unlink()
     with pytest.raises(NoTableError, match="layer updates has begun and not ended"):
-        made(Results(tmp_path))
+        matched_mappings(Results(tmp_path))
     assert list(update_problems(tmp_path)) == ["there is no setup.json: they have not ended, or it went away"]

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.added import added_table
-from search_to_signal.analysis.tables.catalogue import BUILDERS, TRACED, Builder, catalogue
+from search_to_signal.analysis.tables.catalogue import BUILDERS, TRACED, Builder, added_table, catalogue
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError
 

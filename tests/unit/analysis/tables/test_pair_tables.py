@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from spec.strategies import group, stacked
 
-from search_to_signal.analysis.metrics.pairs import DPO, KEPT, PairTable, Signals
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import build
+from search_to_signal.analysis.tables.pairs import DPO, KEPT, PairTable, Signals
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import OTHERS
 from search_to_signal.rewards.pairs import PairPositions, pairs_of
