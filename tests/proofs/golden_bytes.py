@@ -374,13 +374,14 @@ def differences(before: Made, after: Made) -> Iterator[str]:
                 yield f"byte {at} of {name}\n  before {old[around]!r}\n  after  {new[around]!r}"
 
 
-def compare(before: Path, after: Path, parts: Sequence[str]) -> int:
-    """Print what differs and how much does not; 1 where anything differs, or nothing was compared."""
+def compare(before: Path, after: Path, only: Sequence[str] | None) -> int:
+    """Print what differs and how much does not; 1 where anything differs or a named part is not there."""
     total = found = 0
-    for part in parts:
+    for part in only or PARTS:
         lacking = [str(place) for place in (before, after) if not (place / part / FACTS).exists()]
         if lacking:
             print(f"{part}: not made in {' and '.join(lacking)}")
+            found += bool(only)
             continue
         old, new = Made(before / part), Made(after / part)
         lines = list(differences(old, new))
@@ -407,7 +408,7 @@ def main() -> int:
     make_parser.add_argument("--logs", type=lambda text: Path(text).absolute())
     given = parser.parse_args()
     if given.action == "compare":
-        return compare(given.before, given.after, given.only or list(PARTS))
+        return compare(given.before, given.after, given.only)
     parts = list(PARTS) if given.only == ["all"] else given.only or ["words", "audits", "runs"]
     if given.commit is None:
         make(HERE, given.out, parts, given.logs)
