@@ -109,19 +109,16 @@ class Tree:
         """Call ``s2s`` with (name of the printed text, words ...), one after the other."""
         self.python("-c", DRIVER, cwd=self.out, stdin=json.dumps([warm, commands, given]))
 
-    def python(self, *words: str, cwd: Path, stdin: str = "", keep: bool = False) -> str:
-        """Run this interpreter with the tree's package first; what it prints, if it is kept."""
-        package = {"PYTHONPATH": f"{self.root / 'artifact'}:{self.root}", "COLUMNS": "100"}
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=cwd,
-            env=os.environ | package,
-            input=stdin,
-            text=True,
-            check=True,
-            stdout=subprocess.PIPE if keep else None,
+    def python(self, *words: str, cwd: Path, stdin: str = "") -> None:
+        """Run this interpreter with the tree's package first."""
+        subprocess.run(
+            [sys.executable, *words], cwd=cwd, env=self.environment, input=stdin, text=True, check=True
         )
-        return done.stdout or ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The tree's package comes before the installed one, and lines are broken alike everywhere."""
+        return os.environ | {"PYTHONPATH": f"{self.root / 'artifact'}:{self.root}", "COLUMNS": "100"}
 
     def bring(self, name: str, to: str = ".") -> None:
         """Copy a file or directory of the tree here, since printed paths then have one length everywhere."""
@@ -285,15 +282,16 @@ def sha256(file: Path) -> str:
 
 def make(root: Path, out: Path, parts: Sequence[str], logs: Path | None) -> None:
     """Make the parts that are not there from this source."""
-    version = (
-        Tree(root, out).python("-m", "search_to_signal.cli", "--version", cwd=root, keep=True).split()[-1]
+    ask, environment = (
+        [sys.executable, "-m", "search_to_signal.cli", "--version"],
+        Tree(root, out).environment,
     )
-    head = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    commit = subprocess.run(head, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+    source = subprocess.check_output(ask, env=environment, text=True).split()[-1]
+    commit = subprocess.check_output(["git", "-C", root, "rev-parse", "HEAD"], text=True).strip()
     for part in parts:
         place = out / part
-        facts = {"source": version, "commit": commit, "out": str(place), "root": str(root)}
-        if (place / FACTS).exists() and json.loads((place / FACTS).read_bytes())["source"] == version:
+        facts = {"source": source, "commit": commit, "out": str(place), "root": str(root)}
+        if (place / FACTS).exists() and json.loads((place / FACTS).read_bytes())["source"] == source:
             print(f"{part}: is there", flush=True)
             continue
         shutil.rmtree(place, ignore_errors=True)
@@ -307,8 +305,8 @@ def make(root: Path, out: Path, parts: Sequence[str], logs: Path | None) -> None
 LEFT_OUT = [
     (re.compile(pattern), put)
     for pattern, put in (
-        (rb'"(timing|seconds|environment|source)":\s*\{(?:[^{}]|\{[^{}]*\})*\}', rb'"\1":-'),
-        (rb'"(\w*_seconds)":\s*-?[0-9][0-9.e+-]*', rb'"\1":-'),
+        (rb'"(timing|seconds|environment)":\s*\{(?:[^{}]|\{[^{}]*\})*\}', rb'"\1":-'),
+        (rb'"(processor_seconds|clean)":\s*(true|false|[0-9][0-9.e+-]*)', rb'"\1":-'),
         (rb"[0-9.]+ groups per minute \(.*\)", b"<speed>"),
         (rb"layer (\w+): [0-9.]+ s\b", rb"layer \1: <seconds>"),
     )
@@ -325,10 +323,8 @@ class Made:
         self.files = {str(file.relative_to(place)): file for file in files}
         self._known = [(facts["out"].encode(), b"<out>"), (facts["root"].encode(), b"<tree>")]
         for fact in ("source", "commit"):
-            shorter = sorted(
-                {facts[fact][:length] for length in (64, 16, 12, 10, 8, 7)}, key=len, reverse=True
-            )
-            self._known += [(value.encode(), f"<{fact}>".encode()) for value in shorter]
+            shorter = [facts[fact][:length].encode() for length in (64, 16, 12, 10, 8, 7)]
+            self._known += [(value, f"<{fact}>".encode()) for value in shorter]
         self._names = {sha256(file).encode(): name.encode() for name, file in reversed(self.files.items())}
 
     def content(self, name: str) -> bytes:
@@ -394,30 +390,27 @@ def compare(before: Path, after: Path, only: Sequence[str] | None) -> int:
 
 def main() -> int:
     """Make or compare."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
-    for action, places in (("make", ("out",)), ("compare", ("before", "after"))):
-        sub = actions.add_parser(action)
-        for place in places:
-            sub.add_argument(place, type=lambda text: Path(text).absolute())
-        sub.add_argument("--only", type=lambda text: text.split(","))
-    make_parser = actions.choices["make"]
-    make_parser.add_argument("--commit")
-    make_parser.add_argument("--logs", type=lambda text: Path(text).absolute())
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("action", choices=("make", "compare"))
+    parser.add_argument("places", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--commit")
+    parser.add_argument("--logs", type=Path)
     given = parser.parse_args()
     if given.action == "compare":
-        return compare(given.before, given.after, given.only)
+        before, after = given.places
+        return compare(before, after, given.only)
+    out, logs = given.places[0].absolute(), given.logs and given.logs.absolute()
     parts = list(PARTS) if given.only == ["all"] else given.only or ["words", "audits", "runs"]
     if given.commit is None:
-        make(HERE, given.out, parts, given.logs)
+        make(HERE, out, parts, logs)
         return 0
     with tempfile.TemporaryDirectory() as directory:
         root, git = Path(directory) / "tree", ["git", "-C", str(HERE), "worktree"]
         subprocess.run([*git, "add", "-q", "--detach", str(root), given.commit], check=True)
         try:
-            make(root, given.out, parts, given.logs)
+            make(root, out, parts, logs)
         finally:
             subprocess.run([*git, "remove", "--force", str(root)], check=True)
     return 0
