@@ -39,8 +39,17 @@ FACTS = "golden.json"
 COMMANDS = """run record run-one updates heldout report replay compare trace verify seal rerun retrain pack
 unpack rebuild standings claims conformance released pretrain card serve model list audit normalizers"""
 KINDS = "profiles layers mappings alternatives normalizers problems hosts rules models fetchable"
-WAYS = """--json|--normalizer slime-grpo|--fail-on dead=0.1|--fail-on dead=1|--map reward=reward,group=group
---group-size 4|--class prompt|--component reward|--format verl"""
+# Ways to audit a log, beside the plain one.
+WAYS = """docs/tight.jsonl --json
+docs/tight.jsonl --normalizer slime-grpo
+docs/tight.jsonl --class reward --format neutral-jsonl
+docs/tight.jsonl --fail-on dead=0.1
+docs/tight.jsonl --fail-on dead=1
+docs/uneven.jsonl --map reward=reward,group=group
+docs/uneven.jsonl --format verl
+real/trl-1.16.0-weights --component length=0.5 --component vowels=2
+real/trl-1.16.0-gdpo --normalizer trl-gdpo --json
+real/trl-1.16.0-conversation --group-size 2"""
 RUNS = "main/cohort/frozen-s42 main/cohort/native-s42 entropic/cohort/score-s42 evotune/cohort/pairs-s42"
 LAYERS = "cohort restart breadth audit probe api updates heldout"
 AGAIN = "main/cohort/frozen-s42 main/cohort/factorized-s42"
@@ -100,19 +109,16 @@ class Tree:
         """Call ``s2s`` with (name of the printed text, words ...), one after the other."""
         self.python("-c", DRIVER, cwd=self.out, stdin=json.dumps([warm, commands, given]))
 
-    def python(self, *words: str, cwd: Path, stdin: str = "", keep: bool = False) -> str:
-        """Run this interpreter with the tree's package first; what it prints, if it is kept."""
-        package = {"PYTHONPATH": f"{self.root / 'artifact'}:{self.root}", "COLUMNS": "100"}
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=cwd,
-            env=os.environ | package,
-            input=stdin,
-            text=True,
-            check=True,
-            stdout=subprocess.PIPE if keep else None,
+    def python(self, *words: str, cwd: Path, stdin: str = "") -> None:
+        """Run this interpreter with the tree's package first."""
+        subprocess.run(
+            [sys.executable, *words], cwd=cwd, env=self.environment, input=stdin, text=True, check=True
         )
-        return done.stdout or ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The tree's package comes before the installed one, and lines are broken alike everywhere."""
+        return os.environ | {"PYTHONPATH": f"{self.root / 'artifact'}:{self.root}", "COLUMNS": "100"}
 
     def bring(self, name: str, to: str = ".") -> None:
         """Copy a file or directory of the tree here, since printed paths then have one length everywhere."""
@@ -141,8 +147,7 @@ def words(tree: Tree) -> None:
 
 
 def audits(tree: Tree) -> None:
-    """A log of every format, real ones and examples: page, JSON, CSV and text; one of them in other ways."""
-    tree.bring("docs/examples/tight.jsonl")
+    """A log of every format, real ones and examples: page, JSON, CSV and text; some in other ways too."""
     if tree.logs:
         shutil.copytree(tree.logs, tree.out / "logs")
     else:
@@ -153,26 +158,29 @@ def audits(tree: Tree) -> None:
     paths = [str(place.relative_to(tree.out)) for place in sorted((tree.out / "logs").glob("*/*"))]
     pages = [(path, "pages/" + path.removeprefix("logs/").replace("/", "-")) for path in paths]
     (tree.out / "pages").mkdir()
+    ways = [way.partition(" ") for way in WAYS.splitlines()]
     tree.calls(
         *((page, "audit", path, "--out", page) for path, page in pages),
-        *((f"way{way}", "audit", "tight.jsonl", *way.split()) for way in re.split(r"[|\n]", WAYS)),
-        warm=("audit", "tight.jsonl"),
+        *((f"way-{at}", "audit", f"logs/{log}", *way.split()) for at, (log, _, way) in enumerate(ways)),
+        warm=("audit", paths[0]),
     )
 
 
 def runs(tree: Tree) -> None:
-    """Two groups of shipped configurations, of every host and rule; checked, replayed and compared."""
-    for name in RUNS.split():
-        config = json.loads((tree.root / "artifact" / "evidence" / name / "config.json").read_bytes())
-        place = tree.out / f"{name.replace('/', '-')}.json"
-        place.write_text(json.dumps({**config, "groups": 2}), encoding="utf-8")
-        tree.calls((f"{place.stem}.run", "run-one", "--out", f"runs/{place.stem}"), given=place.name)
-    native = "runs/main-cohort-native-s42"
+    """Two groups of shipped configurations, of every host and rule, with an update; checked and replayed."""
+    names = {name.replace("/", "-"): name for name in RUNS.split()}
+    for name, source in names.items():
+        config = json.loads((tree.root / "artifact" / "evidence" / source / "config.json").read_bytes())
+        often = dict.fromkeys(config["rule_settings"], 2)
+        given = json.dumps({**config, "groups": 2, "rule_settings": often})
+        (tree.out / f"{name}.json").write_text(given, encoding="utf-8")
+        tree.calls((f"{name}.run", "run-one", "--out", f"runs/{name}"), given=f"{name}.json")
+    frozen, native = (f"runs/{name}" for name in list(names)[:2])
     tree.calls(
-        ("recompute", "verify", native, "--recompute"),
+        *((f"recompute-{name}", "verify", f"runs/{name}", "--recompute") for name in names),
         ("draws", "verify", native, "--draws"),
         ("replay", "replay", "runs", "--out", "replay"),
-        ("compare", "compare", "runs/main-cohort-frozen-s42", native),
+        ("compare", "compare", frozen, native),
     )
 
 
@@ -183,6 +191,9 @@ def smoke(tree: Tree) -> None:
     for name, more in (("others.run", layers), ("anchor.run", ["--layer", "anchor"])):
         tree.calls((name, *run, *more))
         still(tree.out / "smoke")
+        if name == "others.run":  # The contract of the true times, and what was reported after it.
+            shutil.rmtree(tree.out / "smoke" / "anchor")
+            shutil.rmtree(tree.out / "smoke" / "report")
     native, only = "cohort/native-s42", ("--mapping", "native", "--normalizer", "rloo")
     tree.calls(
         ("all.run", *run),
@@ -271,15 +282,16 @@ def sha256(file: Path) -> str:
 
 def make(root: Path, out: Path, parts: Sequence[str], logs: Path | None) -> None:
     """Make the parts that are not there from this source."""
-    version = (
-        Tree(root, out).python("-m", "search_to_signal.cli", "--version", cwd=root, keep=True).split()[-1]
+    ask, environment = (
+        [sys.executable, "-m", "search_to_signal.cli", "--version"],
+        Tree(root, out).environment,
     )
-    head = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    commit = subprocess.run(head, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+    source = subprocess.check_output(ask, env=environment, text=True).split()[-1]
+    commit = subprocess.check_output(["git", "-C", root, "rev-parse", "HEAD"], text=True).strip()
     for part in parts:
         place = out / part
-        facts = {"source": version, "commit": commit, "out": str(place), "root": str(root)}
-        if (place / FACTS).exists() and json.loads((place / FACTS).read_bytes())["source"] == version:
+        facts = {"source": source, "commit": commit, "out": str(place), "root": str(root)}
+        if (place / FACTS).exists() and json.loads((place / FACTS).read_bytes())["source"] == source:
             print(f"{part}: is there", flush=True)
             continue
         shutil.rmtree(place, ignore_errors=True)
@@ -293,8 +305,8 @@ def make(root: Path, out: Path, parts: Sequence[str], logs: Path | None) -> None
 LEFT_OUT = [
     (re.compile(pattern), put)
     for pattern, put in (
-        (rb'"(timing|seconds|environment|source)":\s*\{(?:[^{}]|\{[^{}]*\})*\}', rb'"\1":-'),
-        (rb'"(\w*_seconds)":\s*-?[0-9][0-9.e+-]*', rb'"\1":-'),
+        (rb'"(timing|seconds|environment)":\s*\{(?:[^{}]|\{[^{}]*\})*\}', rb'"\1":-'),
+        (rb'"(processor_seconds|clean)":\s*(true|false|[0-9][0-9.e+-]*)', rb'"\1":-'),
         (rb"[0-9.]+ groups per minute \(.*\)", b"<speed>"),
         (rb"layer (\w+): [0-9.]+ s\b", rb"layer \1: <seconds>"),
     )
@@ -311,10 +323,8 @@ class Made:
         self.files = {str(file.relative_to(place)): file for file in files}
         self._known = [(facts["out"].encode(), b"<out>"), (facts["root"].encode(), b"<tree>")]
         for fact in ("source", "commit"):
-            shorter = sorted(
-                {facts[fact][:length] for length in (64, 16, 12, 10, 8, 7)}, key=len, reverse=True
-            )
-            self._known += [(value.encode(), f"<{fact}>".encode()) for value in shorter]
+            shorter = [facts[fact][:length].encode() for length in (64, 16, 12, 10, 8, 7)]
+            self._known += [(value, f"<{fact}>".encode()) for value in shorter]
         self._names = {sha256(file).encode(): name.encode() for name, file in reversed(self.files.items())}
 
     def content(self, name: str) -> bytes:
@@ -360,13 +370,14 @@ def differences(before: Made, after: Made) -> Iterator[str]:
                 yield f"byte {at} of {name}\n  before {old[around]!r}\n  after  {new[around]!r}"
 
 
-def compare(before: Path, after: Path, parts: Sequence[str]) -> int:
-    """Print what differs and how much does not; 1 where anything differs, or nothing was compared."""
+def compare(before: Path, after: Path, only: Sequence[str] | None) -> int:
+    """Print what differs and how much does not; 1 where anything differs or a named part is not there."""
     total = found = 0
-    for part in parts:
+    for part in only or PARTS:
         lacking = [str(place) for place in (before, after) if not (place / part / FACTS).exists()]
         if lacking:
             print(f"{part}: not made in {' and '.join(lacking)}")
+            found += bool(only)
             continue
         old, new = Made(before / part), Made(after / part)
         lines = list(differences(old, new))
@@ -379,30 +390,27 @@ def compare(before: Path, after: Path, parts: Sequence[str]) -> int:
 
 def main() -> int:
     """Make or compare."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
-    for action, places in (("make", ("out",)), ("compare", ("before", "after"))):
-        sub = actions.add_parser(action)
-        for place in places:
-            sub.add_argument(place, type=lambda text: Path(text).absolute())
-        sub.add_argument("--only", type=lambda text: text.split(","))
-    make_parser = actions.choices["make"]
-    make_parser.add_argument("--commit")
-    make_parser.add_argument("--logs", type=lambda text: Path(text).absolute())
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("action", choices=("make", "compare"))
+    parser.add_argument("places", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    parser.add_argument("--commit")
+    parser.add_argument("--logs", type=Path)
     given = parser.parse_args()
     if given.action == "compare":
-        return compare(given.before, given.after, given.only or list(PARTS))
+        before, after = given.places
+        return compare(before, after, given.only)
+    out, logs = given.places[0].absolute(), given.logs and given.logs.absolute()
     parts = list(PARTS) if given.only == ["all"] else given.only or ["words", "audits", "runs"]
     if given.commit is None:
-        make(HERE, given.out, parts, given.logs)
+        make(HERE, out, parts, logs)
         return 0
     with tempfile.TemporaryDirectory() as directory:
         root, git = Path(directory) / "tree", ["git", "-C", str(HERE), "worktree"]
         subprocess.run([*git, "add", "-q", "--detach", str(root), given.commit], check=True)
         try:
-            make(root, given.out, parts, given.logs)
+            make(root, out, parts, logs)
         finally:
             subprocess.run([*git, "remove", "--force", str(root)], check=True)
     return 0
