@@ -10,14 +10,14 @@ from hypothesis import settings
 from spec import profiles
 from tests.disk import unsynced
 
-from search_to_signal.runtime import fix_kernels
+from search_to_signal.base.processes import fix_kernels
 
 fix_kernels()  # before numpy is loaded, so that bits agree
 profiles.register()
 settings.load_profile("quick")
 
 # Below these, tests share what was recorded or drawn once.
-SHARING = ("tests/integration/", "tests/unit/analysis/", "tests/isolation/")
+SHARING = ("tests/integration/", "tests/unit/report/", "tests/isolation/")
 
 
 @pytest.fixture(scope="session", autouse=True)

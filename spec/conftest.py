@@ -6,9 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.normalizer import Floats, Normalizer, get_normalizer, group_advantages
-from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit import MAPPINGS, RewardMapping, get_mapping
+from search_to_signal.credit.normalizers import Normalizer, get_normalizer, group_advantages
 
 CONSTRUCTIONS = ("native", "factorized", "tail_weighted", "search_exposure", "distinct")
 

@@ -5,17 +5,18 @@ import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from inspect import getsource
 from io import StringIO
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from search_to_signal.analysis.metrics.shared_record_audit import DECISIONS
-from search_to_signal.analysis.tables.catalogue import BUILDERS
 from search_to_signal.cli import main
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.report.metrics.replay import DECISIONS
+from search_to_signal.report.tables.catalogue import BUILDERS
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.profile import Profile
 
 SPEC = Path(__file__).parent
 README = SPEC / "README.md"
@@ -95,7 +96,8 @@ def _leads(decision: str, way: str) -> bool:
         return option in _help_of(command).split()
     table, _, column = way.partition(" / ")
     if column:
-        return table in BUILDERS and any(column in names for names in _constants(BUILDERS[table].__module__))
+        module = sys.modules[BUILDERS[table].function.__module__] if table in BUILDERS else None
+        return module is not None and f'"{column}"' in getsource(module)
     path, _, value = way.partition(" = ")
     section, _, key = path.rpartition(".")
     settings = {**get_type_hints(RunConfig), **get_type_hints(Profile)}
@@ -116,11 +118,6 @@ def _help_of(command: str) -> str:
     with redirect_stdout(StringIO()) as said, redirect_stderr(StringIO()), suppress(SystemExit):
         main([command, "--help"])
     return said.getvalue()
-
-
-def _constants(module: str) -> list[tuple[Any, ...]]:
-    """The tuples that a module holds, which is where tables have their columns."""
-    return [value for value in vars(sys.modules[module]).values() if isinstance(value, tuple)]
 
 
 def tables() -> str:

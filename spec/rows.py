@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from search_to_signal.errors import S2SError
+from search_to_signal.base.errors import S2SError
 
 Row = TypeVar("Row")
 # Characters of a reason.

@@ -7,10 +7,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.calm.operators import REPLACEMENT
-from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
+from search_to_signal.records.schema import CALM_OPERATORS, ArchiveEvent, CompletionRecord, Outcome
+from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
 
 Floats = NDArray[np.float64]
 FAILURES = tuple(outcome for outcome in OUTCOMES if outcome is not Outcome.VALID)

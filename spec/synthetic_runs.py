@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.config import canonical_sha256
-from search_to_signal.hosts.calm.operators import CREATION
-from search_to_signal.normalizer import group_advantages
-from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.records.abilities import CALM_OPERATORS
+from search_to_signal.base.seeding import stream
+from search_to_signal.base.settings import canonical_sha256
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.normalizers import group_advantages
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Environment, Manifest, Source, write_manifest
 from search_to_signal.records.schema import (
+    CALM_OPERATORS,
     ArchiveEvent,
     CompletionRecord,
     Operator,
@@ -26,8 +27,7 @@ from search_to_signal.records.schema import (
     StepRecord,
     StepTiming,
 )
-from search_to_signal.rewards import get_mapping
-from search_to_signal.seeding import stream
+from search_to_signal.search.hosts.calm.prompts import CREATION
 
 SEED_SCORE = -7.0
 VALID_RATE = {"frozen": 0.6, "native": 0.9, "factorized": 0.95, "tail_weighted": 0.85}

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.metrics.positive_credit import count_credit, credit_table
-from search_to_signal.analysis.results import NoTableError, Results, load_runs
-from search_to_signal.analysis.tables.catalogue import BUILDERS, build, catalogue
-from search_to_signal.analysis.tables.cells import Cell, mean_cell
-from search_to_signal.analysis.tables.credit import controlled_rewards, subsampled
-from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
-from search_to_signal.analysis.tables.proposals import funnel_masks, stage_bounds, windows
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.normalizer import group_advantages
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.credit import MAPPINGS
+from search_to_signal.credit.normalizers import group_advantages
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.manifest import read_manifest, write_manifest
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.report.metrics.positive_credit import count_credit, credit_table
+from search_to_signal.report.results import NoTableError, Results, load_runs
+from search_to_signal.report.tables.catalogue import BUILDERS, build, catalogue
+from search_to_signal.report.tables.cells import Cell, mean_cell
+from search_to_signal.report.tables.credit import controlled_rewards, subsampled
+from search_to_signal.report.tables.paired import LEAST_SEEDS, percentile_interval
+from search_to_signal.report.tables.proposals import funnel_masks, stage_bounds, windows
 from spec.strategies import groups, reward_rows
 from spec.synthetic_runs import write_synthetic_run
 

@@ -21,8 +21,9 @@ from search_to_signal.audit.atlas import (
     sources,
     token_weights,
 )
-from search_to_signal.errors import ConfigError, IllFormedGroupError
-from search_to_signal.normalizer import NORMALIZERS, Floats
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit.normalizers import NORMALIZERS
 from spec.strategies import reward_rows
 
 every = pytest.mark.parametrize("entry", list(entries().values()), ids=list(entries()))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from search_to_signal.audit.atlas import RewardBatch, advantages, get_entry, sources
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.normalizer import Floats
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import Floats
 from spec.rows import check_all
 
 FILES = sorted((Path(__file__).parent / "vectors" / "atlas").glob("*.json"))

@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from search_to_signal.base.errors import LedgerError
 from search_to_signal.claims import intervals
-from search_to_signal.claims.embedded import Counterpart, Direction, make_estimate
-from search_to_signal.claims.expressions import Scope, evaluate
-from search_to_signal.claims.feasibility import check_feasibility
+from search_to_signal.claims.directions import Counterpart, Direction, make_estimate
+from search_to_signal.claims.expressions import Scope, evaluate, is_mean_share, is_share, is_share_change
+from search_to_signal.claims.feasibility import check_feasibility, linear_system
 from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.claims.ledger import Checks, ClaimEntry, ClaimLayer, Ledger, check, load_ledger
-from search_to_signal.claims.linear import linear_system
-from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
 from search_to_signal.claims.tables import ClaimTable
 from search_to_signal.claims.verdicts import ClaimVerdict, judge_claims
-from search_to_signal.errors import LedgerError
 from search_to_signal.records.layers import in_paper_order
 
 LAYERS = tuple(layer.key for layer in in_paper_order() if layer.row)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 
-from search_to_signal.normalizer import NORMALIZERS, group_advantages
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.mappings import Factorized
+from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import Factorized, RewardMapping
 from spec import plain
 from spec.strategies import group, groups, ordinary_groups
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search_to_signal.normalizer import Floats, group_advantages
-from search_to_signal.numerics import midranks
+from search_to_signal.base.numerics import Floats, midranks
+from search_to_signal.credit import MAPPINGS, RewardMapping
+from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import MAPPINGS, RewardMapping
 from spec.strategies import FAILURES, group, ordinary_groups, ordinary_scores, reward_rows, sizes
 
 EQUIVALENT = 1e-3

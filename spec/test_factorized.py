@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.mappings import Factorized
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import Factorized, RewardMapping
 from spec import plain
 from spec.strategies import dyadics, group, groups, ordinary_groups
 

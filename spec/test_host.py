@@ -7,19 +7,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
-from search_to_signal.hosts.calm.planning import Draw, plan_round
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState, initial_state
-from search_to_signal.hosts.calm.transition import replay, transition
+from search_to_signal.base.seeding import stream
 from search_to_signal.problems.base import Heuristic
-from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
-from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.evaluated import Evaluated
-from search_to_signal.search.member import seed_member
-from search_to_signal.search.round import Round
-from search_to_signal.seeding import stream
+from search_to_signal.sandbox.programs import program_sha256
+from search_to_signal.search.host import Round
+from search_to_signal.search.hosts.calm.host import Draw, plan_round
+from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import SearchState, initial_state
+from search_to_signal.search.hosts.calm.transition import replay, transition
+from search_to_signal.search.member import Evaluated, archive_gap, frontier, seed_member
 
 SETTINGS = SearchSettings(population_size=3, collapse_threshold=4, collapse_speed=0.1)
 OPENING = "The idea of the algorithm is to"

@@ -8,24 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.evaluation.candidate_run import Run
-from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.slots import merge_shards
-from search_to_signal.hosts.calm.operators import CROSSOVER, SIMPLIFICATION
-from search_to_signal.hosts.calm.prompts import build_prompt
-from search_to_signal.hosts.calm.selection import diversity_order
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import state_of
-from search_to_signal.hosts.calm.transition import component, transition
-from search_to_signal.numerics import read_by_rows
+from search_to_signal.base.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.ant_colony.orienteering import best_prize
+from search_to_signal.problems.ant_colony.colonies import best_prize
 from search_to_signal.problems.base import InfeasibleAnswerError
 from search_to_signal.problems.obp import gap_score
-from search_to_signal.programs.parsing import OPENING, idea_span
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.evaluated import Evaluated
-from search_to_signal.search.member import Member
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import Run, merge_shards
+from search_to_signal.sandbox.programs import OPENING, idea_span
+from search_to_signal.search.hosts.calm.prompts import CROSSOVER, SIMPLIFICATION, build_prompt
+from search_to_signal.search.hosts.calm.selection import diversity_order
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import state_of
+from search_to_signal.search.hosts.calm.transition import component, transition
+from search_to_signal.search.member import Evaluated, Member
 from spec.in_process import evaluate_in_process
 
 COUNTER = (

@@ -8,7 +8,7 @@ import pytest
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from search_to_signal.provenance.source import read_lock
+from search_to_signal.records.provenance import read_lock
 from spec.lock import PROJECT, needed
 
 ROOT = Path(__file__).parents[1]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError
+from search_to_signal.credit import ALTERNATIVES, MAPPINGS, RewardMapping, answerable, get_mapping
+from search_to_signal.credit.base import Rewards, rewards_of
+from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, RewardMapping, answerable, get_mapping
-from search_to_signal.rewards.base import Rewards, rewards_of
 from spec.strategies import FAILURES, LARGEST, any_scores, group, groups, ordinary_groups, permuted, stacked
 
 TOLERANCE = 1e-6

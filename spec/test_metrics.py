@@ -9,24 +9,24 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.metrics import positive_credit as credit
-from search_to_signal.analysis.metrics import search as metrics
-from search_to_signal.analysis.metrics.positive_credit import CandidateClass
-from search_to_signal.analysis.metrics.shared_record_audit import (
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit import MAPPINGS, PUBLISHED
+from search_to_signal.credit.normalizers import group_advantages
+from search_to_signal.records.groups import GroupBatch
+from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.report.metrics import positive_credit as credit
+from search_to_signal.report.metrics import search as metrics
+from search_to_signal.report.metrics.positive_credit import CandidateClass
+from search_to_signal.report.metrics.replay import (
     context_tallies,
     differing_groups,
     equal_share,
     flat_share,
     tally,
 )
-from search_to_signal.analysis.results import Origin
-from search_to_signal.analysis.tables.cells import over_seeds
-from search_to_signal.analysis.tables.credit import class_cells
-from search_to_signal.normalizer import group_advantages
-from search_to_signal.numerics import Floats
-from search_to_signal.records.groups import GroupBatch
-from search_to_signal.records.schema import ArchiveEvent, Outcome
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.report.results import Origin
+from search_to_signal.report.tables.cells import over_seeds
+from search_to_signal.report.tables.credit import class_cells
 from spec.strategies import group, groups, ordinary_groups, permuted, record, stacked
 
 FAILED = Outcome.RUNTIME_FAILURE
@@ -141,7 +141,7 @@ def test_run_metrics() -> None:
 @pytest.mark.parametrize(("part", "equal"), [(0.0, True), (0.999, True), (1.001, False)])
 def test_equal_is_within_a_thousandth(part: float, equal: bool) -> None:
     """R-MET-08: Mappings are told apart where one advantage is more than 1e-3 apart, not elsewhere (D21)."""
-    rewards = {name: mapping(FOUR).reward for name, mapping in MAPPINGS.items()}
+    rewards = {name: mapping(FOUR).reward for name, mapping in PUBLISHED.items()}
     both = [rewards["native"], rewards["factorized"]]
     widest = np.ptp(np.stack(list(rewards.values())), axis=0).max()
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.mappings import Native
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import Native, RewardMapping
 from spec import plain
 from spec.strategies import LARGEST, any_scores, group, groups, ordinary_groups, ordinary_scores
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.normalizer import STABILIZER, Floats, Normalizer
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit.normalizers import STABILIZER, Normalizer
 from spec.strategies import dyadics, reward_rows
 
 ANY = st.floats(allow_nan=False, allow_infinity=False)

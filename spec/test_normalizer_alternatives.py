@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
-from search_to_signal.normalizer import (
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit.normalizers import (
     NORMALIZERS,
     BatchScaled,
-    Floats,
     Gdpo,
     advantages,
     dr_grpo,
@@ -162,7 +162,7 @@ def test_trl_expression() -> None:
 def test_registry() -> None:
     """R-ALT-17: Normalizers are found by name and by import path; an unknown name lists the known ones."""
     assert get_normalizer("group") is group_advantages
-    assert get_normalizer("search_to_signal.normalizer:rloo") is rloo
+    assert get_normalizer("search_to_signal.credit.normalizers:rloo") is rloo
     with pytest.raises(ConfigError, match="dr_grpo, entropic, gdpo, group"):
         get_normalizer("nonsense")
 

@@ -5,9 +5,16 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_to_signal.programs.canonical import canonical, program_sha256
-from search_to_signal.programs.parsing import OPENING, Failure, Proposal, mentions_randomness, parse
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd, Outcome
+from search_to_signal.sandbox.programs import (
+    OPENING,
+    Failure,
+    Proposal,
+    canonical,
+    mentions_randomness,
+    parse,
+    program_sha256,
+)
 
 PIECES = [
     "{{", "}}", "{", "}", "```", "`", "```python", "```PYTHON\n", "```py", "\n", " ", OPENING, OPENING[:20],

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.generators.prompt_limit import cut_prompt
-from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.hosts.calm.operators import INJECTION
-from search_to_signal.hosts.calm.prompts import build_prompt
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.credit.normalizers import group_advantages
+from search_to_signal.models.base import cut_prompt
+from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.search.prompt import Prompt
+from search_to_signal.search.hosts.calm.prompts import INJECTION, build_prompt
+from search_to_signal.search.member import Prompt
 
 END = 1
 lengths, limits = st.integers(1, 40), st.integers(1, 40)
@@ -80,7 +79,7 @@ def local(ids: Sequence[int], own: GenerationSettings, read: list[list[int]]) ->
     """The local generator over a model that notes what it reads."""
     import torch
 
-    from search_to_signal.generators.local import LocalGenerator
+    from search_to_signal.models.local import LocalGenerator
 
     def model(input_ids: Any, past_key_values: Any, **options: Any) -> Any:
         read.extend(input_ids.tolist())
@@ -92,7 +91,7 @@ def local(ids: Sequence[int], own: GenerationSettings, read: list[list[int]]) ->
 
 def engine(ids: Sequence[int], own: GenerationSettings, read: list[list[int]]) -> Any:
     """The engine's generator, which Unsloth's is too, over one that notes what it reads."""
-    from search_to_signal.generators.vllm import Engine, VllmGenerator
+    from search_to_signal.models.vllm import Engine, VllmGenerator
 
     def generate(prompts: Any, **options: Any) -> list[Any]:
         asked = [prompt["prompt_token_ids"] for prompt in prompts]
@@ -111,9 +110,9 @@ def engine(ids: Sequence[int], own: GenerationSettings, read: list[list[int]]) -
 def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], limit: int) -> None:
     """R-GEN-04: The learner scores the prompt tokens that were sampled from, which the record holds (D26)."""
     pytest.importorskip("trl", reason="a learner needs torch and TRL")
-    from search_to_signal.loop.group import generation_record
-    from search_to_signal.loop.learning import Training
-    from search_to_signal.rewards import get_mapping
+    from search_to_signal.credit import get_mapping
+    from search_to_signal.run.group import generation_record
+    from search_to_signal.run.learning import Training
 
     read: list[list[int]] = []
     scored: list[list[int]] = []

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import IllFormedGroupError, RecordError
-from search_to_signal.hosts.calm.operators import CREATION
-from search_to_signal.records import external
+from search_to_signal.base.errors import IllFormedGroupError, RecordError
+from search_to_signal.credit import MAPPINGS
+from search_to_signal.records import groups as external
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.reader import read_completions, read_groups
 from search_to_signal.records.schema import CompletionRecord, Outcome
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.search.hosts.calm.prompts import CREATION
 from spec.strategies import completion_groups, groups, record
 
 RUN = [record(step=step, index=index, score=-6.0 - index) for step in range(3) for index in range(2)]

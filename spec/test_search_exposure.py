@@ -8,10 +8,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.mappings import SearchExposure
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import RewardMapping, SearchExposure
 from spec import plain
 from spec.strategies import Floats, group, groups, ordinary_groups
 

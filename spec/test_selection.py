@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from search_to_signal.hosts.calm.collapse import collapse_due
-from search_to_signal.hosts.calm.exposure import exposures
-from search_to_signal.hosts.calm.parents import draw_crossover, draw_parents
-from search_to_signal.hosts.calm.planning import plan_round
-from search_to_signal.hosts.calm.selection import crossover_pairs
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.evaluated import Evaluated
-from search_to_signal.search.member import Member
+from search_to_signal.search.hosts.calm.host import plan_round
+from search_to_signal.search.hosts.calm.selection import (
+    crossover_pairs,
+    draw_crossover,
+    draw_parents,
+    exposures,
+)
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import SearchState, state_of
+from search_to_signal.search.hosts.calm.transition import collapse_due
+from search_to_signal.search.member import Evaluated, Member
 
 SETTINGS = SearchSettings(population_size=4)
 Shown = tuple[str, float]

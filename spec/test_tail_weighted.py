@@ -8,12 +8,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.exponential_tilt import tilted
-from search_to_signal.numerics import midranks
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import midranks
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.mappings import TailWeighted
+from search_to_signal.credit.tilt import tilted
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import RewardMapping, TailWeighted
 from spec import plain
 from spec.strategies import FAILURES, Floats, dyadics, group, groups, ordinary_groups, ordinary_scores, sizes
 

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from search_to_signal.normalizer import Floats, Normalizer
-from search_to_signal.records.external import SCHEMA, ExternalGroup, external_batch
-from search_to_signal.rewards import RewardMapping
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.normalizers import Normalizer
+from search_to_signal.records.groups import SCHEMA, ExternalGroup, external_batch
 
 VECTORS = Path(__file__).parent / "vectors"
 Judged = Callable[[str], RewardMapping | Normalizer | None]

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from search_to_signal.analysis.metrics.shared_record_audit import Audit, summed, tally
-from search_to_signal.normalizer import Normalizer
+from search_to_signal.credit.base import RewardMapping
+from search_to_signal.credit.normalizers import Normalizer
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import RewardMapping
+from search_to_signal.report.metrics.replay import Audit, summed, tally
 
 
 def audit(

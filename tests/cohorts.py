@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress, Progress
-from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.planned_runs import Reproduction
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.base.progress import PlainProgress, Progress
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.execution import Execution
+from search_to_signal.run.planned_runs import Reproduction
+from search_to_signal.run.profile import Profile
+from search_to_signal.verify.consistency.directory import verify
 
 
 def run_cohort(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis import figures
-from search_to_signal.analysis.figures import course, outcomes
-from search_to_signal.analysis.figures.plot import Plot, draw_from_csv
+from search_to_signal.report import figures
+from search_to_signal.report.figures import course
+from search_to_signal.report.figures.plot import Plot, draw_from_csv
+from search_to_signal.study import page
 
 # One grey pixel.
 _PNG = bytes.fromhex(
@@ -44,7 +45,7 @@ def drawn(*names: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", chosen)
-        for module in (course, outcomes):
+        for module in (course, page):
             patch.setattr(module, "draw_from_csv", draw_from_csv)
         patch.setattr(figures, "mapped", map)
         yield
@@ -55,7 +56,7 @@ def not_drawn() -> Iterator[None]:
     """Within it figures have their data, and a grey pixel in place of what would be drawn from it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", _write)
-        for module in (course, outcomes):
+        for module in (course, page):
             patch.setattr(module, "draw_from_csv", _write_csv)
         patch.setattr(figures, "mapped", map)
         yield

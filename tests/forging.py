@@ -7,21 +7,14 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.config import canonical_json, canonical_sha256
-from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.calm.host import ReferenceHost
-from search_to_signal.hosts.calm.state import initial_state
-from search_to_signal.hosts.calm.transition import replay
-from search_to_signal.hosts.rewards_and_advantages import assign_credit
-from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
-from search_to_signal.loop.record_files import read_timing
-from search_to_signal.loop.recorded import recorded_rounds
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.base.seeding import stream
+from search_to_signal.base.settings import canonical_json, canonical_sha256
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.assignment import assign_credit
+from search_to_signal.credit.normalizers import get_normalizer
+from search_to_signal.models.base import Completion, Generation
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.programs.parsing import Proposal, parse
-from search_to_signal.provenance.blocks import BLOCKS, write_blocks
-from search_to_signal.provenance.checksums import SUMS, sha256_file, write_sums
+from search_to_signal.records.checksums import SUMS, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import (
@@ -33,10 +26,17 @@ from search_to_signal.records.schema import (
     StepRecord,
     StepTiming,
 )
-from search_to_signal.rewards import get_mapping
+from search_to_signal.records.seal import BLOCKS, write_blocks
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.directory import read_timing
+from search_to_signal.run.group import EvaluatedCompletion, completion_records, step_record
+from search_to_signal.run.recorded import recorded_rounds
+from search_to_signal.sandbox.programs import Proposal, parse
+from search_to_signal.search.host import Round
+from search_to_signal.search.hosts.calm.host import ReferenceHost
+from search_to_signal.search.hosts.calm.state import initial_state
+from search_to_signal.search.hosts.calm.transition import replay
 from search_to_signal.search.member import heuristic_record, seed_member
-from search_to_signal.search.round import Round
-from search_to_signal.seeding import stream
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
 

@@ -20,16 +20,17 @@ from typing import IO, Any
 
 import pytest
 
-from search_to_signal.runtime import command_line
-from search_to_signal.scheduling import execution
+from search_to_signal.base.processes import command_line
+from search_to_signal.run import execution
 
 SERVE = f"""
 import sys
-from search_to_signal.runtime import fix_kernels, wait_without_spinning
+from search_to_signal.base.processes import fix_kernels
+from search_to_signal.base.processes import wait_without_spinning
 wait_without_spinning()
 fix_kernels()
-import search_to_signal.loop.run, search_to_signal.loop.retraining, search_to_signal.learner.grpo
-import search_to_signal.problems.ant_colony.routing, search_to_signal.problems.ant_colony.orienteering
+import search_to_signal.run.loop, search_to_signal.run.retraining, search_to_signal.learner.grpo
+import search_to_signal.problems.ant_colony.colonies, search_to_signal.problems.ant_colony.colonies
 sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve
 serve(int(sys.argv[1]))

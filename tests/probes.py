@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from spec.synthetic_runs import plain_manifest
 
-from search_to_signal.hosts.calm.operators import CREATION, REPLACEMENT
-from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.probe import (
     BankPrompt,
     ProbedCheckpoint,
@@ -17,6 +16,7 @@ from search_to_signal.records.probe import (
     write_probe,
 )
 from search_to_signal.records.schema import Outcome
+from search_to_signal.search.hosts.calm.prompts import CREATION, REPLACEMENT
 
 Scores = Sequence[Sequence[float | None]]
 """By prompt and position, None for a failure."""

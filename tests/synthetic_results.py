@@ -6,8 +6,8 @@ from typing import Any
 
 from spec.synthetic_runs import write_synthetic_run
 
+from search_to_signal.layers.replay import replay
 from search_to_signal.records.manifest import Timing, run_directories, runs_below
-from search_to_signal.studies.layers.normalizer_replay import replay
 
 CONDITIONS = ("frozen", "native", "factorized", "tail_weighted")
 SEEDS = (1, 2, 3)

@@ -10,14 +10,12 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from search_to_signal.config import settings_of
-from search_to_signal.numerics import Floats
-from search_to_signal.problems.task import task_of
-from search_to_signal.programs.markers import ANSWER_RULES
-from search_to_signal.search.evaluated import Evaluated, event_of, member_of
+from search_to_signal.base.numerics import Floats
+from search_to_signal.base.settings import settings_of
+from search_to_signal.problems.base import task_of
+from search_to_signal.sandbox.programs import ANSWER_RULES
 from search_to_signal.search.host import HostSetup, Request, Transition
-from search_to_signal.search.member import Member
-from search_to_signal.search.prompt import Prompt
+from search_to_signal.search.member import Evaluated, Member, Prompt, event_of, member_of
 
 Island = tuple[Member, ...]
 

@@ -14,26 +14,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.generators.opening import open_trainable
-from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.hosts.calm.host import ReferenceHost
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.rewards_and_advantages import assign_credit
+from search_to_signal.base.seeding import derive_seed, stream
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.assignment import assign_credit
+from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
-from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.loop.group import completion_records, evaluate_group, replay_admitted
-from search_to_signal.loop.learning import training_group
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.models.device import prepare_processor
+from search_to_signal.models.opening import open_trainable
+from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ANY_FENCE
-from search_to_signal.rewards import get_mapping
+from search_to_signal.run.group import completion_records, evaluate_group, replay_admitted
+from search_to_signal.run.learning import training_group
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.host import begin, exposures_of, update_search
+from search_to_signal.search.hosts.calm.host import ReferenceHost
+from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.member import seed_member
-from search_to_signal.seeding import derive_seed, stream
 
 SEED = 42
 MODEL, PROBLEM, SPLIT = "qwen2-2.1m", "tsp", "embedded"

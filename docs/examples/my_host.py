@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.calm.operators import SIMPLIFICATION
-from search_to_signal.hosts.calm.prompts import build_prompt
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.records.schema import ArchiveEvent
-from search_to_signal.search.evaluated import Evaluated, member_of
 from search_to_signal.search.host import HostSetup, Request, Transition
-from search_to_signal.search.member import Member
+from search_to_signal.search.hosts.calm.prompts import SIMPLIFICATION, build_prompt
+from search_to_signal.search.member import Evaluated, Member, member_of
 
 Archive = tuple[Member, ...]
 

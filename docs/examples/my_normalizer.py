@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from search_to_signal.numerics import Floats
+from search_to_signal.base.numerics import Floats
 
 
 def median_scaled(rewards: Floats) -> Floats:

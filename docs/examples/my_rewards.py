@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_to_signal.credit import Rewards
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import Rewards
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from search_to_signal.analysis.results import RecordedRun
-from search_to_signal.analysis.tables.cells import Cells, number_cell, percent_cell, run_table
+from search_to_signal.report.results import RecordedRun
+from search_to_signal.report.tables.cells import Cells, number_cell, percent_cell, run_table
 
 
 @run_table("Completion lengths", "Mean over seeds ± sample standard deviation.")

@@ -2,8 +2,14 @@
 
 import numpy as np
 
-from search_to_signal.problems.base import Array, Dialogue, Heuristic, InfeasibleAnswerError, Instance
-from search_to_signal.problems.data import frozen_instance
+from search_to_signal.problems.base import (
+    Array,
+    Dialogue,
+    Heuristic,
+    InfeasibleAnswerError,
+    Instance,
+    frozen_instance,
+)
 
 
 class NearestNumber:

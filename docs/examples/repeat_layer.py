@@ -1,7 +1,7 @@
 """Evidence layer "repeat": the cohort's Frozen runs once more, from the same seeds."""
 
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.scheduling.planned_runs import Reproduction
+from search_to_signal.run.planned_runs import Reproduction
 
 KEY = "repeat"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.cells import Line, percent_cell, table
+from search_to_signal.report.results import Results
+from search_to_signal.report.tables.cells import Line, percent_cell, table
 
 NOTE = "Every group of a repeated run is compared with that of the run of its seed, field by field."
 

@@ -15,9 +15,11 @@ from spec.synthetic_runs import write_synthetic_run
 CODE = """
 import json, resource, sys, time
 from pathlib import Path
-from search_to_signal.analysis.tables.catalogue import BUILDERS, build
-from search_to_signal.analysis.results import NoTableError, Results
-from search_to_signal.analysis.tables.files import write_table
+from search_to_signal.report.tables.catalogue import BUILDERS
+from search_to_signal.report.tables.catalogue import build
+from search_to_signal.report.results import NoTableError
+from search_to_signal.report.results import Results
+from search_to_signal.report.tables.cells import write_table
 start = time.perf_counter()
 results, out, seconds = Results(Path(sys.argv[1])), Path(sys.argv[2]), {}
 results.cohort, results.restart
@@ -35,8 +37,9 @@ print(json.dumps({"total": time.perf_counter() - start, "peak_mib": peak, "parts
 REPORT = """
 import json, resource, sys, time
 from pathlib import Path
-from search_to_signal.analysis.report import HTML, report
-from search_to_signal.claims.report import write_ledger
+from search_to_signal.report.build import HTML
+from search_to_signal.report.build import report
+from search_to_signal.claims.page import write_ledger
 start, out = time.perf_counter(), Path(sys.argv[2])
 report(Path(sys.argv[1]), out, write_ledger)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

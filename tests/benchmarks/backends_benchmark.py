@@ -30,7 +30,7 @@ from pathlib import Path
 import backends_measured as measured
 import msgspec
 
-from search_to_signal.runtime import end_with_parent
+from search_to_signal.base.processes import end_with_parent
 
 BACKENDS = ("local", "local-nf4", "unsloth", "vllm", "trl")
 STOCK = ("trl", "trl-checkpointed")

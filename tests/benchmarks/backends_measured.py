@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.provenance.environment import visible_cards
+from search_to_signal.records.provenance import visible_cards
 from search_to_signal.records.reader import GENERATIONS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import GenerationRecord, StepRecord, StepTiming
 

@@ -12,20 +12,20 @@ import torch
 from backends_measured import Extra, Group
 from transformers import TrainerCallback
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.generators.local import load_model, load_tokenizer
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.settings import NF4, EngineSettings, ModelLoading
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.base.seeding import derive_seed
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.device import prepare_processor
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.environment import accelerator
+from search_to_signal.models.device import prepare_processor
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_model, load_tokenizer
+from search_to_signal.models.settings import NF4, EngineSettings, ModelLoading
+from search_to_signal.records.provenance import accelerator
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.seeding import derive_seed
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import Profile, load_profile
 
 _CARD = ModelLoading(device="cuda", dtype="bfloat16")
 

@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.generators.base_model import open_base_model
-from search_to_signal.generators.card_sampler import CardSampler, Drawing
-from search_to_signal.generators.chat import encoded
-from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.sampling import NO_FILTERS, draw_in_blocks, uniform_numbers
-from search_to_signal.generators.settings import ModelLoading
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.card_sampler import CardSampler, Drawing
+from search_to_signal.models.chat import encoded
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_tokenizer, open_base_model
+from search_to_signal.models.sampling import NO_FILTERS, draw_in_blocks, uniform_numbers
+from search_to_signal.models.settings import ModelLoading
 from search_to_signal.problems import get_problem
 
 SEEDS, TEMPERATURE = (1, 2, 3, 4), 0.9

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 from tests.cohorts import run_cohort
 
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.progress import PlainProgress
+from search_to_signal.base.progress import PlainProgress
 from search_to_signal.records.manifest import Timing, read_manifest
+from search_to_signal.run.profile import Profile, load_profile
 
 
 def loops(profile: Profile, folder: Path, jobs: int) -> dict[str, Timing]:

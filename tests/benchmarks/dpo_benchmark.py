@@ -21,20 +21,19 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 from stock_dpo_trainer import Texts, stock_dpo_trainer
 
-from search_to_signal.generators.local import load_model, load_tokenizer
-from search_to_signal.generators.model_files import model_directory
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.base.seeding import stream
+from search_to_signal.credit.mappings import pairs_of_records
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup
-from search_to_signal.learner.dpo import DpoLearner
-from search_to_signal.learner.dpo_loss import TokenPair
+from search_to_signal.learner.dpo import DpoLearner, TokenPair
 from search_to_signal.learner.settings import DpoSettings
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.progress import PlainProgress
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.rewards.pairs import pairs_of_records
-from search_to_signal.seeding import stream
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import load_profile
 
 PROFILE = load_profile("evotune")
 SETTINGS = msgspec.convert({**PROFILE.rule_settings, "gradient_accumulation_steps": 4}, DpoSettings)

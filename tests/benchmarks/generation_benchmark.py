@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.generators.base import messages, request_seeds
-from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.local import load_model, load_tokenizer
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.sampling import CachedDecoder, open_decoder, sample
-from search_to_signal.hosts.calm.planning import plan_round
-from search_to_signal.hosts.calm.prompts import build_prompt
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import initial_state
+from search_to_signal.base.processes import keep_freed_memory
+from search_to_signal.models.base import messages, request_seeds
+from search_to_signal.models.chat import encoded, end_ids
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_model, load_tokenizer
+from search_to_signal.models.sampling import CachedDecoder, open_decoder, sample
 from search_to_signal.problems import get_problem
-from search_to_signal.runtime import keep_freed_memory
+from search_to_signal.search.hosts.calm.host import plan_round
+from search_to_signal.search.hosts.calm.prompts import build_prompt
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import initial_state
 from search_to_signal.search.member import seed_member
 
 GROUP, LIMIT, TEMPERATURE = 4, 320, 0.9

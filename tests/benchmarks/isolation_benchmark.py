@@ -17,15 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.evaluation import wire_format
-from search_to_signal.evaluation.candidate_run import run_candidate
-from search_to_signal.evaluation.channel import Channel
-from search_to_signal.evaluation.dialogues import ProgramTask
-from search_to_signal.evaluation.fork_server import SCORING, ForkServer
-from search_to_signal.evaluation.locks import ALL, Barrier
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.slots import Slot
+from search_to_signal.sandbox import wire_format
+from search_to_signal.sandbox.dialogues import Channel, ProgramTask
+from search_to_signal.sandbox.fork_server import SCORING, ForkServer
+from search_to_signal.sandbox.locks import ALL, Barrier
+from search_to_signal.sandbox.pool import EvaluationPool, Slot, run_candidate
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 QUICK = "--quick" in sys.argv
 ROUNDS = 30 if QUICK else 300

@@ -23,21 +23,21 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 from stock_trainer import replayed, stock_trainer
 
-from search_to_signal.generators.base import request_seeds
-from search_to_signal.generators.chat import end_ids
-from search_to_signal.generators.local import load_model, load_tokenizer
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.sampling import sample_group
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.base.seeding import derive_seed
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress
+from search_to_signal.models.base import request_seeds
+from search_to_signal.models.chat import end_ids
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_model, load_tokenizer
+from search_to_signal.models.sampling import sample_group
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.seeding import derive_seed
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import load_profile
 
 GROUPS = 24
 

@@ -28,13 +28,13 @@ import colony_oracles
 from spec.in_process import evaluate_in_process
 
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.programs.loading import function_of
+from search_to_signal.sandbox.loading import function_of
 
 COLD = """
 import time
 begin = time.perf_counter()
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.programs.loading import function_of
+from search_to_signal.sandbox.loading import function_of
 from spec.in_process import run_in_process
 problem = PROBLEMS[{name!r}]
 run_in_process(problem, function_of(problem.seed.code), "train")

@@ -12,9 +12,9 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from spec import plain
 
-from search_to_signal.normalizer import NORMALIZERS, advantages
+from search_to_signal.credit import MAPPINGS
+from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import MAPPINGS
 
 GROUPS, PLAIN_GROUPS = 4096, 32
 sizes = pytest.mark.parametrize("size", [4, 16])

@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from search_to_signal.hosts.calm.planning import Draw, plan_round
-from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import initial_state
-from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
-from search_to_signal.programs.parsing import OPENING, Proposal, parse
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.evaluated import Evaluated
-from search_to_signal.search.member import seed_member
+from search_to_signal.sandbox.programs import OPENING, Proposal, parse
+from search_to_signal.search.hosts.calm.host import Draw, plan_round
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import initial_state
+from search_to_signal.search.hosts.calm.transition import transition
+from search_to_signal.search.member import Evaluated, seed_member
 
 ROUNDS, GROUP = 250, 4
 

@@ -19,9 +19,9 @@ LOAD = "while True: pass"
 WORK = """
 import sys
 from pathlib import Path
-from search_to_signal.profiles.layer_settings import UpdateSettings
-from search_to_signal.studies.layers.updates import matched_updates
-from search_to_signal.progress import PlainProgress
+from search_to_signal.run.config import UpdateSettings
+from search_to_signal.layers.updates import matched_updates
+from search_to_signal.base.progress import PlainProgress
 mappings, normalizers = ("native", "factorized"), ("group",)
 settings = UpdateSettings(groups=1, threads=2, mappings=mappings, normalizers=normalizers)
 matched_updates([Path(sys.argv[1])], Path(sys.argv[2]), settings, PlainProgress())

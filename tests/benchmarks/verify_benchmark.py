@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from search_to_signal.provenance.checksums import SUMS, sum_problems
-from search_to_signal.runtime import command_line
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.base.processes import command_line
+from search_to_signal.records.checksums import SUMS, sum_problems
+from search_to_signal.verify.consistency.directory import verify
 
 
 def processor_seconds() -> float:

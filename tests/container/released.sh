@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'kill ${server:-} 2>/dev/null; rm -rf "$work"' EXIT
 
 # The host asks NVML for the graphics cards while it is imported, and needs none for a served model.
-python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || export PYTHONPATH=$here/tests/unit/hosts/packages
+python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || export PYTHONPATH=$here/tests/unit/search/hosts/packages
 
 # 11: nothing differs, and something was not compared, such as a problem that the checkout lacks.
 words=()

@@ -12,12 +12,12 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from search_to_signal.analysis.figures.course import COURSES, Planned, draw_side_by_side
-from search_to_signal.analysis.figures.plot import CsvFrame, draw_from_csv
-from search_to_signal.analysis.page.plan import planned_seeds
-from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.records.amendments import closed_studies, read_amendments
 from search_to_signal.records.plan import PLAN, read_plan
+from search_to_signal.report.figures.course import COURSES, Planned, draw_side_by_side
+from search_to_signal.report.figures.plot import CsvFrame, draw_from_csv
+from search_to_signal.sandbox.programs import sha256_text
+from search_to_signal.study.page import planned_seeds
 
 ROOT = Path(__file__).parents[2]
 SIGNAL, COURSE = ROOT / "docs" / "signal.png", ROOT / "docs" / "course.png"

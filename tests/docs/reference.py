@@ -20,9 +20,9 @@ from tests.proofs.unknowable import UNKNOWABLE, Unknowable
 from tests.unit.test_import_order import ORDER
 
 from search_to_signal import records
-from search_to_signal.config import Range
-from search_to_signal.package_data import PROFILES
-from search_to_signal.profiles.profile import Profile
+from search_to_signal.base.package_data import PROFILES
+from search_to_signal.base.settings import Range
+from search_to_signal.run.profile import Profile
 
 DOCS = Path(__file__).parents[2] / "docs"
 UNSAID = "…"

@@ -10,26 +10,25 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from search_to_signal.evaluation.candidate_run import Run
-from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
-from search_to_signal.hosts import open_host
-from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.base.seeding import stream
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.learner.base import StepResult
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.loop.live_loop import Parts
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.models.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.programs.parsing import OPENING
-from search_to_signal.provenance.adapters import digest_of
+from search_to_signal.records.adapters import digest_of
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.rewards import get_mapping
-from search_to_signal.seeding import stream
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import Parts
+from search_to_signal.run.profile import Profile
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import EvaluationPool, Run
+from search_to_signal.sandbox.programs import OPENING
+from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.search.hosts import open_host
+from search_to_signal.search.hosts.calm.settings import SearchSettings
 
 
 def configuration(model: Path, condition: str = "native", groups: int = 3) -> RunConfig:

@@ -14,14 +14,13 @@ import msgspec
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of, tree
 
-from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.loop import new_manifest
-from search_to_signal.loop.directory import lock_directory, set_aside
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.provenance.environment import environment
-from search_to_signal.provenance.source import source
+from search_to_signal.base.errors import RecordError, RunDirectoryError
 from search_to_signal.records.manifest import read_manifest, write_manifest
+from search_to_signal.records.provenance import environment, source
+from search_to_signal.run import resuming
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.directory import lock_directory, set_aside
+from search_to_signal.run.loop import run
 
 # Whichever command found it: s2s record always goes on, and has no option for it.
 REMEDY = "restore it from a copy, or move the run away to begin again$"
@@ -162,12 +161,12 @@ def test_a_run_never_goes_on_as_another(
         config = msgspec.structs.replace(config, seed=4)
     if what == "source":
         other = msgspec.structs.replace(found, sha256="0" * 64)
-        monkeypatch.setattr(new_manifest, "source", lambda: other)
+        monkeypatch.setattr(resuming, "source", lambda: other)
     if what == "model":
-        monkeypatch.setattr(new_manifest, "model_files", lambda settings, model: files)
+        monkeypatch.setattr(resuming, "model_files", lambda settings, model: files)
     if what == "environment":
         machine = msgspec.structs.replace(facts, cpu="other", kernel="other", packages=packages)
-        monkeypatch.setattr(new_manifest, "environment", lambda card=False: machine)
+        monkeypatch.setattr(resuming, "environment", lambda card=False: machine)
     before = tree(stopped)
     with pytest.raises(RunDirectoryError, match=named):
         go(config, stopped)
@@ -190,7 +189,7 @@ def test_without_resume_nothing_is_touched(config: RunConfig, stopped: Path) -> 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from search_to_signal.loop.directory import lock_directory
+from search_to_signal.run.directory import lock_directory
 with lock_directory(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

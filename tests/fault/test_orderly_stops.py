@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
-from search_to_signal import stopping
-from search_to_signal.loop import run as run_module
-from search_to_signal.loop.checkpoints import newest_checkpoint
-from search_to_signal.loop.live_loop import Parts
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.base import processes
+from search_to_signal.base.processes import StopRequest
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.stopping import StopRequest
+from search_to_signal.run import loop as run_module
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.directory import newest_checkpoint
+from search_to_signal.run.loop import Parts, run
 
 GROUPS, SELDOM = 6, 100
 
@@ -88,7 +87,7 @@ def go(
 
 @pytest.fixture(autouse=True)
 def _each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(processes, "_TOGETHER_S", 0.0)
 
 
 @pytest.mark.parametrize("behind", [False, True])

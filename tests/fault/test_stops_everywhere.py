@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
-from search_to_signal.loop import new_manifest
-from search_to_signal.loop.clock import tree_seconds
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.provenance.environment import environment
-from search_to_signal.provenance.source import source
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.run import resuming
+from search_to_signal.run.clock import tree_seconds
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.verify.consistency.directory import verify
 
 OPERATIONS = ("write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 # How a run ends: between two operations, in the middle of one, or with everything unsynced lost.
@@ -81,8 +80,8 @@ def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | Non
 @pytest.fixture(autouse=True)
 def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
     facts, tree = environment(), source()
-    monkeypatch.setattr(new_manifest, "environment", lambda card=False: facts)
-    monkeypatch.setattr(new_manifest, "source", lambda: tree)
+    monkeypatch.setattr(resuming, "environment", lambda card=False: facts)
+    monkeypatch.setattr(resuming, "source", lambda: tree)
     # What was synced is remembered below; the real disk has no part in this.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 

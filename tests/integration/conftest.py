@@ -9,10 +9,10 @@ import pytest
 from tests.cohorts import run_cohort
 from tests.forked import Forking, forked_runs, forking
 
-from search_to_signal.learner import device
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.progress import PlainProgress
-from search_to_signal.scheduling import execution
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.models import device
+from search_to_signal.run import execution
+from search_to_signal.run.profile import Profile, load_profile
 
 # As every command does, and before MKL computes in another test: then it chooses its kernels for good.
 device._take_intel_kernels()

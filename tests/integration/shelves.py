@@ -7,17 +7,15 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.hosts.calm.operators import SIMPLIFICATION
-from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
-from search_to_signal.learner.stored_state import dump_state, load_state
-from search_to_signal.records.abilities import RuleFacts
-from search_to_signal.records.database import Database
-from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.learner.optimizer import dump_state, load_state
+from search_to_signal.records.manifest import Database
+from search_to_signal.records.schema import RuleFacts
 from search_to_signal.search.host import HostSetup, Request, Transition
-from search_to_signal.search.member import Member
+from search_to_signal.search.hosts.calm.prompts import SIMPLIFICATION, build_prompt
+from search_to_signal.search.member import Evaluated, Member, event_of
 
 SHELF = 2
 

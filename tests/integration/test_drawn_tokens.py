@@ -12,18 +12,18 @@ from safetensors.torch import load_file, save_file
 from tests.cohorts import run_cohort
 from tests.forging import configure, edit_line, edit_manifest, reseal
 
+from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
-from search_to_signal.generators import token_intervals
-from search_to_signal.generators.model_files import checked_files
-from search_to_signal.generators.settings import ModelSettings
 from search_to_signal.learner.adapter import TENSORS
-from search_to_signal.package_data import MODELS
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import ADAPTER
-from search_to_signal.progress import PlainProgress
+from search_to_signal.models import token_intervals
+from search_to_signal.models.files import checked_files
+from search_to_signal.models.settings import ModelSettings
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.verification.levels import DRAWS, promise
-from search_to_signal.verification.token_draws.drawn_tokens import TokenDrawOptions, check_draws
+from search_to_signal.run.config import ADAPTER
+from search_to_signal.run.profile import Profile
+from search_to_signal.verify.findings import DRAWS, promise
+from search_to_signal.verify.token_draws import TokenDrawOptions, check_draws
 
 Said = tuple[int, str, str]
 

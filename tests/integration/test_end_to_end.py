@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.cohorts import run_cohort
 
-from search_to_signal.analysis.report import report
-from search_to_signal.package_data import PROFILES
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.progress import PlainProgress
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.base.package_data import PROFILES
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.report.build import report
+from search_to_signal.run.profile import Profile
+from search_to_signal.verify.consistency.directory import verify
 
 REPRODUCIBLE = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json")
 
@@ -84,7 +84,7 @@ def test_verify_finds_a_reward_that_is_not_the_mappings(cohort: Path, tmp_path: 
     record = json.loads(lines[0])
     lines[0] = json.dumps({**record, "reward": record["reward"] + 0.5}, separators=(",", ":"))
     (run / "completions.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    from search_to_signal.provenance.checksums import write_sums
+    from search_to_signal.records.checksums import write_sums
 
     write_sums(run)
     assert any("rewards are not those of native" in problem for problem in verify(run).problems)

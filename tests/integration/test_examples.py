@@ -60,7 +60,7 @@ NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "neare
 
 def put_layer_and_tables(artifact: Path) -> str:
     """Do to a copy of the package what the page says of a table and of a layer; returns the layer's table."""
-    tables = artifact / "search_to_signal" / "analysis" / "tables"
+    tables = artifact / "search_to_signal" / "report" / "tables"
     own, _, section = PAGE.partition("## A table\n")[2].partition("## An evidence layer")
     named = re.findall(r"```python\n(.*?)```", own, re.DOTALL)[1]
     entry, module, table = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:3]
@@ -75,7 +75,7 @@ def put_layer_and_tables(artifact: Path) -> str:
     table_place.write_text(table, encoding="utf-8")
     catalogue = (tables / "catalogue.py").read_text(encoding="utf-8")
     start = "BUILDERS: Mapping[str, Builder] = {\n"
-    line = "from search_to_signal.analysis.tables.repeat import repeat\n\n"
+    line = "from search_to_signal.report.tables.repeat import repeat\n\n"
     catalogue = catalogue.replace(start, f'{line}{start}    "repeat": repeat,\n')
     catalogue = catalogue.replace("OWN: Mapping[str, str] = {}\n", named)
     (tables / "catalogue.py").write_text(catalogue, encoding="utf-8")
@@ -155,7 +155,7 @@ def test_the_audit_leaves_out_what_the_host_cannot_tell(project: Path) -> None:
     said = "have no exposures, which a host need not give: search_exposure."
     assert said in (audit / "audit.md").read_text(encoding="utf-8")
     rows = table(audit / "signal.csv")
-    assert {row["mapping"] for row in rows} == {"native", "factorized", "tail_weighted"}
+    assert {row["mapping"] for row in rows} == {"native", "factorized", "tail_weighted", "distinct"}
     assert {row["groups"] for row in rows if row["problem"] == "all"} == {"6"}
 
 

@@ -12,13 +12,13 @@ import pytest
 from tests.cohorts import StoppingAfter
 from tests.profiles import profile_head
 
+from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import load_profile
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.recompute.directory import RecomputeOptions, recompute
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "island_host.py"
 ALLOWED = ("--host", "island_host:IslandHost")

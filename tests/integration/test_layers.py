@@ -13,26 +13,21 @@ import msgspec
 import pytest
 from tests.forging import edit_line, reseal
 
+from search_to_signal.base.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
+from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
-from search_to_signal.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
-from search_to_signal.profiles.layer_settings import (
-    AnchorSettings,
-    ApiReference,
-    ProbeSettings,
-    RestartSettings,
-)
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.layers import probe as probe_layer
+from search_to_signal.layers import probe_process
+from search_to_signal.layers.probe_process import write_answers_apart
+from search_to_signal.layers.replay import replay
+from search_to_signal.layers.reproduction import reproduce
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.layers import LAYERS
-from search_to_signal.scheduling.execution import Execution
-from search_to_signal.studies.layers import probe as probe_layer
-from search_to_signal.studies.layers import probe_process
-from search_to_signal.studies.layers.normalizer_replay import replay
-from search_to_signal.studies.layers.probe_process import write_answers_apart
-from search_to_signal.studies.reproduction import reproduce
-from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.run.config import AnchorSettings, ApiReference, ProbeSettings, RestartSettings
+from search_to_signal.run.execution import Execution
+from search_to_signal.run.profile import Profile, load_profile
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.recompute.directory import RecomputeOptions, recompute
 
 LAYER_DIRECTORIES = {layer.key for layer in LAYERS if load_profile("smoke").asks_for(layer.key)}
 OTHER_DIRECTORIES = {"audit", "report"}

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.errors import NotFiniteError, RunDirectoryError
+from search_to_signal.base.errors import NotFiniteError, RunDirectoryError
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import Profile
 
 
 class Stopped(BaseException):

@@ -8,23 +8,23 @@ import msgspec
 import pytest
 from tests.cohorts import StoppingAfter, run_cohort
 
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.core import prompts_of
-from search_to_signal.errors import ConfigError, RunFailedError
-from search_to_signal.generators import local
-from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.model_files import model_directory
+from search_to_signal.base.errors import ConfigError, RunFailedError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.layers.probe import build_bank
+from search_to_signal.layers.probe_answers import write_answers
+from search_to_signal.layers.probe_task import ProbeTask
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress
+from search_to_signal.models import local
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_tokenizer
 from search_to_signal.records.probe import INITIAL, Checkpoint
-from search_to_signal.studies.layers.probe_answers import write_answers
-from search_to_signal.studies.layers.probe_bank import build_bank
-from search_to_signal.studies.layers.probe_task import ProbeTask
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.report.results import Results
+from search_to_signal.report.tables.core import prompts_of
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import Profile, load_profile
+from search_to_signal.verify.consistency.directory import verify
 
 LIMIT = 60
 

@@ -7,19 +7,18 @@ import msgspec
 import pytest
 from tests.cohorts import StoppingAfter
 
-from search_to_signal.errors import RecordError
-from search_to_signal.loop.retraining import retrain
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.records.database import DATABASE, read_database, write_database
-from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
+from search_to_signal.base.errors import RecordError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.manifest import DATABASE, read_database, write_database
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_records
-from search_to_signal.records.schema import StepRecord
-from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.search_draws import search_draw_problems
+from search_to_signal.records.schema import PREFERENCES, PreferenceRecord, StepRecord
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import load_profile
+from search_to_signal.run.retraining import retrain
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.recompute.tables import search_draw_problems
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
 SHORT = {

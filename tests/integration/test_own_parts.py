@@ -13,20 +13,19 @@ import pytest
 from tests.cohorts import StoppingAfter
 from tests.profiles import profile_head
 
-from search_to_signal.analysis.results import Results
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.loop.run import run
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.credit.normalizers import get_normalizer
+from search_to_signal.layers.heldout import heldout
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.profiles.layer_settings import HeldoutSettings
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import read_heldout
-from search_to_signal.studies.layers.heldout import heldout
-from search_to_signal.verification.consistency.heldout import heldout_problems
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.report.results import Results
+from search_to_signal.run.config import HeldoutSettings, RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import load_profile
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.consistency.layers import heldout_problems
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
 EXAMPLES = PAGE.parent / "examples"

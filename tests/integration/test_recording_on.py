@@ -7,15 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.checksums import sum_problems
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.layers import restart
+from search_to_signal.records.checksums import sum_problems
 from search_to_signal.records.layers import COHORT, RESTART
-from search_to_signal.scheduling.adapters import make_adapters
-from search_to_signal.scheduling.execution import Execution
-from search_to_signal.scheduling.planned_runs import Reproduction
-from search_to_signal.studies.layers import restart
+from search_to_signal.run.execution import Execution
+from search_to_signal.run.planned_runs import Reproduction, make_adapters
+from search_to_signal.run.profile import Profile
 
 HOW = Execution(resume=True, plan="a" * 64)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.forging import edit_line, edit_manifest
 
+from search_to_signal.base.errors import RunFailedError
+from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
-from search_to_signal.errors import RunFailedError
-from search_to_signal.evidence.container import read_container
-from search_to_signal.package_data import MODELS
-from search_to_signal.runtime import command_line
+from search_to_signal.study.container import read_container
 
 Said = tuple[int, str, str]
 CARD = {"device": "cuda", "dtype": "bfloat16", "quantization": "none"}
@@ -186,8 +186,8 @@ def test_a_packed_run_of_a_model_of_one_s_own_is_executed_again(
     """--model gives weights, and the tokenizer that token ids follow from; without it a line says so."""
     assert main(["pack", str(cohort), "--into", str(tmp_path / "ev")]) == 0
     model = shutil.copytree(MODELS / "qwen2-2.1m", tmp_path / "mine")
-    for module in ("rerun.rerun", "recompute.tokens"):
-        monkeypatch.setattr(f"search_to_signal.verification.{module}.MODELS", tmp_path / "none")
+    for module in ("rerun", "recompute.tokens"):
+        monkeypatch.setattr(f"search_to_signal.verify.{module}.MODELS", tmp_path / "none")
     for command in (["rerun"], ["retrain", "--out", tmp_path / "out"]):
         given = [*command, tmp_path / "ev", f"{cohort.name}/native-s42"]
         code, _, err = said(capsys, *given)
@@ -200,7 +200,7 @@ def test_a_run_of_a_card_is_refused_where_there_is_none(
     cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before its model is loaded, and not among the runs that are drawn."""
-    monkeypatch.setattr("search_to_signal.scheduling.card_check.visible_cards", list)
+    monkeypatch.setattr("search_to_signal.run.machine_check.visible_cards", list)
     copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
     edit_manifest(copy / "native-s42", lambda line: line["config"].update(loading=CARD))
     code, _, err = said(capsys, "rerun", copy, "native-s42", "--out", tmp_path / "out")

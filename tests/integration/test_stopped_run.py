@@ -11,13 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.config import canonical_json
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.runtime import command_line
-from search_to_signal.scheduling.execution import RunProcesses
-from search_to_signal.stopping import StopRequest
+from search_to_signal.base.processes import StopRequest, command_line
+from search_to_signal.base.settings import canonical_json
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.execution import RunProcesses
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import Profile
 
 SELDOM = ("--checkpoint-every", "400")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.catalogue import build, catalogue
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.profiles.layer_settings import HeldoutSettings
-from search_to_signal.progress import PlainProgress
-from search_to_signal.studies.layers.heldout import heldout
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.layers.heldout import heldout
+from search_to_signal.report.results import Results
+from search_to_signal.report.tables.catalogue import build, catalogue
+from search_to_signal.run.config import HeldoutSettings
 
 SETTINGS = HeldoutSettings(instances=2, timeout_s=60.0, behaviour_instances=2)
 

@@ -9,13 +9,11 @@ from typing import Any
 
 from isolation_toys import PROBLEMS
 
-from search_to_signal.evaluation.candidate_run import Run
-from search_to_signal.evaluation.dialogues import ProgramTask
-from search_to_signal.evaluation.locks import ALL, Barrier
-from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.replay import confirm_by_replay
-from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.slots import Slot
+from search_to_signal.sandbox.dialogues import ProgramTask
+from search_to_signal.sandbox.locks import ALL, Barrier
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import Run, Slot, confirm_by_replay
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 CORPUS = Path(__file__).with_name("hostile.jsonl")
 # Where the corpus tries to write; world-writable, so that only isolation keeps it empty.

@@ -7,10 +7,10 @@ import sys
 import pytest
 from isolation_corpus import MEMORY_MB, TARGET, TIMEOUT_S, Judge, judge, leftovers
 
-from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.candidate_run import Run
-from search_to_signal.evaluation.locks import ALL, Barrier
-from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.base.errors import SandboxError
+from search_to_signal.sandbox.locks import ALL, Barrier
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import Run
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
 HONEST = HEAD + "return min(unvisited)"
@@ -85,14 +85,15 @@ def test_required_layers_fail_closed(layer: Barrier) -> None:
 def test_a_kernel_without_seccomp_fails_closed() -> None:
     """Where the system call is refused the run stops; with the flag it goes on and says what is missing."""
     script = """
-from search_to_signal.evaluation.locks import seccomp, privileges
-from search_to_signal.evaluation.locks.linux import NUMBERS
+from search_to_signal.sandbox import locks as seccomp
+from search_to_signal.sandbox import locks as privileges
+from search_to_signal.sandbox.locks import NUMBERS
 rules = [(0x20, 0, 0, 0), (0x15, 0, 1, NUMBERS["seccomp"]), (6, 0, 0, 0x00050000 | 38), (6, 0, 0, 0x7FFF0000)]
 privileges.forbid_new_privileges()
 assert seccomp.Filter(rules).install()
-from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.base.errors import SandboxError
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 try:
     with EvaluationPool(Tsp(), "embedded", EvaluationSettings()):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from isolation_corpus import MEMORY_MB
 
-from search_to_signal.evaluation.dialogues import ProgramTask
-from search_to_signal.evaluation.locks import ALL
-from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.slots import Slot
+from search_to_signal.sandbox.dialogues import ProgramTask
+from search_to_signal.sandbox.locks import ALL
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import Slot
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 # Over v (n,), w (n,), m (n, n) with m = n at most 200, k (n,) integers; np, math, itertools and scipy.
 EXPRESSIONS = """

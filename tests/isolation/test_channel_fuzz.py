@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from search_to_signal.evaluation import wire_format
-from search_to_signal.evaluation.channel import Channel, WorkerGoneError
-from search_to_signal.evaluation.outcomes import CandidateError, Isolation
+from search_to_signal.sandbox import wire_format
+from search_to_signal.sandbox.dialogues import Channel, WorkerGoneError
+from search_to_signal.sandbox.outcomes import CandidateError, Isolation
 
 ENDINGS = (CandidateError, WorkerGoneError)
 

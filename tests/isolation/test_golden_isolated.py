@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import PROBLEMS
+from search_to_signal.sandbox.outcomes import Isolation
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "heuristics.json").read_text())
 

@@ -3,8 +3,8 @@
 import pytest
 from isolation_corpus import Judge
 
-from search_to_signal.evaluation.locks import clock, linux
-from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.sandbox import locks
+from search_to_signal.sandbox.outcomes import Isolation
 
 BODIES = {
     "a lock": "import threading\n    with threading.Lock(): pass",
@@ -26,7 +26,7 @@ def test_taking_a_lock_ends_no_program(paper: Judge, body: str) -> None:
 
 def test_no_trap_is_set_that_a_lock_would_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the vDSO cannot be overwritten, the clock is no barrier for a Python whose locks read it."""
-    if not clock.can_trap_clock():
+    if not locks.can_trap_clock():
         pytest.skip("this machine has no trap")
-    monkeypatch.setattr(clock, "_protect", lambda protection: False)
-    assert clock.can_trap_clock() is not linux.LOCKS_READ_CLOCK
+    monkeypatch.setattr(locks, "_protect", lambda protection: False)
+    assert locks.can_trap_clock() is not locks.LOCKS_READ_CLOCK

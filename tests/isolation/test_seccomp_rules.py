@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from search_to_signal.evaluation.locks import seccomp
-from search_to_signal.evaluation.locks.linux import AUDIT_ARCH, NUMBERS, REFUSED_CLOCKS
+from search_to_signal.sandbox import locks
+from search_to_signal.sandbox.locks import AUDIT_ARCH, NUMBERS, REFUSED_CLOCKS
 
-KILL, REFUSE, ALLOW = seccomp.KILL, seccomp.REFUSE, seccomp.ALLOW
-PROGRAM = seccomp.rules()
+KILL, REFUSE, ALLOW = locks.KILL, locks.REFUSE, locks.ALLOW
+PROGRAM = locks.rules()
 PROT_EXEC = 4
 OPENING = (NUMBERS["openat"], 2), (NUMBERS.get("open", -1), 1)
 
@@ -23,17 +23,17 @@ def verdict(number: int, arguments: tuple[int, ...] = (), arch: int = AUDIT_ARCH
     while True:
         code, yes, no, constant = PROGRAM[at]
         at += 1
-        if code == seccomp.RETURN:
+        if code == locks.RETURN:
             return constant
-        if code == seccomp.LOAD_WORD:
+        if code == locks.LOAD_WORD:
             accumulator = words[constant]
-        elif code == seccomp.AND:
+        elif code == locks.AND:
             accumulator &= constant
         else:
             tests = {
-                seccomp.JUMP_EQUAL: accumulator == constant,
-                seccomp.JUMP_GE: accumulator >= constant,
-                seccomp.JUMP_SET: bool(accumulator & constant),
+                locks.JUMP_EQUAL: accumulator == constant,
+                locks.JUMP_GE: accumulator >= constant,
+                locks.JUMP_SET: bool(accumulator & constant),
             }
             at += yes if tests[code] else no
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation import fork_server
-from search_to_signal.evaluation.locks import ALL
-from search_to_signal.evaluation.outcomes import Evaluation, Isolation
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.base.errors import SandboxError
 from search_to_signal.problems.tsp import Tsp
+from search_to_signal.sandbox import fork_server
+from search_to_signal.sandbox.locks import ALL
+from search_to_signal.sandbox.outcomes import Evaluation, Isolation
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
 # A second of processor time: whoever looks for its worker finds it, also on a busy machine.
@@ -28,8 +28,8 @@ SLOW = HEAD + "sum(range(200000)); return min(unvisited)"
 LOOP = HEAD + "while True: pass"
 PARENT = f"""
 import os, sys
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 with EvaluationPool(Tsp(), "embedded", EvaluationSettings(slots=2)) as pool:
     if sys.argv[1] == "forked" and os.fork() == 0:

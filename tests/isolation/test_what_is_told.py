@@ -6,8 +6,8 @@ import sys
 import pytest
 from isolation_corpus import Judge
 
-from search_to_signal.evaluation.locks import clock
-from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.sandbox import locks
+from search_to_signal.sandbox.outcomes import Isolation
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    import time, ctypes\n    "
 LAST_SECOND = "(1969, 12, 31, 23, 59, 59, 2, 365, 0)"
@@ -21,7 +21,7 @@ TOLD = {
 }
 TRAPPED = """
 import os
-from search_to_signal.evaluation.locks import clock
+from search_to_signal.sandbox import locks as clock
 assert clock.can_trap_clock() and clock.trap_clock()
 with open("/proc/self/maps") as maps:
     os.write(1, maps.read().encode())
@@ -39,7 +39,7 @@ def test_the_same_is_told_at_any_time_and_on_any_processor(paper: Judge, asked: 
 
 def test_no_time_lies_in_memory() -> None:
     """Beside the vDSO the kernel keeps the time for every process: a worker has no such memory."""
-    if not clock.can_trap_clock():
+    if not locks.can_trap_clock():
         pytest.skip("this machine has no trap")
     found = subprocess.run([sys.executable, "-c", TRAPPED], capture_output=True, text=True, check=True)
     assert "[stack]" in found.stdout

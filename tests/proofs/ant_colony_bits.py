@@ -21,9 +21,9 @@ import colony_oracles
 from colonies import MATRICES
 
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.ant_colony import orienteering, routing
+from search_to_signal.problems.ant_colony import colonies
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.programs.loading import function_of
+from search_to_signal.sandbox.loading import function_of
 
 TESTS = Path(__file__).parents[1]
 REFUSED = "refused"
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--fallback", action="store_true", help="try the torch colony instead")
     options = parser.parse_args()
     if options.fallback:
-        routing.score_path = orienteering.score_path = lambda *_: "fallback"
+        colonies.score_path = colonies.orienteering_score_path = lambda *_: "fallback"
     cases = {name: compare(name, options.instances) for name in options.problem or ("cvrp", "op")}
     print(f"bits equal: {cases}")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from tests.figures import print_figure
 
-from search_to_signal.errors import S2SError
-from search_to_signal.provenance.blocks import BLOCKS
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.base.errors import S2SError
+from search_to_signal.records.seal import BLOCKS
+from search_to_signal.verify.consistency.directory import verify
 
 
 def problems(directory: Path) -> tuple[str, ...]:

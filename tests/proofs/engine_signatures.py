@@ -2,7 +2,7 @@
 
     pip download --no-deps --only-binary=:all: --python-version 3.10 --platform manylinux1_x86_64 \
         --platform any -d wheels vllm==0.7.3 unsloth==2025.3.18 unsloth_zoo==2025.3.16
-    python tests/proofs/engine_signatures.py wheels > tests/unit/generators/engine_signatures.json
+    python tests/proofs/engine_signatures.py wheels > tests/unit/models/engine_signatures.json
 
 The result is checked in, with each wheel's SHA-256, which has to be the one of uv.lock.
 """

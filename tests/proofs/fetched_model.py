@@ -21,8 +21,8 @@ from tests.figures import print_figure
 from tests.gguf_blocks import row_of
 from tests.gguf_files import Tensor
 
-from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.model_files import checked_files
+from search_to_signal.models.files import checked_files
+from search_to_signal.models.local import load_tokenizer
 
 CHATS = Path(__file__).parents[1] / "golden" / "qwen_chats.json"
 

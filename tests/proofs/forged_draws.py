@@ -19,10 +19,10 @@ from typing import Any
 
 from tests.figures import print_figure
 
-from search_to_signal.progress import PlainProgress
+from search_to_signal.base.progress import PlainProgress
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.records.reader import GENERATIONS
-from search_to_signal.verification.token_draws.drawn_tokens import RunDraws, TokenDrawOptions, check_draws
+from search_to_signal.verify.token_draws import RunDraws, TokenDrawOptions, check_draws
 
 
 @dataclass(frozen=True)

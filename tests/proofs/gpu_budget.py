@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from search_to_signal.generators.base import request_seeds
-from search_to_signal.generators.sampling import sample_group
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.base import request_seeds
+from search_to_signal.models.sampling import sample_group
 
 CARD_MIB = 24_564  # the paper's RTX 4090 and 3090 as nvidia-smi reports them
 GROUP, TEMPERATURE = 4, 0.9

@@ -29,20 +29,19 @@ import numpy as np
 import torch
 from gpu_budget import CARD_MIB, QWEN_7B
 
-from search_to_signal.config import load_toml
-from search_to_signal.generators.base import Generation
-from search_to_signal.generators.chat import encoded
-from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.model_files import MODELS
+from search_to_signal.base.package_data import MODELS, PROFILES
+from search_to_signal.base.settings import load_toml
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, set_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
-from search_to_signal.loop.learning import begin_training, open_run_generator
-from search_to_signal.package_data import PROFILES
-from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.search.prompt import Prompt
+from search_to_signal.models.base import Generation
+from search_to_signal.models.chat import encoded
+from search_to_signal.models.local import load_tokenizer
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.learning import begin_training, open_run_generator
+from search_to_signal.run.profile import Profile
+from search_to_signal.search.member import Prompt
 
 SHAPE = {
     **QWEN_7B,

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.evidence.container import RECORDS, read_container
-from search_to_signal.evidence.layout import packed_results, packed_runs
-from search_to_signal.package_data import EVIDENCE
-from search_to_signal.programs.parsing import Failure, parse
+from search_to_signal.base.package_data import EVIDENCE
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE
+from search_to_signal.sandbox.programs import Failure, parse
+from search_to_signal.study.container import RECORDS, packed_results, packed_runs, read_container
 
 ALL, IDEA, PROPOSAL, VALID = "completions", "read otherwise", "a proposal under one alone", "of them valid"
 

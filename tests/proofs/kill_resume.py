@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.figures import print_figure
 
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import MANIFEST, read_manifest
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import run
+from search_to_signal.run.profile import Profile, load_profile
+from search_to_signal.verify.consistency.directory import verify
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "preferences.jsonl")
 # What else is cut to a handful of groups, so that rounds, batches, migration and reset come between kills.

@@ -19,15 +19,15 @@ from fractions import Fraction
 import msgspec
 from tests.figures import print_figure
 
+from search_to_signal.base.errors import LedgerError
 from search_to_signal.claims.expressions import parse, references
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import Interval, is_number
 from search_to_signal.claims.ledger import ClaimEntry, Ledger, load_ledger
 from search_to_signal.claims.page import MISFITS
+from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import ClaimTable, cell_name, selected
 from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
-from search_to_signal.errors import LedgerError
-from search_to_signal.studies.implementation import implementation
 
 CONSISTENT, OTHERS = "consistent numbers", "other numbers"
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.analysis.plan.verdicts import power, smallest_effect
-from search_to_signal.package_data import EVIDENCE
+from search_to_signal.base.package_data import EVIDENCE
 from search_to_signal.records.conditions import Condition
 from search_to_signal.records.plan import PLAN, Plan, Question, read_plan
+from search_to_signal.study.verdicts import power, smallest_effect
 
 __all__ = ["power", "recorded_effects", "smallest_effect", "smallest_effects"]
 OUTCOMES = Path("report") / "outcomes.csv"

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import msgspec
 from tests.figures import print_figure
 
-from search_to_signal.config import canonical_json
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.runtime import KERNELS, MKL_PROCESSOR, command_line
+from search_to_signal.base.processes import KERNELS, MKL_PROCESSOR, command_line
+from search_to_signal.base.settings import canonical_json
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.profile import load_profile
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
 CONDITIONS = ("frozen", "native", "factorized")

@@ -29,17 +29,16 @@ import numpy as np
 from tests.figures import print_figure
 from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
-from search_to_signal.errors import S2SError
-from search_to_signal.provenance.blocks import BLOCKS, write_blocks
-from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
-from search_to_signal.provenance.png import image_sha256
+from search_to_signal.base.errors import S2SError
+from search_to_signal.layers.replay import audit_results
+from search_to_signal.layers.reproduction import write_report
+from search_to_signal.records.checksums import DATA_SUMS, SUMS, image_sha256, listed_files, write_sums
 from search_to_signal.records.layers import AUDIT
 from search_to_signal.records.manifest import REPORT, runs_below
-from search_to_signal.studies.layers.normalizer_replay import audit_results
-from search_to_signal.studies.reproduction import write_report
-from search_to_signal.verification.consistency.completion_texts import ParsedTexts
-from search_to_signal.verification.consistency.verify import consistency_findings, verify
-from search_to_signal.verification.recompute.tables import other_source, table_findings
+from search_to_signal.records.seal import BLOCKS, write_blocks
+from search_to_signal.verify.consistency.completion_texts import ParsedTexts
+from search_to_signal.verify.consistency.directory import consistency_findings, verify
+from search_to_signal.verify.recompute.tables import other_source, table_findings
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]

@@ -19,12 +19,12 @@ from statistics import mean
 import numpy as np
 from tests.figures import print_figure
 
-from search_to_signal.analysis.plan.verdicts import t_interval
-from search_to_signal.evaluation.answers import build_tour
-from search_to_signal.numerics import Floats
+from search_to_signal.base.numerics import Floats
+from search_to_signal.base.seeding import stream
 from search_to_signal.problems import get_problem
-from search_to_signal.programs.loading import function_of
-from search_to_signal.seeding import stream
+from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.worker import build_tour
+from search_to_signal.study.verdicts import t_interval
 
 TSP = get_problem("tsp")
 SEED = np.array([0.4, -0.3, 0.2, -0.1])

@@ -86,9 +86,20 @@ COMMANDS = {
 }
 VERIFYING = ("verify", "tables", "recompute", "draws")
 _LOADED = (
-    *("verification.consistency.verify", "verification.recompute.tables", "verification.recompute.directory"),
-    *("verification.rerun.rerun", "verification.token_draws.drawn_tokens", "studies.layers.update_pairs"),
-    *("evidence.packing", "evidence.unpacking", "claims.verdicts", "claims.page"),
+    *(
+        "verify.consistency.directory",
+        "verify.recompute.tables",
+        "verify.recompute.directory",
+        "verify.rerun",
+    ),
+    *(
+        "verify.token_draws",
+        "layers.update_pairs",
+        "study.packing",
+        "study.unpacking",
+        "claims.verdicts",
+        "claims.page",
+    ),
 )
 
 

@@ -26,32 +26,24 @@ import torch
 from numpy.typing import NDArray
 from tests.figures import print_figure
 
-from search_to_signal.generators.base import messages, request_seeds
-from search_to_signal.generators.base_model import open_base_model
-from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.generators.sampling import sample_group, uniform_numbers
-from search_to_signal.generators.settings import GenerationSettings, ModelLoading
-from search_to_signal.generators.token_intervals import bounds, logits_by_slice, open_for_reading
-from search_to_signal.hosts import open_host
+from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import TrainingGroup
-from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.base import messages, request_seeds
+from search_to_signal.models.chat import encoded, end_ids
+from search_to_signal.models.device import prepare_processor
+from search_to_signal.models.files import model_directory
+from search_to_signal.models.local import load_tokenizer, open_base_model
+from search_to_signal.models.sampling import sample_group, uniform_numbers
+from search_to_signal.models.settings import GenerationSettings, ModelLoading
+from search_to_signal.models.token_intervals import bounds, logits_by_slice, open_for_reading
 from search_to_signal.problems import get_problem
 from search_to_signal.search.host import HostSetup, begin
+from search_to_signal.search.hosts import open_host
 from search_to_signal.search.member import seed_member
-from search_to_signal.seeding import derive_seed, stream
-from search_to_signal.verification.token_draws.token_distances import (
-    BOUNDS,
-    LEAST,
-    Distances,
-    Tally,
-    bound,
-    distances,
-)
+from search_to_signal.verify.token_draws import BOUNDS, LEAST, Distances, Tally, bound, distances
 
 Numbers = NDArray[np.float64]
 HONEST, FORGED, MORE = "honest", "one token of each", "a model with more updates"

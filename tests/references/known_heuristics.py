@@ -3,11 +3,11 @@
 The project's own evaluation scores them, in isolation, as it scores what a search finds. Takes minutes.
 """
 
-from search_to_signal.problems.known_heuristics import SCORES, known_heuristics
-from search_to_signal.programs.canonical import sha256_text
-from search_to_signal.progress import progress_display
+from search_to_signal.base.progress import progress_display
+from search_to_signal.problems.tsp_known import SCORES, known_heuristics
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.studies.standings import score_programs
+from search_to_signal.sandbox.programs import sha256_text
+from search_to_signal.study.scored_standings import score_programs
 
 TIMEOUT_S = 1800.0
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.exponential_tilt import tilted
-from search_to_signal.numerics import Floats, midranks
+from search_to_signal.base.numerics import Floats, midranks
+from search_to_signal.credit import Rewards
+from search_to_signal.credit.base import severity
+from search_to_signal.credit.mappings import novel_scores, repeated_responses
+from search_to_signal.credit.tilt import tilted
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import Rewards
-from search_to_signal.rewards.base import severity
-from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
 
 def _over(pick: Callable[..., Floats], values: Floats) -> Floats:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from tests.spec_meta.wrong_constructions import WrongFactorized, WrongNative, WrongSearch, WrongTail
 
-from search_to_signal.numerics import Floats
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit import MAPPINGS, RewardMapping, Rewards
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import MAPPINGS, RewardMapping, Rewards
 
 
 @dataclass(frozen=True)

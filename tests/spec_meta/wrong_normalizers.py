@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from search_to_signal.normalizer import Floats, dr_grpo, group_advantages, rank, trl_float32
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit.normalizers import dr_grpo, group_advantages, rank, trl_float32
 
 
 def _spread(rewards: Floats, ddof: int = 1) -> Floats:

@@ -15,12 +15,9 @@ import pytest
 from safetensors.numpy import save
 from spec.synthetic_runs import credited, plain_manifest, write_lines
 
-from search_to_signal.hosts.calm.operators import REPLACEMENT
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.programs.canonical import program_sha256, sha256_text
-from search_to_signal.programs.markers import OPENING
-from search_to_signal.provenance.adapters import tensors_sha256
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.adapters import tensors_sha256
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import Manifest, Timing, write_manifest
 from search_to_signal.records.schema import (
@@ -32,6 +29,8 @@ from search_to_signal.records.schema import (
     StepRecord,
     StepTiming,
 )
+from search_to_signal.sandbox.programs import OPENING, program_sha256, sha256_text
+from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
 
 SAMPLE = (
     "def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):\n"
@@ -72,7 +71,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """A byte-level tokenizer with a few merges."""
-    from search_to_signal.generators.chat import train_tokenizer
+    from search_to_signal.models.chat import train_tokenizer
 
     return train_tokenizer([SAMPLE], 300)
 
@@ -80,7 +79,7 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def new_model(tokenizer: Any) -> Callable[..., Any]:
     """Make a fresh two-layer Qwen2 whose weights follow from the seed, with a far from uniform answer."""
-    from search_to_signal.learner.pretrain import Architecture, build_model
+    from search_to_signal.recipe.training import Architecture, build_model
 
     def make(seed: int = 0) -> Any:
         shape = Architecture("qwen2", 32, 64, 2, 4, 2, 256, 0.2)

@@ -53,8 +53,10 @@ def test_a_backend_without_groups_stands_in_the_table_with_its_error() -> None:
 
 def test_the_error_is_the_last_line_that_names_one() -> None:
     """Libraries print after the error, at exit."""
-    printed = "Traceback:\n  x\nsearch_to_signal.errors.ConfigError: no card\nprocess group not destroyed\n"
-    assert error_line(printed, 1) == "exit status 1: search_to_signal.errors.ConfigError: no card"
+    printed = (
+        "Traceback:\n  x\nsearch_to_signal.base.errors.ConfigError: no card\nprocess group not destroyed\n"
+    )
+    assert error_line(printed, 1) == "exit status 1: search_to_signal.base.errors.ConfigError: no card"
     ranked = "[rank0]: RuntimeError: no update\n[rank0]:[W1125 10:54:37] Warning: not destroyed\n"
     assert error_line(ranked, 1) == "exit status 1: RuntimeError: no update"
 

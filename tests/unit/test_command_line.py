@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.profiles import profile_head
 
-from search_to_signal import errors
+from search_to_signal.base import errors
+from search_to_signal.base.errors import S2SError
 from search_to_signal.cli import main
-from search_to_signal.errors import S2SError
-from search_to_signal.normalizer import NORMALIZERS
-from search_to_signal.profiles.layer_settings import UpdateSettings
-from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.rewards import ALTERNATIVES, PUBLISHED
-from search_to_signal.verification.levels import PROMISES
+from search_to_signal.credit import ALTERNATIVES, PUBLISHED
+from search_to_signal.credit.normalizers import NORMALIZERS
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.run.config import UpdateSettings
+from search_to_signal.verify.findings import PROMISES
 
 COMMANDS = (
     "run",
@@ -208,7 +208,7 @@ def test_updates_compare_the_mappings_that_are_given(
         out.with_suffix(".md").write_text("page\n")
         return out.with_suffix(".md")
 
-    monkeypatch.setattr("search_to_signal.studies.layers.updates.matched_updates", updated)
+    monkeypatch.setattr("search_to_signal.layers.updates.matched_updates", updated)
     base = ["updates", str(tmp_path), "--out", str(tmp_path / "out")]
     given = ["--mapping", "native", "--mapping", "tail_weighted", "--normalizer", "rloo"]
     assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal import package_data
-from search_to_signal.extras import EXTRAS
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.base import package_data
+from search_to_signal.base.extras import EXTRAS
+from search_to_signal.records.checksums import write_sums
 
 ROOT = Path(__file__).parents[2]
 # Directories of tests that need torch, or a checkout around the package.
-NEEDS_MORE = {"container", "corpus", "docs", "generators", "hosts", "learner", "loop", "pretraining"}
-NEEDS_MORE |= {"evidence", "scheduling", "studies"}
+NEEDS_MORE = {"container", "docs", "layers", "learner", "models"}
+NEEDS_MORE |= {"recipe", "run", "search", "study"}
 MISSING = [package for packages in EXTRAS.values() for package in packages]
 WITHOUT = (
     f"import sys; sys.modules.update(dict.fromkeys({MISSING!r}));"
@@ -111,14 +111,14 @@ def test_help_loads_nothing_heavy() -> None:
 
 @pytest.mark.slow
 def test_a_command_loads_its_own_file_alone() -> None:
-    """``s2s verify`` reads its own two files, no other command's, nor what only several processes need."""
+    """``s2s verify`` reads its own file, no other command's, nor what only several processes need."""
     code = (
         "import sys; from search_to_signal.cli import main\n"
         "try: main(['verify', '--help'])\n"
         "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concur'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = ("checking", "main", "options", "output", "token_draws")
+    own = ("checking", "main", "options")
     assert done.stdout.splitlines()[-1] == str([f"search_to_signal.cli.{name}" for name in own])
 
 

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from tests.forging import edit_manifest
 
-from search_to_signal import plugins
-from search_to_signal.analysis.results import Results
+from search_to_signal.base import plugins
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.processes import command_line
+from search_to_signal.base.progress import LINE_LIMIT, one_line
+from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.cli import main
-from search_to_signal.config import canonical_sha256
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.progress import LINE_LIMIT, one_line
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST, run_directories
 from search_to_signal.records.reader import STEPS
-from search_to_signal.runtime import command_line
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.report.results import Results
+from search_to_signal.run.profile import load_profile
+from search_to_signal.verify.consistency.directory import verify
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_a_parent_elsewhere_is_one_line(
 def test_a_mapping_that_was_allowed_is_found(make_run: Make, tmp_path: Path, monkeypatch) -> None:
     """After the user named it, a run of somebody's own mapping is checked against that mapping."""
     (tmp_path / "own_rewards.py").write_text(
-        "from search_to_signal.rewards.native import Native\nmine = Native(name='mine')\n", encoding="utf-8"
+        "from search_to_signal.credit.mappings import Native\nmine = Native(name='mine')\n", encoding="utf-8"
     )
     run = make_run(tmp_path / "run", "native")
     reseal(run, "own_rewards:mine")

@@ -7,13 +7,13 @@ import pytest
 
 from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
-from search_to_signal.generators.fetching.known import KNOWN
-from search_to_signal.generators.model_files import model_directory
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.normalizers import get_normalizer
+from search_to_signal.models.fetching.known import KNOWN
+from search_to_signal.models.files import model_directory
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.provenance.source import source
-from search_to_signal.rewards import get_mapping
+from search_to_signal.records.provenance import source
+from search_to_signal.run.profile import load_profile
 
 
 def listed(kind: str) -> list[str]:

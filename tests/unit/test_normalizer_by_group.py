@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from search_to_signal.normalizer import NORMALIZERS, advantages, advantages_by_group
+from search_to_signal.credit.normalizers import NORMALIZERS, advantages, advantages_by_group
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)

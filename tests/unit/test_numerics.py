@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import rankdata
 
-from search_to_signal import exponential_tilt, numerics, plugins
-from search_to_signal.errors import ConfigError
+from search_to_signal.base import numerics, plugins
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.credit import tilt
 
 tables = arrays(np.float64, array_shapes(min_dims=2, max_dims=2), elements=st.floats(-1e300, 1e300))
 few = arrays(np.float64, st.just((5, 7)), elements=st.integers(0, 3).map(float))
@@ -66,7 +67,7 @@ def test_difference_never_overflows() -> None:
 )
 def test_tilted(utility: np.ndarray, budget: float) -> None:
     """Weights sum to one and attain the budget, or the most that the ties allow."""
-    weights = exponential_tilt.tilted(utility, budget)
+    weights = tilt.tilted(utility, budget)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
     for row, u in zip(weights, utility, strict=True):
         ties = int((u >= u.max() - 1e-12).sum())

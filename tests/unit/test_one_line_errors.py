@@ -18,15 +18,21 @@ import torch
 from tests.copies import copy_to_change
 from tests.profiles import profile_head
 
+from search_to_signal.base.errors import (
+    ConfigError,
+    MappingError,
+    ModelFileError,
+    RunDirectoryError,
+    StoppedError,
+)
+from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError
-from search_to_signal.generators.model_files import CHECKSUMS, model_directory
-from search_to_signal.loop.directory import lock_directory, refuse_occupied
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.models.files import CHECKSUMS, model_directory
+from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST
-from search_to_signal.runtime import command_line
-from search_to_signal.scheduling.execution import StoppedError, stoppable
-from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.run.directory import lock_directory, refuse_occupied
+from search_to_signal.run.execution import stoppable
+from search_to_signal.verify.consistency.directory import verify
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +232,7 @@ def test_a_read_only_place_says_what_helps_there(
     place.mkdir()
     if begun:
         (place / "cohort").mkdir()
-    monkeypatch.setattr("search_to_signal.studies.reproduction.TemporaryFile", read_only)
+    monkeypatch.setattr("search_to_signal.layers.reproduction.TemporaryFile", read_only)
     assert main(["run", "--profile", "smoke", "--out", str(place), *options]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"s2s: error: cannot write to {place} (Read-only file system): {remedy}"
@@ -237,7 +243,7 @@ def test_a_read_only_recording_goes_on_in_a_copy(
 ) -> None:
     """Recording always goes on with what was begun."""
     (tmp_path / "main" / "cohort").mkdir(parents=True)
-    monkeypatch.setattr("search_to_signal.studies.reproduction.TemporaryFile", read_only)
+    monkeypatch.setattr("search_to_signal.layers.reproduction.TemporaryFile", read_only)
     assert main(["record", "--out", str(tmp_path), "--study", "main"]) == 4
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("(Read-only file system): make it writable, or copy it and go on in the copy")
@@ -262,7 +268,7 @@ def test_what_a_mapping_may_not_return_is_one_line(make_run: Make, tmp_path: Pat
     run = make_run(tmp_path / "native-s1", "native", 1)
     expression, said = RETURNED[returned]
     (tmp_path / "mine.py").write_text(
-        "import numpy as np\nfrom search_to_signal.rewards import Rewards\nclass M:\n    name = 'm'\n"
+        "import numpy as np\nfrom search_to_signal.credit import Rewards\nclass M:\n    name = 'm'\n"
         f"    def __call__(self, batch):\n        return {expression}\nmine = M()\n"
     )
     arguments = ("replay", str(run), "--mapping", "mine:mine", "--out", str(tmp_path / "out"))
@@ -439,8 +445,8 @@ def test_a_served_model_too_large_for_the_card_is_told_of_the_options(
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("search_to_signal.generators.base_model.prepare_device", lambda device: None)
-    monkeypatch.setattr("search_to_signal.generators.base_model.load_model", load_model)
+    monkeypatch.setattr("search_to_signal.models.local.prepare_device", lambda device: None)
+    monkeypatch.setattr("search_to_signal.models.local.load_model", load_model)
     command = ["serve", "qwen2-2.1m", "--device", "cuda", "--dtype", dtype]
     assert main(command) == ConfigError.exit_code
     (line,) = capsys.readouterr().err.splitlines()

@@ -11,7 +11,7 @@ import pytest
 import tomli
 from tests.copies import copy_to_change
 
-from search_to_signal import package_data
+from search_to_signal.base import package_data
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("PROFILES", "MODELS", "PUBLISHED", "PIN", "LOCK", "PYPROJECT")
@@ -38,7 +38,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modul
     for excluded in [path for pattern in wheel["exclude"] for path in tmp_path.rglob(pattern)]:
         excluded.unlink()
     spec = importlib.util.spec_from_file_location(
-        "installed_data", tmp_path / "search_to_signal" / "package_data.py"
+        "installed_data", tmp_path / "search_to_signal" / "base" / "package_data.py"
     )
     assert spec is not None
     assert spec.loader is not None
@@ -77,5 +77,5 @@ def test_a_wheel_is_the_same_source(installed: ModuleType) -> None:
     here, there = package_data.source_files(), installed.source_files()
     assert list(here) == list(there)
     assert all(path.read_bytes() == there[name].read_bytes() for name, path in here.items())
-    assert "artifact/search_to_signal/package_data.py" in here
+    assert "artifact/search_to_signal/base/package_data.py" in here
     assert "uv.lock" in here

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from search_to_signal import plugins
-from search_to_signal.errors import ConfigError
+from search_to_signal.base import plugins
+from search_to_signal.base.errors import ConfigError
 
 GROUP = "search_to_signal.mappings"
 

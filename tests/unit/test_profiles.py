@@ -9,22 +9,20 @@ import pytest
 import torch
 from tests.profiles import profile_head
 
-from search_to_signal.config import canonical_json, canonical_sha256, load_toml
-from search_to_signal.errors import ConfigError
-from search_to_signal.generators import base_model
-from search_to_signal.generators.local import load_model
-from search_to_signal.generators.model_files import MODELS
-from search_to_signal.generators.settings import GenerationSettings, ModelLoading, ModelSettings
-from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import MODELS, PROFILES
+from search_to_signal.base.settings import canonical_json, canonical_sha256, load_toml
+from search_to_signal.layers.api import references
+from search_to_signal.layers.cells import planned
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.loop.learning import model_of_files
-from search_to_signal.package_data import PROFILES
-from search_to_signal.profiles.layer_settings import ApiReference, RestartSettings
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.models import local
+from search_to_signal.models.local import load_model
+from search_to_signal.models.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
-from search_to_signal.studies.layers.api import references
-from search_to_signal.studies.layers.cells import planned
+from search_to_signal.run.config import ApiReference, RestartSettings, RunConfig
+from search_to_signal.run.learning import model_of_files
+from search_to_signal.run.profile import Profile, load_profile
+from search_to_signal.search.hosts.calm.settings import SearchSettings
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -200,8 +198,8 @@ def test_beside_an_engine_a_base_in_4_bits_has_the_head_of_every_other_base(
 ) -> None:
     """In float32: what a card captures of the learner's passes multiplies by nothing else."""
     loaded = load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
-    monkeypatch.setattr(base_model, "load_4bit", lambda directory: loaded)
-    monkeypatch.setattr(base_model, "prepare_device", lambda device: None)
+    monkeypatch.setattr(local, "load_4bit", lambda directory: loaded)
+    monkeypatch.setattr(local, "prepare_device", lambda device: None)
     config = with_engine(backend, ModelLoading(), load_in_4bit=True)
     model = model_of_files(config)
     assert model.get_output_embeddings().weight.dtype == torch.float32
@@ -300,7 +298,7 @@ def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
 def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
     added = Layer("repeat", "Repeated runs", "nothing")
-    monkeypatch.setattr("search_to_signal.profiles.profile.LAYERS", (*LAYERS, added))
+    monkeypatch.setattr("search_to_signal.run.profile.LAYERS", (*LAYERS, added))
     profile = Profile(**PLAIN, layers={"repeat": {"groups": 3}})
     assert profile.asks_for("repeat")
     assert profile.settings_of("repeat", RestartSettings) == RestartSettings(groups=3)

@@ -6,12 +6,11 @@ import time
 import pytest
 from rich.console import Console
 
-from search_to_signal import progress as displays
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.progress import LiveProgress, PlainProgress, progress_display
-from search_to_signal.studies.planned_work import planned_work
-from search_to_signal.studies.reproduction import chosen_layers
-from search_to_signal.workload import Task, Workload
+from search_to_signal.base import progress as displays
+from search_to_signal.base.progress import LiveProgress, PlainProgress, Task, Workload, progress_display
+from search_to_signal.layers.planned_work import planned_work
+from search_to_signal.layers.reproduction import chosen_layers
+from search_to_signal.run.profile import load_profile
 
 PLAN = [
     Task("cohort/native-s1", 10, cost=2.0, is_run=True),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal import runtime
+from search_to_signal.base import processes
 
 pytestmark = pytest.mark.slow
 
@@ -52,19 +52,19 @@ def test_numpy_threads_sleep_at_once() -> None:
 
 def test_cycles_are_searched_for_again_afterwards() -> None:
     """Within the block no collection is due, behind it collecting is as it was before."""
-    with runtime.without_cycle_search():
+    with processes.without_cycle_search():
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.unfreeze()
 
 
 KERNELS = """import os, sys
-from search_to_signal.cli import main
+from search_to_signal.cli.main import main
 assert not {'numpy', 'torch'} & set(sys.modules)
 main(['verify', '/nowhere'])
 import numpy, torch
 from numpy.core._multiarray_umath import __cpu_features__ as found
-from search_to_signal.provenance.environment import environment
+from search_to_signal.records.provenance import environment
 print(torch.backends.cpu.get_cpu_capability(), found['AVX512F'], environment().kernels['MKL_CBWR'])
 """
 
@@ -79,7 +79,7 @@ print(torch.backends.cpu.get_cpu_capability(), found['AVX512F'], environment().k
 )
 def test_a_command_fixes_the_kernels_before_they_load(given: dict[str, str], told: str) -> None:
     """torch and numpy use AVX2 and nothing newer, whatever the processor; a user's own choice stands."""
-    clean = {name: value for name, value in os.environ.items() if name not in runtime.KERNELS}
+    clean = {name: value for name, value in os.environ.items() if name not in processes.KERNELS}
     command = [sys.executable, "-c", KERNELS]
     done = subprocess.run(command, env={**clean, **given}, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == told
@@ -87,18 +87,18 @@ def test_a_command_fixes_the_kernels_before_they_load(given: dict[str, str], tol
 
 def test_nothing_is_fixed_without_the_instructions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """torch would die of an instruction that its processor lacks."""
-    for name in runtime.KERNELS:
+    for name in processes.KERNELS:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "cpuinfo").write_text("model name: old\nflags\t: fpu sse sse2\n")
-    monkeypatch.setattr(runtime, "_CPU_FACTS", tmp_path / "cpuinfo")
-    runtime.fix_kernels()
-    assert not set(runtime.KERNELS) & set(os.environ)
+    monkeypatch.setattr(processes, "_CPU_FACTS", tmp_path / "cpuinfo")
+    processes.fix_kernels()
+    assert not set(processes.KERNELS) & set(os.environ)
 
 
 def test_a_proof_that_compares_bits_takes_the_kernels_of_every_command() -> None:
     """Whatever variables are set, it chooses them before numpy is loaded, which reads them then."""
     asked = ["-X", "importtime", "-m", "tests.proofs.resealed_edits", "--help"]
-    clean = {name: value for name, value in os.environ.items() if name not in runtime.KERNELS}
+    clean = {name: value for name, value in os.environ.items() if name not in processes.KERNELS}
     done = subprocess.run(
         [sys.executable, *asked], capture_output=True, text=True, check=True, env=clean, cwd=ROOT
     )

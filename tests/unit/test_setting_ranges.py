@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from tests.profiles import profile_head
 
-from search_to_signal.config import Range, check_ranges
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import PROFILES
+from search_to_signal.base.settings import Range, check_ranges
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.package_data import PROFILES
-from search_to_signal.profiles.profile import Profile, load_profile
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.profile import Profile, load_profile
 
 
 def parts(hint: Any) -> Iterator[Any]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from search_to_signal import stopping
-from search_to_signal.stopping import StopRequest, install, interruptible
+from search_to_signal.base import processes
+from search_to_signal.base.processes import StopRequest, install, interruptible
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -23,7 +23,7 @@ def _handlers() -> Iterator[None]:
 @pytest.fixture
 def _each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals count one by one, however fast they come."""
-    monkeypatch.setattr(stopping, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(processes, "_TOGETHER_S", 0.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [SIGNALS, SIGNALS[::-1]])
@@ -38,7 +38,7 @@ def test_signals_that_come_together_are_one(
         assert signals.asked
         signal.raise_signal(second)
         signal.raise_signal(first)
-        monkeypatch.setattr(stopping, "_TOGETHER_S", 0.0)
+        monkeypatch.setattr(processes, "_TOGETHER_S", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(second)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -112,7 +112,7 @@ def test_a_process_is_stopped_in_order_once() -> None:
     """The first SIGTERM is Ctrl-C; another one breaks nothing off that this began."""
     before = signal.getsignal(signal.SIGTERM)
     try:
-        stopping.end_in_order()
+        processes.end_in_order()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)

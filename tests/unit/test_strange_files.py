@@ -11,26 +11,12 @@ from typing import Any
 
 import pytest
 
-from search_to_signal.analysis.page.tracing import trace_cell
-from search_to_signal.analysis.report import read_ledger
-from search_to_signal.analysis.results import Origin
-from search_to_signal.analysis.tables.cells import Cell
+from search_to_signal.base.errors import S2SError
 from search_to_signal.claims.tables import load_report
 from search_to_signal.cli import main
-from search_to_signal.errors import S2SError
-from search_to_signal.evidence.container import read_container
-from search_to_signal.evidence.tables import cell_differences
-from search_to_signal.loop.checkpoints import newest_checkpoint
-from search_to_signal.provenance.adapters import tensors_sha256
-from search_to_signal.provenance.blocks import is_block_index, write_blocks
-from search_to_signal.provenance.checksums import read_sums, sha256_file, write_sums
-from search_to_signal.provenance.png import image_sha256
-from search_to_signal.provenance.ro_crate import CRATE
+from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.anchor import read_contract
-from search_to_signal.records.batches import read_batches
-from search_to_signal.records.database import read_database
-from search_to_signal.records.exposures import read_exposures
-from search_to_signal.records.external import read_external
+from search_to_signal.records.checksums import image_sha256, read_sums, sha256_file, write_sums
 from search_to_signal.records.files import (
     LARGEST,
     open_regular,
@@ -38,10 +24,19 @@ from search_to_signal.records.files import (
     read_regular,
     refuse_special_files,
 )
-from search_to_signal.records.manifest import read_manifest, read_roster
+from search_to_signal.records.groups import read_batches, read_exposures, read_external
+from search_to_signal.records.manifest import read_database, read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
-from search_to_signal.verification.recompute.tables import table_findings
+from search_to_signal.records.seal import CRATE, is_block_index, write_blocks
+from search_to_signal.report.build import read_ledger
+from search_to_signal.report.results import Origin
+from search_to_signal.report.tables.cells import Cell
+from search_to_signal.report.tracing import trace_cell
+from search_to_signal.run.directory import newest_checkpoint
+from search_to_signal.study.container import read_container
+from search_to_signal.study.rebuilding import cell_differences
+from search_to_signal.verify.recompute.tables import table_findings
 
 Make = Callable[..., Path]
 
@@ -236,5 +231,5 @@ def test_a_file_that_outgrew_its_block_index_is_not_read_for_it(
     assert not is_block_index(tmp_path)
     (tmp_path / "b.txt").unlink()
     os.truncate(tmp_path / "a.txt", LARGEST)
-    monkeypatch.setattr("search_to_signal.provenance.blocks.read_regular", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("search_to_signal.records.seal.read_regular", lambda *_: pytest.fail("read"))
     assert not is_block_index(tmp_path)

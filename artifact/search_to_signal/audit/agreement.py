@@ -27,7 +27,7 @@ from search_to_signal.audit.groups import (
     spans,
     taken,
 )
-from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.base.errors import IllFormedGroupError
 
 _OURS = "ours"  # the source of this project's own entries
 

@@ -67,7 +67,7 @@ from search_to_signal.audit.groups import (
     whole_steps,
 )
 from search_to_signal.audit.signal import AlternativeExtremes, SignalSums, Ties, alternative, signal, ties
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 # What the atlas calls the repository of this package's own entries.
 OURS = "this one"

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.numerics import added
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import added
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 
 Floats = NDArray[np.float64]

@@ -33,7 +33,7 @@ from search_to_signal.audit.groups import (
 from search_to_signal.audit.importers import USUAL, find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.signal import SignalSums, logged, signal
-from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError, RecordError
 from search_to_signal.records.files import storage_errors, write_atomically
 
 PREFIX = "signal/"

@@ -22,8 +22,8 @@ from search_to_signal.audit.findings import STEP_FLAGS, Findings, StepCounts
 from search_to_signal.audit.flags import OF_COMPLETIONS, OF_GROUPS, GroupFlags
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import Floats, RewardGroups
-from search_to_signal.package_data import render
-from search_to_signal.progress import one_line
+from search_to_signal.base.package_data import render
+from search_to_signal.base.progress import one_line
 from search_to_signal.records.files import write_atomically
 
 # Every group of a log as a row: what it is, what is remarkable, its rewards and advantages.

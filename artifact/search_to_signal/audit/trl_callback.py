@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from search_to_signal.audit.live import exceeded, number_or_none, numbers_of_rows, of_tokens, write_rows
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.files import storage_errors
 
 _SAMPLES = "_generate_and_score_completions"

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import msgspec
 
+from search_to_signal.base.errors import LedgerError, reason
+from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.claims.extraction import Label, Number, numbers_in, plain_text, words_in
 from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
 from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.tables import ClaimTable, load_index, read_toml
-from search_to_signal.errors import LedgerError, reason
-from search_to_signal.package_data import PUBLISHED
 
 LIST = "numbers.csv"
 WORDS = "labels.csv"

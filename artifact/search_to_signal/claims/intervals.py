@@ -15,7 +15,7 @@ from itertools import pairwise, product
 from math import isqrt
 from operator import add
 
-from search_to_signal.errors import LedgerError
+from search_to_signal.base.errors import LedgerError
 
 _ROOT_SCALE = 10**20
 _MOST_OPEN = 12

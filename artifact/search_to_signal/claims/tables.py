@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from search_to_signal.base.errors import ConfigError, LedgerError, reason
+from search_to_signal.base.package_data import PUBLISHED
+from search_to_signal.base.settings import load_toml
 from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
-from search_to_signal.config import load_toml
-from search_to_signal.errors import ConfigError, LedgerError, reason
-from search_to_signal.package_data import PUBLISHED
 from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST
 

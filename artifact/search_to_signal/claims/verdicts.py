@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from search_to_signal.claims.directions import Estimate, undecided_yet
-from search_to_signal.claims.embedded import make_estimate
+from search_to_signal.base.errors import LedgerError
+from search_to_signal.claims.directions import Estimate, make_estimate, undecided_yet
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import IMPLEMENTATION, SETTINGS, ClaimEntry, Ledger
 from search_to_signal.claims.tables import ClaimTable, implementation_table
-from search_to_signal.errors import LedgerError
 
 Implementation = Mapping[str, Mapping[str, str]]
 """The settings that this repository implements, by table of IMPLEMENTATION and setting."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_to_signal.base.errors import ConfigError, RecordError
+from search_to_signal.base.progress import PLAIN_SECONDS, one_line
 from search_to_signal.cli.options import Add, add_repeated, refuse_no_time
-from search_to_signal.errors import ConfigError, RecordError
-from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings

@@ -1,27 +1,125 @@
 """Commands that verify and sign results directories."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.processes import without_cycle_search
+from search_to_signal.base.progress import Progress, counted, one_line, progress_display
 from search_to_signal.cli.options import (
     Add,
     add_repeated,
     allow_code,
     load_allowed,
+    print_problems,
+    print_result,
     refuse_loose_sample,
     sample_seed,
 )
-from search_to_signal.cli.output import print_problems, print_result
-from search_to_signal.cli.token_draws import add_draws, draw_findings
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.extras import EXTRAS, require
-from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.records.files import refuse_special_files
-from search_to_signal.runtime import without_cycle_search
 
 if TYPE_CHECKING:
-    from search_to_signal.verification.findings import Finding, VerificationResult
+    from search_to_signal.verify.findings import Finding, VerificationResult
+    from search_to_signal.verify.token_draws import RunDraws
+
+# ``s2s verify --draws``: recorded tokens, compared with the random numbers that drew them.
+
+# The number of printed problems of one run.
+_TOKEN_DRAWS_SHOWN = 10
+
+
+def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
+    """Read recorded tokens, print a line for each run, and return the findings.
+
+    Raises ConfigError where no token can be read.
+    """
+    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.verify.token_draws import TokenDrawOptions, check_draws
+
+    if arguments.updates is not None and arguments.updates < 0:
+        raise ConfigError("--updates takes a number of at least 0")
+    sample = None
+    if arguments.sample is not None:
+        seed = sample_seed(arguments)
+        print(f"reading {counted(arguments.sample, 'group')} of every run: --seed {seed} draws the same")
+        sample = Sample(seed, arguments.sample)
+    options = TokenDrawOptions(sample, tuple(arguments.model), arguments.adapters, arguments.updates)
+    with progress_display() as progress:
+        runs = []
+        for draws in check_draws(arguments.directory, options, progress):
+            runs.append(draws)
+            _print_run(draws, progress)
+    _print_unread(runs)
+    if not any(draws.tally.tokens or draws.findings for draws in runs):
+        raise ConfigError("no token could be read: the lines above say what is missing")
+    tokens, unequal = (sum(getattr(draws.tally, name) for draws in runs) for name in ("tokens", "unequal"))
+    print(
+        f"draws: {counted(sum(draws.groups for draws in runs), 'group')} of "
+        f"{counted(sum(draws.groups > 0 for draws in runs), 'run')}, {counted(tokens, 'token')}, all but "
+        f"{unequal} those that the numbers draw"
+    )
+    return [finding.within(draws.name) for draws in runs for finding in draws.findings]
+
+
+def _print_run(draws: "RunDraws", progress: Progress) -> None:
+    tally = draws.tally
+    if tally.tokens:
+        differ = (
+            f"{tally.unequal} differ, at most {tally.farthest:.2g} away in log-odds (rounding explains "
+            f"{tally.bound}), together {tally.together:.2g} (rounding explains {tally.allowed:.2g})"
+        )
+        progress.say(
+            f"{draws.name}: {counted(draws.groups, 'group')}, {counted(tally.tokens, 'token')}: "
+            f"{differ if tally.unequal else 'all are those that the numbers draw'}{_adapter_text(draws)}"
+        )
+    print_problems(
+        [finding.within(draws.name) for finding in draws.findings[:_TOKEN_DRAWS_SHOWN]], progress.say
+    )
+    if draws.findings[_TOKEN_DRAWS_SHOWN:]:
+        progress.say(f"PROBLEM {draws.name}: and {len(draws.findings) - _TOKEN_DRAWS_SHOWN} more")
+
+
+def _adapter_text(draws: "RunDraws") -> str:
+    if not draws.updates:
+        return ""
+    text = f"; {draws.equal} of {counted(draws.updates, 'adapter')} made again have the recorded bits"
+    if draws.adapter_distance is not None and draws.equal < draws.updates:
+        text += f", the final one is {draws.adapter_distance:.2g} of the smaller one's size away"
+    return text
+
+
+def _print_unread(runs: Iterable["RunDraws"]) -> None:
+    counts: dict[str, list[tuple[str, int]]] = {}
+    for draws in runs:
+        for reason, groups in draws.unread.items():
+            counts.setdefault(reason, []).append((draws.name, groups))
+    for reason, counts_by_run in counts.items():
+        total, names = sum(groups for _, groups in counts_by_run), [name for name, _ in counts_by_run]
+        first = ", ".join(names[:3]) + (", ..." if names[3:] else "")
+        print(one_line(f"NOT CHECKED {counted(total, 'group')} of {first}: {reason}"))
+
+
+def add_draws(check: argparse.ArgumentParser) -> None:
+    """Add the option --draws and the options that belong to it alone."""
+    check.add_argument(
+        "--draws",
+        action="store_true",
+        help="read every recorded token once through its model, here, against the numbers that drew it",
+    )
+    check.add_argument(
+        "--updates",
+        type=int,
+        metavar="N",
+        help="with --draws: make N updates of a run again (default: all, none where they give other bits)",
+    )
+    check.add_argument(
+        "--adapters", type=Path, metavar="DIR", help="with --draws: where s2s retrain wrote adapters"
+    )
+    allow_code(check, "rule", note="with --draws: ")
+
 
 # The number of printed places for each reason.
 _SHOWN = 3
@@ -36,10 +134,10 @@ _LEVELS_OF = (
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
-    from search_to_signal.evidence.layout import refuse_packed
     from search_to_signal.records.manifest import runs_below
-    from search_to_signal.verification import levels
-    from search_to_signal.verification.findings import VerificationResult
+    from search_to_signal.study.container import refuse_packed
+    from search_to_signal.verify import findings as levels
+    from search_to_signal.verify.findings import VerificationResult
 
     _refuse_loose_options(arguments)
     if arguments.recompute or arguments.draws:
@@ -49,7 +147,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     refuse_packed(arguments.directory, "s2s verify")
     used = [levels.VERIFY]
     if arguments.signer is not None:
-        from search_to_signal.provenance.signature import signer
+        from search_to_signal.verify.signature import signer
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
@@ -84,7 +182,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _lacks_sums(arguments: argparse.Namespace) -> bool:
     """Whether --draws alone is given, for runs without a common checksum list, as ``s2s unpack`` makes."""
-    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.records.checksums import SUMS
     from search_to_signal.records.manifest import runs_below
 
     others = arguments.tables or arguments.recompute or arguments.signer is not None
@@ -94,7 +192,7 @@ def _lacks_sums(arguments: argparse.Namespace) -> bool:
 
 def _refuse_without_sums(directory: Path) -> None:
     """Raise RunDirectoryError for runs without a common list, as s2s unpack writes of an unended study."""
-    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.records.checksums import SUMS
     from search_to_signal.records.manifest import runs_below
 
     runs = [] if (directory / SUMS).is_file() else runs_below(directory)
@@ -107,13 +205,13 @@ def _refuse_without_sums(directory: Path) -> None:
 
 def _consistency(arguments: argparse.Namespace) -> "VerificationResult":
     with without_cycle_search():
-        from search_to_signal.verification.consistency.verify import verify
+        from search_to_signal.verify.consistency.directory import verify
 
         return verify(arguments.directory, programs=arguments.tables)
 
 
 def _comparable(directory: Path) -> bool:
-    from search_to_signal.verification.recompute.tables import other_source
+    from search_to_signal.verify.recompute.tables import other_source
 
     other = other_source(directory)
     if other:
@@ -122,7 +220,7 @@ def _comparable(directory: Path) -> bool:
 
 
 def _table_findings(directory: Path) -> list["Finding"]:
-    from search_to_signal.verification.recompute.tables import table_findings
+    from search_to_signal.verify.recompute.tables import table_findings
 
     return list(table_findings(directory))
 
@@ -141,12 +239,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
-    from search_to_signal.verification.recompute.directory import (
-        RecomputeOptions,
-        differing_environment,
-        recompute,
-    )
-    from search_to_signal.verification.recompute.tools import Sample
+    from search_to_signal.verify.recompute.directory import RecomputeOptions, differing_environment, recompute
+    from search_to_signal.verify.recompute.tokens import Sample
 
     sample = None
     if arguments.sample is not None:
@@ -180,7 +274,7 @@ def _print_not_compared(result: "VerificationResult") -> None:
 
 def _seal(arguments: argparse.Namespace) -> None:
     """Sign a directory's SHA256SUMS with an SSH key."""
-    from search_to_signal.provenance.signature import sign
+    from search_to_signal.verify.signature import sign
 
     print(f"s2s: signature in {sign(arguments.directory, arguments.sign)}")
 

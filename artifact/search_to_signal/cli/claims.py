@@ -4,10 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.options import AGAIN, Add
-from search_to_signal.cli.output import print_result
-from search_to_signal.errors import ConfigError, LedgerError, RunDirectoryError, reason
-from search_to_signal.progress import counted
+from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError, reason
+from search_to_signal.base.progress import counted
+from search_to_signal.cli.options import AGAIN, Add, print_result
 from search_to_signal.records.files import refuse_special_files, storage_errors
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.feasibility import check_feasibility
     from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import awaited_note, summary, terminal, write
+    from search_to_signal.claims.settings import implementation
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge_claims
-    from search_to_signal.records.amendments import read_amendments
-    from search_to_signal.records.awaited import find_awaited_runs
+    from search_to_signal.records.amendments import find_awaited_runs, read_amendments
     from search_to_signal.records.plan import PLAN
-    from search_to_signal.studies.implementation import implementation
 
     ledger = load_ledger()
     if problems := find_uncovered(ledger, load_numbers()):
@@ -64,10 +62,10 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _refuse_rebuilt(results: Path) -> None:
     """Raise ConfigError for what s2s rebuild wrote: no roster there says which runs are awaited."""
-    from search_to_signal.claims.report import FOLDER
+    from search_to_signal.claims.page import FOLDER
     from search_to_signal.claims.tables import REPORT as PAGE
-    from search_to_signal.evidence.layout import packed_results
     from search_to_signal.records.manifest import REPORT
+    from search_to_signal.study.container import packed_results
 
     within = results.name == REPORT or (results / PAGE).is_file()
     top = results.resolve().parent if within else results
@@ -81,9 +79,9 @@ def _refuse_rebuilt(results: Path) -> None:
 
 def _refuse_damaged(results: Path) -> None:
     """Raise RunDirectoryError where packed evidence, or that in which ``results`` lies, is not as listed."""
-    from search_to_signal.evidence.layout import packed_results
-    from search_to_signal.evidence.unpacking import damages
-    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.records.checksums import SUMS
+    from search_to_signal.study.container import packed_results
+    from search_to_signal.study.unpacking import damages
 
     packed = packed_results(results)
     root = results.resolve().parent if results in packed else results
@@ -100,9 +98,9 @@ def _plan(results: Path) -> "Plan | None":
 
 
 def _check_document(path: Path) -> int:
+    from search_to_signal.base.package_data import PUBLISHED
     from search_to_signal.claims.coverage import document_differences
     from search_to_signal.claims.tables import load_index
-    from search_to_signal.package_data import PUBLISHED
 
     try:
         content = path.read_bytes()

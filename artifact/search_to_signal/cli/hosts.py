@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
+from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.progress import progress_display
 from search_to_signal.cli.options import Add
-from search_to_signal.extras import EXTRAS, require
-from search_to_signal.progress import progress_display
 
 _NOT_COMPARED = 11
 
@@ -24,10 +24,10 @@ def _conformance(arguments: argparse.Namespace) -> int:
     Ctrl-C or SIGTERM.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.conformance.comparison import conform
-    from search_to_signal.conformance.findings import Agreement
-    from search_to_signal.hosts.released.host import quiet
-    from search_to_signal.hosts.released.stopping import stoppable
+    from search_to_signal.search.hosts.released.host import quiet
+    from search_to_signal.search.hosts.released.intervention import stoppable
+    from search_to_signal.verify.conformance.comparison import conform
+    from search_to_signal.verify.conformance.findings import Agreement
 
     counts, families, draws = Counter({kind: 0 for kind in Agreement}), Counter[str](), Counter[str]()
     findings = partial(
@@ -66,7 +66,7 @@ def _released(arguments: argparse.Namespace) -> None:
     With model_name online/NAME an endpoint answers, one completion a round, and nothing is trained.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.loop.released_run import Order, run_released
+    from search_to_signal.run.released import Order, run_released
 
     order = Order(
         calm=arguments.calm,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli.options import Add
-from search_to_signal.errors import ConfigError
 from search_to_signal.records.conditions import FROZEN
 
 Row = tuple[str, str]
@@ -33,7 +33,7 @@ def _with_registered(built_in: list[Row], group: str) -> list[Row]:
 
 
 def _profiles() -> list[Row]:
-    from search_to_signal.package_data import PROFILES
+    from search_to_signal.base.package_data import PROFILES
 
     def comment(path: Path) -> str:
         return path.read_text(encoding="utf-8").lstrip("# ").partition("\n")[0].partition(". ")[0]
@@ -42,14 +42,14 @@ def _profiles() -> list[Row]:
 
 
 def _mappings() -> list[Row]:
-    from search_to_signal.rewards import GROUP, MAPPINGS
+    from search_to_signal.credit import GROUP, MAPPINGS
 
     frozen = (FROZEN, "No mapping: the model is not trained.")
     return _with_registered([frozen, *_described(MAPPINGS)], GROUP)
 
 
 def _alternatives() -> list[Row]:
-    from search_to_signal.rewards import READINGS
+    from search_to_signal.credit import READINGS
 
     return [
         (reading.mapping.name, f"{reading.chosen}, other reading of {reading.decision}")
@@ -58,7 +58,7 @@ def _alternatives() -> list[Row]:
 
 
 def _normalizers() -> list[Row]:
-    from search_to_signal.normalizer import GROUP, NORMALIZERS
+    from search_to_signal.credit.normalizers import GROUP, NORMALIZERS
 
     return _with_registered(_described(NORMALIZERS), GROUP)
 
@@ -71,7 +71,7 @@ def _problems() -> list[Row]:
 
 
 def _hosts() -> list[Row]:
-    from search_to_signal.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
+    from search_to_signal.search.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
 
     built_in = [
         (REFERENCE, "Our search, run by s2s run."),
@@ -95,13 +95,13 @@ def _layers() -> list[Row]:
 
 
 def _models() -> list[Row]:
-    from search_to_signal.package_data import MODELS
+    from search_to_signal.base.package_data import MODELS
 
     return [(path.name, str(path)) for path in sorted(MODELS.glob("*")) if path.is_dir()]
 
 
 def _fetchable() -> list[Row]:
-    from search_to_signal.generators.fetching.known import KNOWN, PLACE
+    from search_to_signal.models.fetching.known import KNOWN, PLACE
 
     def description(name: str) -> str:
         known = KNOWN[name]

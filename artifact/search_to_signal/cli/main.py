@@ -11,11 +11,11 @@ from inspect import cleandoc
 from typing import TextIO
 
 import search_to_signal
+from search_to_signal.base.errors import RunDirectoryError, S2SError
+from search_to_signal.base.extras import missing
+from search_to_signal.base.processes import fix_kernels, wait_without_spinning
+from search_to_signal.base.progress import one_line
 from search_to_signal.cli.options import Command
-from search_to_signal.errors import RunDirectoryError, S2SError
-from search_to_signal.extras import missing
-from search_to_signal.progress import one_line
-from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
 # The commands of each module, so that only the module of the given command is imported.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ class _Version(argparse.Action):
     """Prints the version and the source's hash, which is computed only for this option."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from search_to_signal.provenance.source import source
+        from search_to_signal.records.provenance import source
 
         print(f"s2s {search_to_signal.__version__}, source {source().sha256}")
         parser.exit()

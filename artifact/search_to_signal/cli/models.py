@@ -7,11 +7,10 @@ from contextlib import suppress
 from inspect import cleandoc
 from pathlib import Path
 
-from search_to_signal.cli.options import AGAIN, Add
-from search_to_signal.cli.output import show
-from search_to_signal.errors import ConfigError
-from search_to_signal.generators.fetching.known import KNOWN, PLACE
-from search_to_signal.progress import progress_display
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.progress import progress_display
+from search_to_signal.cli.options import AGAIN, Add, show
+from search_to_signal.models.fetching.known import KNOWN, PLACE
 from search_to_signal.records.files import storage_errors
 
 _PORTS = 65535
@@ -19,9 +18,9 @@ _PORTS = 65535
 
 def _pretrain(arguments: argparse.Namespace) -> None:
     """Train an embedded model from its recipe."""
-    from search_to_signal.config import load_toml
-    from search_to_signal.pretraining.model_card import write_card
-    from search_to_signal.pretraining.training import RECIPE, Recipe, pretrain
+    from search_to_signal.base.settings import load_toml
+    from search_to_signal.recipe.model_card import write_card
+    from search_to_signal.recipe.training import RECIPE, Recipe, pretrain
 
     recipe = load_toml(arguments.recipe, Recipe)
     with progress_display() as progress:
@@ -33,9 +32,9 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 
 def _card(arguments: argparse.Namespace) -> None:
     """Measure an embedded model again."""
-    from search_to_signal.config import load_toml
-    from search_to_signal.pretraining.model_card import write_card
-    from search_to_signal.pretraining.training import RECIPE, Recipe
+    from search_to_signal.base.settings import load_toml
+    from search_to_signal.recipe.model_card import write_card
+    from search_to_signal.recipe.training import RECIPE, Recipe
 
     with progress_display() as progress:
         write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)
@@ -47,14 +46,13 @@ def _serve(arguments: argparse.Namespace) -> None:
     """Serve a local model to OpenAI-compatible clients on this machine."""
     if not 0 <= arguments.port <= _PORTS:
         raise ConfigError(f"--port {arguments.port}: give a number from 0 to {_PORTS}")
-    from search_to_signal.config import canonical_sha256
-    from search_to_signal.generators.base_model import open_local
-    from search_to_signal.generators.model_files import checked_files, model_directory
-    from search_to_signal.generators.serving import serving
-    from search_to_signal.generators.settings import GenerationSettings, ModelLoading
-    from search_to_signal.learner.device import require_device
-    from search_to_signal.runtime import keep_freed_memory
-    from search_to_signal.stopping import end_in_order
+    from search_to_signal.base.processes import end_in_order, keep_freed_memory
+    from search_to_signal.base.settings import canonical_sha256
+    from search_to_signal.models.device import require_device
+    from search_to_signal.models.files import checked_files, model_directory
+    from search_to_signal.models.local import open_local
+    from search_to_signal.models.serving import serving
+    from search_to_signal.models.settings import GenerationSettings, ModelLoading
 
     require_device(arguments.device, "--device cuda", "give --device cpu")
     keep_freed_memory()
@@ -89,11 +87,11 @@ def _fetch(arguments: argparse.Namespace) -> None:
     Its files come from the hub at a pinned revision, or from what you already have; either way their SHA-256
     decides. A GGUF file is converted: its weights dequantized and stored as bfloat16.
     """
-    from search_to_signal.extras import require
+    from search_to_signal.base.extras import require
 
     require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
-    from search_to_signal.generators.fetching.fetching import FetchRequest, fetch
-    from search_to_signal.stopping import end_in_order
+    from search_to_signal.base.processes import end_in_order
+    from search_to_signal.models.fetching.download import FetchRequest, fetch
 
     out = arguments.out or Path(PLACE, arguments.name)
     end_in_order()

@@ -2,11 +2,18 @@
 
 import argparse
 import secrets
-from collections.abc import Callable
-from typing import Protocol
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from search_to_signal.config import Range
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.progress import one_line
+from search_to_signal.base.settings import Range
+
+if TYPE_CHECKING:
+    from search_to_signal.verify.findings import Finding
 
 Command = Callable[[argparse.Namespace], int | None]
 """A command returns its exit code; None is 0. Its docstring is its help, the first paragraph in the list."""
@@ -47,11 +54,11 @@ def load_allowed(arguments: argparse.Namespace) -> None:
     allowed = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
     if not allowed:
         return
-    from search_to_signal.hosts import get_host
+    from search_to_signal.credit import get_mapping
+    from search_to_signal.credit.normalizers import get_normalizer
     from search_to_signal.learner import get_rule
-    from search_to_signal.normalizer import get_normalizer
     from search_to_signal.problems import get_problem
-    from search_to_signal.rewards import get_mapping
+    from search_to_signal.search.hosts import get_host
 
     loaders: dict[str, Callable[[str], object]] = {
         "mapping": get_mapping,
@@ -82,3 +89,31 @@ def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:
 def sample_seed(arguments: argparse.Namespace) -> int:
     """Return the seed of --sample, a random one where none is given."""
     return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
+
+
+# What several groups of commands print.
+
+
+def print_problems(findings: "Sequence[Finding]", say: Callable[[str], None] = print) -> None:
+    """Print a line for every finding that is a problem, by ``say``."""
+    for finding in findings:
+        if finding.compared:
+            say(f"PROBLEM {one_line(finding.line)}")
+
+
+def print_result(problems: int, text: str) -> int:
+    """Print the last line of a check, OK or FAILED and ``text``, and return the exit code."""
+    print(f"s2s: {'FAILED' if problems else 'OK'}: {text}")
+    return 1 if problems else 0
+
+
+def show(page: Path) -> None:
+    """Print a Markdown page, rendered on a terminal and plain elsewhere."""
+    text = page.read_text(encoding="utf-8")
+    if sys.stdout.isatty() and find_spec("rich"):
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(text))
+    else:
+        print(text)

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed
-from search_to_signal.cli.output import show
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.progress import counted, one_line
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.progress import counted, one_line
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.records.files import storage_errors
 
 if TYPE_CHECKING:
-    from search_to_signal.analysis.comparison import DirectoryComparison, Metric
-    from search_to_signal.analysis.tables.cells import Table
+    from search_to_signal.report.comparison import DirectoryComparison, Metric
+    from search_to_signal.report.tables.cells import Table
 
 _LONGEST_SETTING = 30
 _SHOWN_RUNS = 3
@@ -21,10 +20,10 @@ _SHOWN_RUNS = 3
 
 def _report(arguments: argparse.Namespace) -> None:
     """Tables, figures and page of a results directory."""
-    from search_to_signal.analysis.report import HTML
-    from search_to_signal.evidence.layout import refuse_packed
+    from search_to_signal.layers.reproduction import write_report
     from search_to_signal.records.manifest import MANIFEST
-    from search_to_signal.studies.reproduction import write_report
+    from search_to_signal.report.build import HTML
+    from search_to_signal.study.container import refuse_packed
 
     load_allowed(arguments)
     refuse_packed(arguments.directory, "s2s report")
@@ -46,9 +45,9 @@ def _report(arguments: argparse.Namespace) -> None:
 
 def _refuse_unallowed(directory: Path) -> None:
     """Raise ConfigError for third-party code that was not allowed, whose tables a report would lack."""
-    from search_to_signal.normalizer import find_normalizer
+    from search_to_signal.credit import find_mapping
+    from search_to_signal.credit.normalizers import find_normalizer
     from search_to_signal.records.manifest import read_manifest, runs_below
-    from search_to_signal.rewards import find_mapping
 
     every = [read_manifest(run).facts for run in runs_below(directory)]
     try:
@@ -65,9 +64,9 @@ def _refuse_listed(directory: Path) -> None:
 
     s2s run goes on with its own version alone: nobody could list the new report, or make the old one again.
     """
-    from search_to_signal.provenance.checksums import SUMS
-    from search_to_signal.provenance.source import source
+    from search_to_signal.records.checksums import SUMS
     from search_to_signal.records.manifest import read_manifest, runs_below
+    from search_to_signal.records.provenance import source
 
     here = source().sha256
     if (directory / SUMS).is_file() and any(
@@ -85,11 +84,7 @@ def _replay(arguments: argparse.Namespace) -> None:
     Records have to be those of their run's SHA256SUMS. The recorded rewards and advantages are not compared
     with them: s2s verify does that.
     """
-    from search_to_signal.studies.layers.normalizer_replay import (
-        normalizers_of,
-        refuse_changed_inputs,
-        replay,
-    )
+    from search_to_signal.layers.replay import normalizers_of, refuse_changed_inputs, replay
 
     for directory in arguments.directories:
         if not directory.is_dir():
@@ -111,8 +106,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     Ends with 0 where settings and records are equal, with 1 where they differ.
     """
-    from search_to_signal.analysis.comparison import compare
-    from search_to_signal.evidence.layout import refuse_packed
+    from search_to_signal.report.comparison import compare
+    from search_to_signal.study.container import refuse_packed
 
     for directory in (arguments.first, arguments.second):
         refuse_packed(directory, "s2s compare")
@@ -166,7 +161,7 @@ def _trace(arguments: argparse.Namespace) -> None:
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
     load_allowed(arguments)
-    from search_to_signal.evidence.unpacking import readable
+    from search_to_signal.study.unpacking import readable
 
     try:
         with readable(arguments.directory) as directory:
@@ -179,11 +174,11 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 
 def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
-    from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
-    from search_to_signal.analysis.results import Results
-    from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
-    from search_to_signal.evidence.unpacking import keep_whole_seeds
     from search_to_signal.records.plan import PLAN
+    from search_to_signal.report.results import Results
+    from search_to_signal.report.tables.catalogue import TRACED, build, catalogue
+    from search_to_signal.report.tracing import row_values, table_names, table_parts, trace_cell
+    from search_to_signal.study.unpacking import keep_whole_seeds
 
     planned = (arguments.directory / PLAN.name).is_file()
     if directory != arguments.directory and not planned:
@@ -205,16 +200,16 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
     """The outcomes of a plan, or what is asked besides, which is computed only where it is named."""
-    from search_to_signal.analysis.plan.exploratory import add_exploratory_questions, split_exploratory
-    from search_to_signal.analysis.plan.formatting import (
+    from search_to_signal.records.amendments import closed_studies, read_amendments
+    from search_to_signal.records.plan import PLAN, read_plan
+    from search_to_signal.study.exploratory import add_exploratory_questions, split_exploratory
+    from search_to_signal.study.formatting import (
         EXPLORATORY,
         NAME,
         build_exploratory_table,
         build_outcome_table,
     )
-    from search_to_signal.analysis.plan.verdicts import compute_outcomes
-    from search_to_signal.records.amendments import closed_studies, read_amendments
-    from search_to_signal.records.plan import PLAN, read_plan
+    from search_to_signal.study.verdicts import compute_outcomes
 
     path = arguments.directory / PLAN.name
     if arguments.table not in (None, NAME, EXPLORATORY):

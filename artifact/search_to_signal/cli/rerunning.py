@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_to_signal.base.errors import ConfigError, StoppedError
+from search_to_signal.base.progress import Progress, counted, one_line, progress_display
 from search_to_signal.cli.options import (
     Add,
     add_repeated,
@@ -15,11 +17,9 @@ from search_to_signal.cli.options import (
     refuse_loose_sample,
     sample_seed,
 )
-from search_to_signal.errors import ConfigError, StoppedError
-from search_to_signal.progress import Progress, counted, one_line, progress_display
 
 if TYPE_CHECKING:
-    from search_to_signal.verification.rerun.rerun import Rerun
+    from search_to_signal.verify.rerun import Rerun
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
@@ -27,10 +27,10 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
     Ends with 0 where all are equal, with 1 where one differs.
     """
-    from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.scheduling.execution import Execution
-    from search_to_signal.verification.levels import RERUN, promise
-    from search_to_signal.verification.rerun.rerun import rerun, with_parents
+    from search_to_signal.run.execution import Execution
+    from search_to_signal.study.unpacking import readable
+    from search_to_signal.verify.findings import RERUN, promise
+    from search_to_signal.verify.rerun import rerun, with_parents
 
     _refuse_loose_options(arguments)
     load_allowed(arguments)
@@ -62,9 +62,9 @@ def _retrain(arguments: argparse.Namespace) -> None:
 
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
-    from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.scheduling.execution import Execution, PlannedRun, execute
-    from search_to_signal.verification.rerun.rerun import refuse_inside, runnable_config, with_parents
+    from search_to_signal.run.execution import Execution, PlannedRun, execute
+    from search_to_signal.study.unpacking import readable
+    from search_to_signal.verify.rerun import refuse_inside, runnable_config, with_parents
 
     if arguments.jobs < 1:
         raise ConfigError("--jobs takes a number of at least 1")
@@ -92,8 +92,8 @@ def _retrain(arguments: argparse.Namespace) -> None:
 
 def _refuse_other_adapter(place: Path, run: Path) -> None:
     """Raise ConfigError where ``place`` contains another adapter than the recorded one of ``run``."""
-    from search_to_signal.provenance.adapters import ADAPTER
-    from search_to_signal.provenance.checksums import read_sums, sha256_file
+    from search_to_signal.records.adapters import ADAPTER
+    from search_to_signal.records.checksums import read_sums, sha256_file
     from search_to_signal.records.files import TEMPORARY
 
     listed, adapter = read_sums(run), place / ADAPTER
@@ -110,8 +110,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _run_names(arguments: argparse.Namespace) -> list[str]:
-    from search_to_signal.verification.recompute.tools import Sample
-    from search_to_signal.verification.rerun.rerun import runs_to_choose, sample_runs
+    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.verify.rerun import runs_to_choose, sample_runs
 
     if arguments.sample is None:
         return list(arguments.run)

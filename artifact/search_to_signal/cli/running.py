@@ -7,11 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed, refuse_no_time
-from search_to_signal.cli.output import show
-from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
-from search_to_signal.extras import EXTRAS, require
-from search_to_signal.progress import one_line, progress_display
+from search_to_signal.base.errors import UNREADABLE, ConfigError, S2SError
+from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.progress import one_line, progress_display
+from search_to_signal.cli.options import (
+    AGAIN,
+    Add,
+    add_repeated,
+    allow_code,
+    load_allowed,
+    refuse_no_time,
+    show,
+)
 from search_to_signal.records.files import refuse_special_files, storage_errors
 
 
@@ -21,18 +28,13 @@ def _run(arguments: argparse.Namespace) -> None:
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.profiles.profile import load_profile
-    from search_to_signal.scheduling.card_check import cards_of
-    from search_to_signal.scheduling.execution import Execution
-    from search_to_signal.scheduling.scalars import written_while_running
-    from search_to_signal.studies.planned_work import planned_work
-    from search_to_signal.studies.reproduction import (
-        chosen_layers,
-        on_this_machine,
-        reproduce,
-        require_start,
-    )
-    from search_to_signal.verification.consistency.verify import verify
+    from search_to_signal.layers.planned_work import planned_work
+    from search_to_signal.layers.reproduction import chosen_layers, on_this_machine, reproduce, require_start
+    from search_to_signal.run.execution import Execution
+    from search_to_signal.run.machine_check import cards_of
+    from search_to_signal.run.profile import load_profile
+    from search_to_signal.run.scalars import written_while_running
+    from search_to_signal.verify.consistency.directory import verify
 
     profile = load_profile(arguments.profile)
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
@@ -61,13 +63,12 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
     Ctrl-C and SIGTERM stop it after the group that it is in, a second one at once.
     """
-    from search_to_signal.loop.clock import format_timing
-    from search_to_signal.loop.retraining import retrain
-    from search_to_signal.loop.run import run
-    from search_to_signal.profiles.run_config import RunConfig
-    from search_to_signal.runtime import end_with_parent
-    from search_to_signal.scheduling.execution import ERROR_PREFIX, PROGRESS_PREFIX
-    from search_to_signal.stopping import StopRequest, install
+    from search_to_signal.base.processes import StopRequest, end_with_parent, install
+    from search_to_signal.run.clock import format_timing
+    from search_to_signal.run.config import RunConfig
+    from search_to_signal.run.execution import ERROR_PREFIX, PROGRESS_PREFIX
+    from search_to_signal.run.loop import run
+    from search_to_signal.run.retraining import retrain
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -111,11 +112,11 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
 def _updates(arguments: argparse.Namespace) -> None:
     """Update one adapter by every mapping's credit on the same recorded groups."""
-    from search_to_signal.normalizer import NORMALIZERS, get_normalizer
-    from search_to_signal.profiles.layer_settings import UpdateSettings
+    from search_to_signal.credit import PUBLISHED, get_mapping
+    from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
+    from search_to_signal.layers.updates import matched_updates
     from search_to_signal.records.manifest import runs_below
-    from search_to_signal.rewards import PUBLISHED, get_mapping
-    from search_to_signal.studies.layers.updates import matched_updates
+    from search_to_signal.run.config import UpdateSettings
 
     for mapping in arguments.mapping:
         get_mapping(mapping)
@@ -138,8 +139,8 @@ def _updates(arguments: argparse.Namespace) -> None:
 
 def _heldout(arguments: argparse.Namespace) -> None:
     """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
-    from search_to_signal.profiles.layer_settings import HeldoutSettings
-    from search_to_signal.studies.layers.heldout import heldout
+    from search_to_signal.layers.heldout import heldout
+    from search_to_signal.run.config import HeldoutSettings
 
     load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
@@ -155,7 +156,7 @@ def _record(arguments: argparse.Namespace) -> None:
     """
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
-    from search_to_signal.studies.recording import Stop, record
+    from search_to_signal.study.recording import Stop, record
 
     refuse_no_time("--minutes", arguments.minutes, zero=True)
     path = arguments.plan or PLAN

@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.options import AGAIN, Add, add_repeated, refuse_no_time
-from search_to_signal.cli.output import print_result
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.progress import counted, one_line, progress_display
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.progress import counted, one_line, progress_display
+from search_to_signal.cli.options import AGAIN, Add, add_repeated, print_result, refuse_no_time
 from search_to_signal.records.files import storage_errors
 
 _MB = 1e6
@@ -17,10 +16,10 @@ _TIMEOUT_S = 1800.0
 
 def _pack(arguments: argparse.Namespace) -> None:
     """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
-    from search_to_signal.evidence.layout import list_evidence
-    from search_to_signal.evidence.packing import pack
-    from search_to_signal.evidence.plan_checks import planned_orders, shortened
     from search_to_signal.records.plan import PLAN, read_plan
+    from search_to_signal.study.container import list_evidence
+    from search_to_signal.study.packing import pack
+    from search_to_signal.study.plan_checks import planned_orders, shortened
 
     plan = read_plan(arguments.into / PLAN.name) if (arguments.into / PLAN.name).is_file() else None
     known = plan.profiles if plan else ()
@@ -48,8 +47,8 @@ def _pack(arguments: argparse.Namespace) -> None:
 
 def _unpack(arguments: argparse.Namespace) -> int:
     """Bring packed results back, byte for byte, and check them against their own lists."""
-    from search_to_signal.evidence.layout import packed_results
-    from search_to_signal.evidence.unpacking import is_left_out, is_rebuilt, lacks_ids, unpack
+    from search_to_signal.study.container import packed_results
+    from search_to_signal.study.unpacking import is_left_out, is_rebuilt, lacks_ids, unpack
 
     directories = packed_results(arguments.directory)
     if not directories:
@@ -85,7 +84,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
 
 def _rebuild(arguments: argparse.Namespace) -> int:
     """Check packed evidence, make its tables, figures and pages again, and compare the tables."""
-    from search_to_signal.evidence.rebuilding import rebuild
+    from search_to_signal.study.rebuilding import rebuild
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
         readme = arguments.readme or _own_readme(arguments.directory)
@@ -109,7 +108,7 @@ def _standings(arguments: argparse.Namespace) -> int:
     With --every-run the final best of every run, too, to stand beside the heuristic that it began with. With
     --check nothing is written: the recorded scores are compared with ones made now.
     """
-    from search_to_signal.evidence.standings import recomputed_differences, score_best_programs
+    from search_to_signal.study.scored_standings import recomputed_differences, score_best_programs
 
     root = arguments.directory
     refuse_no_time("--timeout", arguments.timeout)
@@ -133,7 +132,7 @@ def _standings(arguments: argparse.Namespace) -> int:
 
 def _own_readme(evidence: Path) -> Path | None:
     """Return the README of this checkout where ``evidence`` is its shipped evidence."""
-    from search_to_signal.package_data import EVIDENCE
+    from search_to_signal.base.package_data import EVIDENCE
 
     readme = EVIDENCE.parents[1] / "README.md"
     return readme if evidence.resolve() == EVIDENCE.resolve() and readme.is_file() else None

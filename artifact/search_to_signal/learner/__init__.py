@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
-from search_to_signal import plugins
-from search_to_signal.config import settings_of
-from search_to_signal.errors import ConfigError
+from search_to_signal.base import plugins
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
 from search_to_signal.learner.settings import DpoSettings, EntropicSettings
-from search_to_signal.records.abilities import FIRST_RULE, RuleFacts
+from search_to_signal.records.schema import FIRST_RULE, RuleFacts
 
 GRPO, DPO, ENTROPIC = FIRST_RULE, "dpo", "entropic"
 GROUP = "search_to_signal.learning_rules"

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.records.abilities import RuleFacts
-from search_to_signal.records.preferences import PreferenceRecord
-from search_to_signal.records.schema import CompletionRecord
+from search_to_signal.records.schema import CompletionRecord, PreferenceRecord, RuleFacts
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,130 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import torch
 from safetensors.torch import load, save
+from trl import DPOTrainer
 
-from search_to_signal.config import settings_of
-from search_to_signal.errors import LearnerError
+from search_to_signal.base.errors import LearnerError
+from search_to_signal.base.seeding import stream
+from search_to_signal.base.settings import settings_of
+from search_to_signal.credit.mappings import distinct_scores, entries_of
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.dpo_loss import (
-    TokenPair,
-    dpo_loss,
-    log_probabilities,
-    reference_log_probabilities,
-)
-from search_to_signal.learner.optimizer_step import build_optimizer, clipped_step
-from search_to_signal.learner.pair_buffer import PairBuffer
+from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step
 from search_to_signal.learner.settings import DpoSettings, refuse_unread
-from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound
-from search_to_signal.seeding import stream
+from search_to_signal.records.schema import PreferencePair, PreferenceRecord, PreferenceRound
+
+# TRL 0.15.1's own DPO loss on prepared pairs, so that any caller can fix their tokens.
+#
+# TRL reads the prompt once for each side and asks the reference in every epoch; here the prompt is read once
+# a pair and the reference asked once a round. The numbers are TRL's to float32 rounding, which a test
+# asserts.
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """The tokens of a pair as they were sampled; a completion that ended has its end token (D54)."""
+
+    prompt_ids: Ids
+    chosen_ids: Ids
+    rejected_ids: Ids
+
+    @property
+    def tokens(self) -> int:
+        """Completion tokens of both sides, which carry loss."""
+        return len(self.chosen_ids) + len(self.rejected_ids)
+
+
+def log_probabilities(model: Any, pair: TokenPair, pad_id: int) -> torch.Tensor:
+    """Of the chosen and of the rejected completion, (2,).
+
+    Raises LearnerError for an empty text, and for a pair beyond the model's context.
+    """
+    group = fitting_group(model, pair.prompt_ids, [pair.chosen_ids, pair.rejected_ids], pad_id)
+    return (token_log_probabilities(model, group) * group.completion_mask).sum(dim=1)
+
+
+@torch.no_grad()
+def reference_log_probabilities(model: Any, pairs: Sequence[TokenPair], pad_id: int) -> list[torch.Tensor]:
+    """The same of the model with its adapter off, for each pair; raises as ``log_probabilities``."""
+    with model.disable_adapter():
+        return [log_probabilities(model, pair, pad_id) for pair in pairs]
+
+
+def dpo_loss(
+    policy: torch.Tensor, reference: torch.Tensor, settings: DpoSettings
+) -> tuple[torch.Tensor, float, float]:
+    """Return (mean loss, accuracy, margin) of a batch from log-probabilities (N, 2) by TRL's ``dpo_loss``.
+
+    The accuracy is how often the chosen side has the higher implicit reward, the margin the mean difference.
+    """
+    # dpo_loss reads these attributes of its trainer and nothing else.
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(device=policy.device),
+        beta=settings.beta,
+        loss_type="sigmoid",
+        label_smoothing=0.0,
+        reference_free=False,
+        f_divergence_type=settings.f_divergence_type,
+        f_divergence_params={"alpha_divergence_coef": settings.f_alpha_divergence_coef},
+    )
+    sides = (*policy.unbind(dim=1), *reference.unbind(dim=1))
+    losses, chosen, rejected = DPOTrainer.dpo_loss(trainer, *sides)
+    accuracy, margin = (chosen > rejected).float().mean(), (chosen - rejected).mean()
+    return losses.mean(), float(accuracy), float(margin)
+
+
+# The pairs that a run has collected, with their tokens, and what of them a round is made of.
+
+PairBufferIds = tuple[int, ...]
+
+
+class BufferedGroup(msgspec.Struct, frozen=True):
+    """A group with the pairs that were made of it."""
+
+    prompt_ids: PairBufferIds
+    completion_ids: tuple[PairBufferIds, ...]
+    pairs: tuple[PreferencePair, ...]
+
+
+class PairBuffer(msgspec.Struct):
+    """Every group so far, and the distinct valid scores since the last round."""
+
+    groups: list[BufferedGroup] = msgspec.field(default_factory=list)
+    scores: list[float] = msgspec.field(default_factory=list)
+
+    def add(self, group: TrainingGroup) -> tuple[PreferencePair, ...]:
+        """Take a group; returns its pairs."""
+        entries = entries_of(group.records)
+        completions = tuple(tuple(ids) for ids in group.completion_ids)
+        self.groups.append(BufferedGroup(tuple(group.prompt_ids), completions, entries))
+        self.scores += distinct_scores(group.records)
+        return entries
+
+    @property
+    def collected(self) -> int:
+        """How many pairs there are."""
+        return sum(len(group.pairs) for group in self.groups)
+
+    def above(self, threshold: float) -> list[TokenPair]:
+        """The pairs whose choice reaches a threshold, in order, with their tokens."""
+        return [
+            TokenPair(group.prompt_ids, *(group.completion_ids[i] for i in (pair.chosen, pair.rejected)))
+            for group in self.groups
+            for pair in group.pairs
+            if pair.chosen_score >= threshold
+        ]
+
 
 _BUFFER = "buffer"
 # With its log-probabilities by the reference.

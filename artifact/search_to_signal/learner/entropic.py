@@ -11,14 +11,13 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.config import settings_of
-from search_to_signal.errors import LearnerError
+from search_to_signal.base.errors import LearnerError
+from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, token_log_probabilities
-from search_to_signal.learner.optimizer_step import build_optimizer, clipped_step
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import EntropicSettings, refuse_unread
-from search_to_signal.learner.stored_state import dump_state, load_state
 
 Ids = tuple[int, ...]
 

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search_to_signal.errors import LearnerError, NotFiniteError
+from search_to_signal.base.errors import LearnerError, NotFiniteError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.captured_passes import CapturedPasses, can_capture
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, grpo_loss, token_log_probabilities
-from search_to_signal.learner.optimizer_step import build_optimizer, clipped_step
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.stored_state import dump_state, load_state
 
 
 class GrpoLearner:

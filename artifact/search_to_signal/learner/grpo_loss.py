@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from trl import GRPOTrainer
 from trl.trainer.utils import selective_log_softmax
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.base.errors import LearnerError
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges
-from search_to_signal.errors import ConfigError
-from search_to_signal.rewards.pair_rounds import RoundSettings
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.credit.mappings import RoundSettings
 
 # The linear layers that get an adapter (paper, table of parameters).
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

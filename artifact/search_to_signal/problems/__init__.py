@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from search_to_signal import plugins
-from search_to_signal.errors import ConfigError
+from search_to_signal.base import plugins
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.problems.base import MatrixProblem, Problem, StreamProblem
 from search_to_signal.problems.cvrp import Cvrp
 from search_to_signal.problems.obp import Obp

@@ -1,14 +1,16 @@
 """What a problem is. Adding one is one file that defines a Problem; a profile names it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.numerics import read_by_rows
+from search_to_signal.base.errors import ConfigError, DataHashError
+from search_to_signal.base.numerics import read_by_rows
 
 Array = NDArray[Any]
 Instance = Mapping[str, Array]
@@ -230,3 +232,82 @@ def as_matrix(answer: Any, shape: tuple[int, ...], by_rows: bool = False) -> Arr
         actual = f"{matrix.dtype} {matrix.shape}"
         raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {actual}")
     return matrix
+
+
+# Frozen instances, and checks that regenerated arrays are the recorded ones, to the last bit.
+
+
+def sha256_of(array: Array) -> str:
+    """SHA-256 of an array as little-endian float64 in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").tobytes()).hexdigest()
+
+
+def check_sha256(what: str, array: Array, expected: str) -> None:
+    """Raise DataHashError unless the array has the recorded bytes."""
+    actual = sha256_of(array)
+    if actual != expected:
+        raise DataHashError(
+            f"{what} has SHA-256 {actual}, expected {expected}: this numpy draws other instances; "
+            "install the locked environment (uv sync --locked) and run again"
+        )
+
+
+def frozen_instance(**arrays: Array) -> Instance:
+    """Return the arrays as an instance: read-only contiguous copies."""
+    copies = {name: np.array(array, order="C") for name, array in arrays.items()}
+    for copy in copies.values():
+        copy.setflags(write=False)
+    return MappingProxyType(copies)
+
+
+def instance_bytes(instances: Iterable[Instance]) -> Iterator[bytes]:
+    """Yield name, element type, shape and content of every array: what tells instances apart."""
+    for instance in instances:
+        for name, array in instance.items():
+            yield f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes()
+
+
+def unit_square(seed: int, count: int, nodes: int) -> Array:
+    """(count, nodes, 2) places, uniform in the unit square."""
+    return np.random.RandomState(seed).rand(count, nodes, 2)
+
+
+def euclidean(coordinates: Array) -> Array:
+    """Distance matrices (N, n, n) of coordinates (N, n, 2), plain float64."""
+    delta = coordinates[:, :, None, :] - coordinates[:, None, :, :]
+    out: Array = np.sqrt((delta**2).sum(axis=-1))
+    return out
+
+
+# What a problem offers to any prompt, whatever the host's words.
+
+
+@dataclass(frozen=True)
+class ProblemTask:
+    """``statement`` is what is sought, ``description`` the same with how a heuristic is called.
+
+    ``signature`` is the head of the function that a heuristic is, ``template`` the whole of an empty one.
+    ``unit`` is what scores measure, of which less is better unless ``maximized``.
+    """
+
+    title: str
+    statement: str
+    description: str
+    signature: str
+    template: str
+    unit: str
+    maximized: bool
+
+
+def task_of(problem: Problem) -> ProblemTask:
+    """The task of a problem, as text; one without a statement of its own has its description there."""
+    head = next((line for line in problem.template.splitlines() if line.startswith("def ")), "")
+    return ProblemTask(
+        title=problem.title,
+        statement=problem.statement if isinstance(problem, HasStatement) else problem.description,
+        description=problem.description,
+        signature=head,
+        template=problem.template.strip(),
+        unit=problem.unit,
+        maximized=problem.maximized,
+    )

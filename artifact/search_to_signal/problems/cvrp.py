@@ -13,9 +13,11 @@ from search_to_signal.problems.base import (
     Instance,
     ScorePath,
     as_matrix,
+    check_sha256,
+    euclidean,
+    frozen_instance,
     split_of,
 )
-from search_to_signal.problems.data import check_sha256, euclidean, frozen_instance
 
 DATA_SHA256 = {
     "train": "bf14c305949cda18019e0d8014d586bfe9bb9fb12b80051125a17097bf2bda36",
@@ -108,17 +110,17 @@ class Cvrp:
         (HOST.md, point 24). Raises InfeasibleAnswerError for another shape or a matrix that gives no
         probabilities.
         """
-        from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
+        from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
 
         matrix = as_matrix(answer, self.answer_shape(instance), by_rows=True)
         demands, capacity = instance["demands"], float(instance["capacity"])
-        return -routing.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
+        return -colonies.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say whether the compiled colony gives this score, or the slower one on torch operations."""
-        from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
+        from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
 
-        return routing.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
+        return colonies.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
 
 
 def _draw(seed: int, count: int, customers: int) -> Array:

@@ -11,9 +11,10 @@ from search_to_signal.problems.base import (
     Heuristic,
     InfeasibleAnswerError,
     Instance,
+    check_sha256,
+    frozen_instance,
     split_of,
 )
-from search_to_signal.problems.data import check_sha256, frozen_instance
 
 ITEMS_SHA256 = {
     "train/5000": "ca5ccb490fcb70a6b59edf2e08c3b9bc428af678e5fe92bf675bbc1ccbfa8f92",

@@ -12,9 +12,11 @@ from search_to_signal.problems.base import (
     Instance,
     ScorePath,
     as_matrix,
+    check_sha256,
+    frozen_instance,
     split_of,
+    unit_square,
 )
-from search_to_signal.problems.data import check_sha256, frozen_instance, unit_square
 
 COORDINATES_SHA256 = {
     "train": "baa21790ef499def93f1c07ddfcd011170429318b635f99d6ddf04597e1165c5",
@@ -112,17 +114,17 @@ class Op:
         Entries that are not finite count as zero. Raises InfeasibleAnswerError for another shape, for no real
         numbers, and when an ant that could go on finds no positive weight.
         """
-        from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
+        from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
 
         matrix = as_matrix(answer, self.answer_shape(instance))
         prize, distance, limit = instance["prize"], instance["distance"], float(instance["maxlen"])
-        return orienteering.best_prize(prize, distance, limit, matrix, ANTS, ITERATIONS)
+        return colonies.best_prize(prize, distance, limit, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say whether the compiled colony gives this score, or the slower one on torch operations."""
-        from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
+        from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
 
-        return orienteering.score_path(len(instance["prize"]), ANTS, ITERATIONS)
+        return colonies.orienteering_score_path(len(instance["prize"]), ANTS, ITERATIONS)
 
 
 def depot_prizes(from_depot: Array) -> Array:

@@ -10,9 +10,12 @@ from search_to_signal.problems.base import (
     Heuristic,
     InfeasibleAnswerError,
     Instance,
+    check_sha256,
+    euclidean,
+    frozen_instance,
     split_of,
+    unit_square,
 )
-from search_to_signal.problems.data import check_sha256, euclidean, frozen_instance, unit_square
 
 COORDINATES_SHA256 = {
     "train": "bee6f8b6bf7f4678ddee62c4d77657c844c8d24a47a4304fae385c3c4b7e47e1",

@@ -15,8 +15,8 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 
-from search_to_signal.config import canonical_json
-from search_to_signal.errors import UNREADABLE, ContractError, RecordError
+from search_to_signal.base.errors import UNREADABLE, ContractError, RecordError
+from search_to_signal.base.settings import canonical_json
 from search_to_signal.records.files import read_lines, read_regular, write_atomically
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest
 from search_to_signal.records.reader import STEPS, TIMINGS, read_records

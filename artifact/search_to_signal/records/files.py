@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
+from search_to_signal.base.errors import UNREADABLE, RunDirectoryError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"

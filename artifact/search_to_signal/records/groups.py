@@ -1,18 +1,25 @@
-"""Groups as arrays: the form in which reward mappings and normalizers read records.
+"""Groups as arrays, ours or from outside: the form in which mappings and normalizers read them."""
 
-N groups of equal size G. Mappings see this and nothing else, so that a live run, a replay and a
-stranger's file are one and the same to them.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.numerics import Bools, Floats
+from search_to_signal.base.errors import UNREADABLE, IllFormedGroupError, RecordError
+from search_to_signal.base.numerics import Bools, Floats
+from search_to_signal.records.files import files_named, read_lines, refuse_special_files
+from search_to_signal.records.manifest import INTERRUPTED
+from search_to_signal.records.reader import COMPLETIONS, read_groups, read_records
 from search_to_signal.records.schema import CREATION, CompletionRecord, Outcome
+
+# Groups as arrays: the form in which reward mappings and normalizers read records.
+#
+# N groups of equal size G. Mappings see this and nothing else, so that a live run, a replay and a
+# stranger's file are one and the same to them.
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 VALID_CODE = OUTCOMES.index(Outcome.VALID)
@@ -160,3 +167,187 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
         response=np.array([_response_codes(g) for g in groups], dtype=np.int64),
         matches_base_code=np.array([[r.matches_base_code for r in g] for g in groups], dtype=np.bool_),
     )
+
+
+# Groups from outside: JSON Lines, one group per line, as in ``group.schema.json`` in this directory.
+
+SCHEMA = Path(__file__).with_name("group.schema.json")
+_EXTERNAL_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+
+
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One evaluated completion; equal ``response`` strings within a group mean identical responses."""
+
+    outcome: Outcome
+    score: float | None = None
+    response: str | None = None
+    archive_gap: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    exposure: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
+    matches_base_code: bool = False
+
+
+class ExternalGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The completions of one prompt with their pre-generation context (D22).
+
+    ``archive`` holds the archived scores; where it is given, frontier and archive gaps follow from it.
+    """
+
+    candidates: tuple[Candidate, ...]
+    group: str = ""
+    problem: str = ""
+    bases: tuple[float, ...] = ()
+    frontier: float | None = None
+    archive: tuple[float, ...] | None = None
+
+
+def read_external(path: Path) -> Iterator[ExternalGroup]:
+    """Yield the groups of a file in order.
+
+    Raises RecordError, naming file and line, for a line that does not follow the schema.
+    """
+    decoder = msgspec.json.Decoder(ExternalGroup)
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            group = decoder.decode(line)
+        except UNREADABLE as error:
+            raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
+        if not group.candidates:
+            raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
+        if any((c.outcome is Outcome.VALID) != (c.score is not None) for c in group.candidates):
+            raise RecordError(f"{path}:{number}: give a score to every valid candidate and to no other")
+        yield group
+
+
+def external_batch(groups: Sequence[ExternalGroup]) -> GroupBatch:
+    """Stack external groups of one size into arrays. Raises IllFormedGroupError when they do not stack."""
+    sizes = {len(group.candidates) for group in groups}
+    if len(sizes) != 1:
+        raise IllFormedGroupError(f"cannot stack groups of sizes {sorted(sizes)}: pass groups of one size")
+    return GroupBatch(
+        outcome=np.array([[_EXTERNAL_CODE[c.outcome] for c in g.candidates] for g in groups], dtype=np.int8),
+        score=floats([[c.score for c in g.candidates] for g in groups]),
+        bases=padded([group.bases for group in groups]),
+        frontier=floats([_frontier(group) for group in groups]),
+        archive_gap=floats([_gaps(group) for group in groups]),
+        exposure=floats([[c.exposure for c in g.candidates] for g in groups]),
+        response=np.array([_responses(group) for group in groups], dtype=np.int64),
+        matches_base_code=np.array([[c.matches_base_code for c in g.candidates] for g in groups], dtype=bool),
+    )
+
+
+def _frontier(group: ExternalGroup) -> float | None:
+    if group.frontier is not None or not group.archive:
+        return group.frontier
+    return max(group.archive)
+
+
+def _gaps(group: ExternalGroup) -> list[float | None]:
+    if not group.archive:
+        return [candidate.archive_gap for candidate in group.candidates]
+    archive = group.archive
+    scores = (candidate.score for candidate in group.candidates)
+    return [None if score is None else min(abs(score - old) for old in archive) for score in scores]
+
+
+def _responses(group: ExternalGroup) -> list[int]:
+    """Row-wise codes: a response without a text equals no other."""
+    first: dict[str, int] = {}
+    return [
+        index if c.response is None else first.setdefault(c.response, index)
+        for index, c in enumerate(group.candidates)
+    ]
+
+
+# Stream recorded groups, ours or from outside, as batches of bounded size.
+
+BATCH = 4096
+
+Group = TypeVar("Group")
+
+
+def record_files(inputs: Sequence[Path]) -> list[Path]:
+    """The record files among the inputs: files themselves, and every completions.jsonl below a directory.
+
+    Unfinished runs that a cohort set aside below a directory are left out.
+    Raises RecordError for a path without any, and RunDirectoryError for a link or pipe in a directory.
+    """
+    all_files: list[Path] = []
+    for path in inputs:
+        files = _below(path) if path.is_dir() else [path] if path.exists() else []
+        if not files:
+            raise RecordError(f"{path} holds no {COMPLETIONS}: give run directories or JSON Lines of groups")
+        all_files += files
+    return all_files
+
+
+def _below(directory: Path) -> list[Path]:
+    refuse_special_files(directory)
+    files = files_named(directory, COMPLETIONS)
+    return [file for file in files if INTERRUPTED not in file.relative_to(directory).parts]
+
+
+def read_batches(files: Sequence[Path], size: int = BATCH) -> Iterator[tuple[str, GroupBatch]]:
+    """Yield (problem, batch) of at most ``size`` groups of one problem and one G, file by file."""
+    for file in files:
+        if _is_external(file):
+            groups = read_external(file)
+            yield from _batched(groups, lambda g: (g.problem, len(g.candidates)), external_batch, size)
+        else:
+            records = read_groups(file)
+            yield from _batched(records, lambda g: (g[0].problem, len(g)), batch_of, size)
+
+
+def _batched(
+    groups: Iterable[Group],
+    key: Callable[[Group], tuple[str, int]],
+    stack: Callable[[Sequence[Group]], GroupBatch],
+    size: int,
+) -> Iterator[tuple[str, GroupBatch]]:
+    waiting: dict[tuple[str, int], list[Group]] = {}
+    for group in groups:
+        kind = key(group)
+        queue = waiting.setdefault(kind, [])
+        queue.append(group)
+        if len(queue) == size:
+            yield kind[0], stack(waiting.pop(kind))
+    for (problem, _), queue in waiting.items():
+        yield problem, stack(queue)
+
+
+def _is_external(file: Path) -> bool:
+    """A line of this package has no candidates, a line from outside must have them."""
+    return b'"candidates"' in next(read_lines(file), b"")
+
+
+# Exposures of recorded completions under the other readings of D13, and how to read them back.
+
+EXPOSURES = "exposures.jsonl"
+
+
+class ExposureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One group of a run, G values each in [0, 1], None for an invalid completion.
+
+    ``unconditional`` inserts every valid completion, also what the archive would refuse; ``sampled`` is the
+    share of draws of the parent sampler that the recorded exposure gives.
+    """
+
+    run: str
+    step: int
+    unconditional: tuple[float | None, ...]
+    sampled: tuple[float | None, ...]
+
+
+def read_exposures(path: Path) -> dict[str, dict[str, Floats]]:
+    """By run and reading (T, G) exposures, NaN where absent; empty without a file. Raises RecordError."""
+    by_run: dict[str, list[ExposureRecord]] = {}
+    for record in read_records(path, ExposureRecord) if path.is_file() else ():
+        by_run.setdefault(record.run, []).append(record)
+    return {
+        run: {
+            "exposure_unconditional": np.array(
+                [record.unconditional for record in records], dtype=np.float64
+            ),
+            "exposure_sampled": np.array([record.sampled for record in records], dtype=np.float64),
+        }
+        for run, records in by_run.items()
+    }

@@ -1,15 +1,17 @@
-"""What final heuristics score on instances that no search has seen, and what programs do on a small set."""
+"""What final heuristics score on instances that no search has seen, and tours of them."""
 
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_json
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.records.files import read_json, write_atomically, write_json
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
+
+# What final heuristics score on instances that no search has seen, and what programs do on a small set.
 
 HELDOUT_MANIFEST = "heldout.json"
 SCORES = "scores.jsonl"
@@ -101,3 +103,37 @@ def stored_heldout(directory: Path) -> HeldoutManifest:
     """Read the manifest, finished or not; raises RunDirectoryError when it is missing or unreadable."""
     missing = f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
     return read_json(directory / HELDOUT_MANIFEST, HeldoutManifest, missing)
+
+
+# One instance with the tours of the seed and of the best heuristic, for a picture.
+
+TOURS = "tours.json"
+
+
+class Tour(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The visiting order of all nodes, node 0 first, by one heuristic, and its score; higher is better."""
+
+    heuristic: str
+    order: tuple[int, ...]
+    score: float
+
+
+class Tours(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An instance of a split, (x, y) of its nodes in the unit square, and two tours; ``run`` has the best."""
+
+    problem: str
+    split: str
+    instance: int
+    run: str
+    coordinates: tuple[tuple[float, float], ...]
+    seed: Tour
+    best: Tour
+
+
+def write_tours(results: Path, tours: Tours) -> None:
+    write_atomically(results / TOURS, msgspec.json.encode(tours, order="sorted") + b"\n")
+
+
+def read_tours(results: Path) -> Tours:
+    """Read the record; raises RunDirectoryError where it is missing or unreadable."""
+    return read_json(results / TOURS, Tours, f"{results} has no {TOURS}")

@@ -5,7 +5,7 @@ This is the one list of them, in the order in which they run. ``docs/adding.md``
 
 from dataclasses import dataclass
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
 
 COHORT = "cohort"
 RESTART = "restart"

@@ -6,25 +6,28 @@ from typing import Any, Literal
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.abilities import (
-    FIRST_HOST,
-    FIRST_RULE,
-    HostFacts,
-    RuleFacts,
-    facts_of_host,
-    facts_of_rule,
-)
+from search_to_signal.base.errors import UNREADABLE, RecordError, RunDirectoryError
 from search_to_signal.records.conditions import FROZEN, Condition, run_name
 from search_to_signal.records.files import (
     files_named,
     is_component,
     read_json,
+    read_regular,
     write_atomically,
     write_json,
 )
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.schema import BARE_FENCE, IdeaEnd, StepTiming
+from search_to_signal.records.schema import (
+    BARE_FENCE,
+    FIRST_HOST,
+    FIRST_RULE,
+    HostFacts,
+    IdeaEnd,
+    RuleFacts,
+    StepTiming,
+    facts_of_host,
+    facts_of_rule,
+)
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -318,3 +321,44 @@ def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
     directories = (path.parent for path in files_named(directory, MANIFEST))
     return sorted(path for path in directories if INTERRUPTED not in path.relative_to(directory).parts)
+
+
+# The program database that a search ends with, by the ids of its programs: ``database.json``.
+
+DATABASE = "database.json"
+VERSION = 1
+
+
+class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Islands of programs after ``groups`` groups, and ``waiting`` ones with the number of their island."""
+
+    groups: int
+    islands: tuple[tuple[str, ...], ...]
+    waiting: tuple[tuple[int, str], ...]
+    version: int = VERSION
+
+
+class _StoredVersion(msgspec.Struct):
+    version: int = 0
+
+
+def write_database(directory: Path, database: Database) -> None:
+    """Write the database of a run directory."""
+    write_json(directory / DATABASE, database)
+
+
+def read_database(directory: Path) -> Database:
+    """The database of a run directory; raises RecordError where there is none of this version."""
+    path = directory / DATABASE
+    try:
+        data = read_regular(path)
+        if (version := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
+            raise RecordError(
+                f"{path} is a database of version {version}, this is version {VERSION}: "
+                "read it with the version that wrote it, or run again"
+            )
+        return msgspec.json.decode(data, type=Database)
+    except FileNotFoundError as error:
+        raise RecordError(f"there is no {path}: restore it") from error
+    except UNREADABLE as error:
+        raise RecordError(f"{path} is no database ({error}): restore it") from error

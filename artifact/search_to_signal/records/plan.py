@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges, load_toml
-from search_to_signal.errors import ConfigError
-from search_to_signal.package_data import EVIDENCE
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import EVIDENCE
+from search_to_signal.base.settings import Range, check_ranges, load_toml
 from search_to_signal.records.anchor import Clock
 from search_to_signal.records.files import read_regular
 

@@ -1,4 +1,4 @@
-"""Read completion records as a stream; memory does not grow with the file."""
+"""Records as a stream: memory does not grow with the file; a line is canonical JSON, appended whole."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RecordError
+from search_to_signal.base.errors import UNREADABLE, RecordError
 from search_to_signal.records.files import read_lines
 from search_to_signal.records.schema import CompletionRecord
 

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import msgspec
 
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 from search_to_signal.records.files import write_all
 
 _BLOCK = 1 << 20

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from search_to_signal.hosts.calm.operators import CROSSOVER
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
+from search_to_signal.search.hosts.calm.prompts import CROSSOVER
 
 
 def jsonl(path: Path, records: Sequence[object]) -> Path:

@@ -14,8 +14,8 @@ from tests.unit.audit import logs
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError
 
 # What nobody's framework calls its columns: two groups of two, interleaved, one reward missing.
 ROWS: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from tests.unit.audit import logs
 
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 
 Build = Callable[[Path], Path]
 LINES: Sequence[Build] = (

@@ -17,7 +17,7 @@ from tests.unit.audit import logs
 from search_to_signal.audit.importers import read, streams
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.neutral import NAMED
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 
 def refused(path: Path, options: ReadOptions | None = None) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from search_to_signal import audit
-from search_to_signal.errors import IllFormedGroupError, RecordError
+from search_to_signal.base.errors import IllFormedGroupError, RecordError
 
 
 class Table:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from search_to_signal.audit.live import Following
+from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
-from search_to_signal.runtime import command_line
 
 
 def rows(step: int, *rewards: float) -> str:

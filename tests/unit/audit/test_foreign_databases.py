@@ -10,7 +10,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.importers import read
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 _ENDLESS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r) SELECT"
 _COLUMNS = "id, code, parent_id, generation, timestamp"

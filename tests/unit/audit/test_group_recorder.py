@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from search_to_signal import audit
 from search_to_signal.audit import live
 from search_to_signal.audit.trl_callback import GroupRecorder, SignalWarning
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError
 
 SIZE = 4
 

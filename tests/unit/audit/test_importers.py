@@ -18,7 +18,7 @@ from search_to_signal.audit.importers import FORMATS, find, read
 from search_to_signal.audit.importers import neutral as rollouts
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.containers import sniff
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 
 def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:

@@ -9,7 +9,7 @@ import pytest
 
 from search_to_signal import audit
 from search_to_signal.audit import live
-from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError
 
 REWARDS, GROUPS, ADVANTAGES = [0.0, 1.0, 1.0, 1.0, 0.5], ["a", "b", "a", "b", "c"], [-0.5, 0.0, 0.5, 0.0, 0.0]
 

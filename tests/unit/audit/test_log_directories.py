@@ -9,8 +9,8 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal import audit
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError
 
 
 def rows_of_step(step: int) -> list[dict[str, Any]]:

@@ -22,9 +22,9 @@ from search_to_signal.audit.importers import neutral, read
 from search_to_signal.audit.importers import streams as lines
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+from search_to_signal.base.numerics import midranks
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main
-from search_to_signal.numerics import midranks
 
 
 def rows(groups: int, seed: int = 1) -> list[dict[str, Any]]:

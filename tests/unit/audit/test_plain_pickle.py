@@ -19,7 +19,7 @@ from tests.unit.audit import logs
 
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.plain_pickle import load_plain
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 PROTO = b"\x80\x02"
 

@@ -13,7 +13,7 @@ from tests.unit.audit.test_importers import counts, statuses, whole
 from search_to_signal import audit
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 Rewards = Mapping[str, Sequence[float]]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from search_to_signal.audit.groups import Assumption, of_arrays, of_outcomes, summed
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.records.groups import Candidate, ExternalGroup, external_batch
 from search_to_signal.records.schema import Outcome
 
 

@@ -16,7 +16,7 @@ from search_to_signal import audit
 from search_to_signal.audit.groups import RewardGroups, summed
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.errors import RecordError, S2SError
+from search_to_signal.base.errors import RecordError, S2SError
 
 
 def whole(path: Path, options: ReadOptions | None = None) -> RewardGroups:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.copies import copy_to_change
 
-from search_to_signal.claims.tables import PUBLISHED
+from search_to_signal.base.package_data import PUBLISHED
 
 Edit = Callable[[str, str, str], Path]
 

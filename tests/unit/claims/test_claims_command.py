@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import binomtest
 from tests.copies import copy_to_change
 
+from search_to_signal.base.errors import ConfigError, LedgerError
+from search_to_signal.base.package_data import EVIDENCE
 from search_to_signal.claims import coverage, ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError, LedgerError
-from search_to_signal.package_data import EVIDENCE
 
 
 def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 from tests.synthetic_results import write_synthetic_results
 
-from search_to_signal.analysis.report import report
-from search_to_signal.claims.embedded import (
+from search_to_signal.base.errors import LedgerError
+from search_to_signal.claims.directions import (
     NEGATIVE,
     Counterpart,
     Direction,
@@ -20,7 +20,7 @@ from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.claims.page import page
 from search_to_signal.claims.tables import ClaimTable, load_report
 from search_to_signal.claims.verdicts import judge_claims
-from search_to_signal.errors import LedgerError
+from search_to_signal.report.build import report
 
 
 def ours(**conditions: list[str]) -> dict[str, ClaimTable]:

@@ -4,10 +4,10 @@ from statistics import stdev
 
 import pytest
 
+from search_to_signal.base.errors import LedgerError
 from search_to_signal.claims.expressions import Scope, evaluate
 from search_to_signal.claims.intervals import exactly, rounded, sd, truth
 from search_to_signal.claims.tables import ClaimTable
-from search_to_signal.errors import LedgerError
 
 ROWS = (
     {"Condition": "Frozen", "Seed": "1", "Score": "2", "Text": "500 / 2,000"},

@@ -4,7 +4,7 @@ import pytest
 from tests.proofs.ledger_mutations import CONSISTENT, OTHERS, Mutations, rates
 
 from search_to_signal.claims.ledger import load_ledger
-from search_to_signal.studies.implementation import implementation
+from search_to_signal.claims.settings import implementation
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ import pytest
 import tomli
 from tests.copies import copy_to_change
 
+from search_to_signal.base.package_data import PROFILES
 from search_to_signal.cli import main
-from search_to_signal.package_data import PROFILES
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

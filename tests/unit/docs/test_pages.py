@@ -10,11 +10,11 @@ import pytest
 from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables.catalogue import TRACED, added_table, build
 from search_to_signal.cli import main
+from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import get_mapping, rewards_of
+from search_to_signal.report.results import Results
+from search_to_signal.report.tables.catalogue import TRACED, added_table, build
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(

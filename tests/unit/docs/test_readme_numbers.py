@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.figures import read_figures
 
-from search_to_signal.analysis.plan.deviations import read_recorded_runs
 from search_to_signal.records.amendments import closed_studies, read_amendments
 from search_to_signal.records.manifest import Accelerator
 from search_to_signal.records.plan import Question, read_plan
+from search_to_signal.study.deviations import read_recorded_runs
 
 ROOT = Path(__file__).parents[3]
 EVIDENCE = ROOT / "artifact" / "evidence"

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.docs.picture import COURSE, DRAWN_FROM, draw_course, drawn_from, shipped_course
 
-from search_to_signal.analysis.figures.course import Planned
+from search_to_signal.report.figures.course import Planned
 
 ROOT = Path(__file__).parents[3]
 PIXEL = 255.0

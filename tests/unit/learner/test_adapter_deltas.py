@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.learner.deltas import (
+from search_to_signal.learner.adapter import (
     AdapterDelta,
     Tensors,
     adapter_delta,

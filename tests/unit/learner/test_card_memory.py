@@ -9,11 +9,10 @@ import pytest
 import torch
 from tests.fault.stand_ins import Generator, Silent, Training, assembled, configuration, records_of
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.learner.device import memory_errors
-from search_to_signal.loop.live_loop import Parts
-from search_to_signal.loop.run import run
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.models.device import memory_errors
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.loop import Parts, run
 
 GIB = 1 << 30
 

@@ -10,18 +10,16 @@ import pytest
 import torch
 from stock_dpo_trainer import stock_dpo_trainer
 
-from search_to_signal.config import settings_of
-from search_to_signal.errors import ConfigError, LearnerError
+from search_to_signal.base.errors import ConfigError, LearnerError
+from search_to_signal.base.seeding import stream
+from search_to_signal.base.settings import settings_of
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.dpo import DpoLearner
-from search_to_signal.learner.dpo_loss import TokenPair
+from search_to_signal.learner.dpo import DpoLearner, TokenPair
 from search_to_signal.learner.settings import DpoSettings, LearnerSettings
-from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.seeding import stream
+from search_to_signal.records.schema import CompletionRecord, PreferencePair
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.grpo_loss import grpo_loss, token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings

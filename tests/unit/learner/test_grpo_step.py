@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner import grpo_loss
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup

@@ -13,10 +13,8 @@ import pytest
 import torch
 
 import search_to_signal.learner as learner_package
-from search_to_signal.errors import ConfigError, LearnerError, ModelFileError
-from search_to_signal.generators import base_model
-from search_to_signal.generators.sampling import SampledGroup, sample_group
-from search_to_signal.generators.settings import NF4
+from search_to_signal.base.errors import ConfigError, LearnerError, ModelFileError
+from search_to_signal.credit.normalizers import group_advantages, trl_float32
 from search_to_signal.learner.adapter import (
     adapter_sha256,
     adapter_tensors,
@@ -28,9 +26,11 @@ from search_to_signal.learner.adapter import (
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
-from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.normalizer import group_advantages, trl_float32
+from search_to_signal.models import local
+from search_to_signal.models.quantization import load_4bit
+from search_to_signal.models.sampling import SampledGroup, sample_group
+from search_to_signal.models.settings import NF4
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
@@ -297,11 +297,11 @@ def test_a_base_in_4_bits_without_its_library_is_refused_by_what_the_file_says(
 ) -> None:
     """A profile that says ``model.quantization`` is not sent to a setting that it does not have."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(base_model, "prepare_device", lambda device: None)
-    monkeypatch.setattr(base_model, "try_model", lambda directory: None)
+    monkeypatch.setattr(local, "prepare_device", lambda device: None)
+    monkeypatch.setattr(local, "try_model", lambda directory: None)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ConfigError, match=r'^model\.quantization = "nf4" .*needs bitsandbytes'):
-        base_model.open_base_model(tmp_path, NF4)
+        local.open_base_model(tmp_path, NF4)
 
 
 def test_the_table_of_traps_names_tests_that_exist() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.runtime import KERNELS
+from search_to_signal.base.processes import KERNELS
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2"),
 ]
 MULTIPLY = """
-from search_to_signal.runtime import fix_kernels
+from search_to_signal.base.processes import fix_kernels
 fix_kernels()
 import os, torch
-from search_to_signal.learner import device
+from search_to_signal.models import device
 {change}
 device.prepare_processor(1)
 torch.ones(64, 64) @ torch.ones(64, 64)
@@ -68,7 +68,7 @@ def test_a_function_is_made_to_answer_yes() -> None:
     code = (
         "import ctypes, torch\n"
         "from pathlib import Path\n"
-        "from search_to_signal.learner.device import always_return_1\n"
+        "from search_to_signal.models.device import always_return_1\n"
         "mkl = ctypes.CDLL(str(Path(torch.__file__).with_name('lib') / 'libtorch_cpu.so'))\n"
         "name = 'mkl_serv_cpuisitbarcelona'\n"
         "before = mkl[name]()\n"

@@ -9,12 +9,11 @@ import pytest
 import torch
 from stock_trainer import replayed, stock_trainer
 
-from search_to_signal.generators.base import GenerationSettings
-from search_to_signal.generators.prompt_limit import cut_prompt
+from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.models.base import GenerationSettings, cut_prompt
 
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
 PROMPTS = ("node = 4 * distance", "def score(nodes): return", "unvisited")

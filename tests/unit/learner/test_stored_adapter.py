@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from search_to_signal.errors import ModelFileError, RunDirectoryError
-from search_to_signal.generators.base import GenerationSettings
-from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.base.errors import ModelFileError, RunDirectoryError
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.loop.learning import load_stored_adapter
+from search_to_signal.models.base import GenerationSettings
+from search_to_signal.models.local import LocalGenerator
+from search_to_signal.run.learning import load_stored_adapter
 
 SETTINGS = LearnerSettings(lora_rank=2, lora_alpha=4)
 IDS = torch.tensor([[3, 4, 5]])

@@ -10,13 +10,13 @@ import pytest
 from spec.in_process import run_in_process
 from tests.profiles import profile_head
 
-from search_to_signal.errors import ConfigError, MappingError
-from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.base.errors import ConfigError, MappingError
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
-from search_to_signal.profiles.profile import load_profile
-from search_to_signal.programs.loading import function_of
+from search_to_signal.run.profile import load_profile
+from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nearest_number.py"
 

@@ -10,9 +10,9 @@ import torch
 from colonies import MATRICES, orienteering_case, routing_case
 
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.ant_colony import kernels, noise, orienteering, routing
+from search_to_signal.problems.ant_colony import colonies, kernels, noise
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.programs.loading import function_of
+from search_to_signal.sandbox.loading import function_of
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +60,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 def way(request, monkeypatch):
     """Run the colonies both ways, whatever torch was found to agree to."""
     chosen = "fast" if request.param == "compiled" else "fallback"
-    monkeypatch.setattr(routing, "score_path", lambda *_: chosen)
-    monkeypatch.setattr(orienteering, "score_path", lambda *_: chosen)
+    monkeypatch.setattr(colonies, "score_path", lambda *_: chosen)
+    monkeypatch.setattr(colonies, "orienteering_score_path", lambda *_: chosen)
     return request.param
 
 
@@ -71,7 +71,7 @@ def test_routing_equals_the_oracle(kind, way):
     for seed, customers in ((0, 4), (1, 9), (2, 16)):
         case = routing_case(seed, customers)
         matrix = MATRICES[kind](np.random.RandomState(seed), case[0].shape)
-        ours = _outcome(lambda c=case, m=matrix: routing.best_cost(*c, m, 30, 6), InfeasibleAnswerError)
+        ours = _outcome(lambda c=case, m=matrix: colonies.best_cost(*c, m, 30, 6), InfeasibleAnswerError)
         assert ours == _routing_expected(kind, seed, customers)
 
 
@@ -81,7 +81,7 @@ def test_orienteering_equals_the_oracle(kind, way):
     for seed, nodes in ((0, 5), (1, 12), (2, 20)):
         case = orienteering_case(seed, nodes)
         matrix = MATRICES[kind](np.random.RandomState(seed), case[1].shape)
-        ours = _outcome(lambda c=case, m=matrix: orienteering.best_prize(*c, m, 20, 6), InfeasibleAnswerError)
+        ours = _outcome(lambda c=case, m=matrix: colonies.best_prize(*c, m, 20, 6), InfeasibleAnswerError)
         assert ours == _orienteering_expected(kind, seed, nodes)
 
 
@@ -91,11 +91,11 @@ def test_a_row_without_weight_is_refused_where_an_ant_could_go_on(way):
     matrix = np.ones((6, 6))
     matrix[3] = np.nan
     with pytest.raises(InfeasibleAnswerError, match="no probabilities"):
-        orienteering.best_prize(prize, distance, 9.0, matrix, 20, 6)
+        colonies.best_prize(prize, distance, 9.0, matrix, 20, 6)
     one_stop = 2.0 * distance[0, 1:].min() + 1e-9
-    assert orienteering.best_prize(prize, distance, one_stop, matrix, 20, 6) > 0.0
+    assert colonies.best_prize(prize, distance, one_stop, matrix, 20, 6) > 0.0
     prize, distance = prize[:4], distance[:4, :4]
-    assert orienteering.best_prize(prize, distance, 0.0, np.full((4, 4), np.nan), 20, 6) == prize[0]
+    assert colonies.best_prize(prize, distance, 0.0, np.full((4, 4), np.nan), 20, 6) == prize[0]
 
 
 def test_more_nodes_than_one_vector_lane(way):
@@ -103,10 +103,10 @@ def test_more_nodes_than_one_vector_lane(way):
     for customers in (62, 63):
         case = routing_case(customers, customers)
         matrix = 1.0 / case[0]
-        assert routing.best_cost(*case, matrix, 30, 1) == _routing_oracle(case, matrix, 1)
+        assert colonies.best_cost(*case, matrix, 30, 1) == _routing_oracle(case, matrix, 1)
         other = orienteering_case(customers, customers)
         matrix = 1.0 / other[1]
-        assert orienteering.best_prize(*other, matrix, 20, 2) == _orienteering_oracle(other, matrix, 2)
+        assert colonies.best_prize(*other, matrix, 20, 2) == _orienteering_oracle(other, matrix, 2)
 
 
 def test_golden_heuristics_equal_the_oracle_on_an_embedded_instance(golden_colony):
@@ -197,12 +197,12 @@ def test_waiting_at_the_depot_is_laid_once():
 
 def test_pheromone_floor_binds(way, monkeypatch):
     """A floor high enough to matter within a few iterations changes both alike."""
-    monkeypatch.setattr(routing, "PHEROMONE_FLOOR", 5.0)
+    monkeypatch.setattr(colonies, "PHEROMONE_FLOOR", 5.0)
     case = routing_case(0, 14)
     matrix = 1.0 / case[0]
     learned = _routing_oracle(case, matrix, 25)
     monkeypatch.setattr(colony_oracles, "PHEROMONE_FLOOR", 5.0)
-    assert routing.best_cost(*case, matrix, 30, 25) == _routing_oracle(case, matrix, 25)
+    assert colonies.best_cost(*case, matrix, 30, 25) == _routing_oracle(case, matrix, 25)
     assert learned != _routing_oracle(case, matrix, 25)
 
 
@@ -214,7 +214,7 @@ def test_limit_that_a_path_meets_exactly(way):
             travelled = np.float32(np.float64(np.float32(distance[0, i])) + distance[i, j])
             limit = float(np.float64(travelled) + distance[j, k] + distance[k, 0])
             case, matrix = (prize, distance, limit), np.ones((5, 5))
-            assert orienteering.best_prize(*case, matrix, 20, 1) == _orienteering_oracle(case, matrix, 1)
+            assert colonies.best_prize(*case, matrix, 20, 1) == _orienteering_oracle(case, matrix, 1)
 
 
 @pytest.mark.parametrize("ants", [2, 5, 15, 16, 20, 30, 33, 64])
@@ -231,12 +231,12 @@ def test_sums_have_the_order_of_torch(ants):
 def test_broken_loads_take_the_slower_path():
     """Fractional demands could round in single precision, so torch runs them, and the record can say so."""
     distance, demands, capacity = routing_case(3, 6)
-    assert routing.score_path(demands, capacity, 30, 4) == "fast"
+    assert colonies.score_path(demands, capacity, 30, 4) == "fast"
     demands[1] = 2.7
-    assert routing.score_path(demands, capacity, 30, 4) == "fallback"
+    assert colonies.score_path(demands, capacity, 30, 4) == "fallback"
     matrix = 1.0 / distance
     expected = _routing_oracle((distance, demands, capacity), matrix, 4)
-    assert routing.best_cost(distance, demands, capacity, matrix, 30, 4) == expected
+    assert colonies.best_cost(distance, demands, capacity, matrix, 30, 4) == expected
 
 
 def test_customer_that_fits_no_vehicle_is_refused():
@@ -244,7 +244,7 @@ def test_customer_that_fits_no_vehicle_is_refused():
     distance, demands, capacity = routing_case(3, 6)
     demands[2] = capacity + 1
     with pytest.raises(InfeasibleAnswerError, match="no probabilities"):
-        routing.best_cost(distance, demands, capacity, 1.0 / distance, 30, 4)
+        colonies.best_cost(distance, demands, capacity, 1.0 / distance, 30, 4)
 
 
 @pytest.mark.parametrize("name", ["cvrp", "op"])

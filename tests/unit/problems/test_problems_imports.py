@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from search_to_signal.problems.ant_colony.compiled import compiled
+from search_to_signal.problems.ant_colony.kernels import compiled
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.errors import ConfigError, DataHashError
+from search_to_signal.base.errors import ConfigError, DataHashError
 from search_to_signal.problems import PROBLEMS, get_problem
-from search_to_signal.problems.data import sha256_of
+from search_to_signal.problems.base import sha256_of
 from search_to_signal.problems.op import fused_euclidean
 
 SPLITS = [(name, split) for name, problem in PROBLEMS.items() for split in problem.splits]

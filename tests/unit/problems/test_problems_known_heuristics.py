@@ -6,10 +6,15 @@ from spec.in_process import build_tour, evaluate_in_process
 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.known_heuristics import KnownHeuristic, known_heuristics, known_scores
-from search_to_signal.problems.references import reference_file, reference_lengths
-from search_to_signal.programs.canonical import sha256_text
-from search_to_signal.programs.loading import function_of
+from search_to_signal.problems.tsp_known import (
+    KnownHeuristic,
+    known_heuristics,
+    known_scores,
+    reference_file,
+    reference_lengths,
+)
+from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.programs import sha256_text
 
 TSP = get_problem("tsp")
 RECORDED = {(one.code_sha256, one.split): one for one in known_scores()}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.problems.ant_colony import noise, store
+from search_to_signal.problems.ant_colony import noise
+from search_to_signal.problems.ant_colony import noise as store
 from search_to_signal.problems.ant_colony.agreement import kernels_agree
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from spec.in_process import run_in_process
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.references import reference_file, reference_lengths
 from search_to_signal.problems.tsp import tour_length
-from search_to_signal.programs.loading import function_of
+from search_to_signal.problems.tsp_known import reference_file, reference_lengths
+from search_to_signal.sandbox.loading import function_of
 
 pytestmark = pytest.mark.slow
 

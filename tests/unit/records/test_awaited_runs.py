@@ -11,8 +11,8 @@ from tests.plans import plan_text, text_sha256
 
 from search_to_signal.claims.directions import Direction
 from search_to_signal.cli import main
-from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.records.manifest import write_roster
+from search_to_signal.study.container import list_evidence
 
 pytestmark = pytest.mark.slow
 

@@ -8,14 +8,14 @@ import pytest
 from spec.rows import check_all
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
-from search_to_signal.analysis.plan.metric_values import PROBE_METRICS
-from search_to_signal.analysis.tables.measures import MEASURES
-from search_to_signal.errors import ConfigError
-from search_to_signal.package_data import EVIDENCE, PUBLISHED
-from search_to_signal.profiles.profile import Profile, load_profile
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import EVIDENCE, PUBLISHED
+from search_to_signal.base.seeding import derive_seed
 from search_to_signal.records.plan import PLAN, Plan, Question, Study, evidence_roots, plan_sha256, read_plan
 from search_to_signal.records.probe import INITIAL
-from search_to_signal.seeding import derive_seed
+from search_to_signal.report.tables.measures import MEASURES
+from search_to_signal.run.profile import Profile, load_profile
+from search_to_signal.study.metric_values import PROBE_METRICS
 
 PLANS = [read_plan(root / PLAN.name) for root in evidence_roots(EVIDENCE)]
 QUESTIONS = [(plan, study, one) for plan in PLANS for study in plan.studies for one in study.questions]

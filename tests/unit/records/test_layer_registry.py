@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.records.layers import LAYERS, get_layer, in_paper_order
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def test_keys_and_names_are_given_once() -> None:
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: str(layer.key))
 def test_every_layer_has_its_module(layer) -> None:
     """What runs a layer is the module of its key."""
-    assert find_spec(f"search_to_signal.studies.layers.{layer.key}") is not None
+    assert find_spec(f"search_to_signal.layers.{layer.key}") is not None
 
 
 def test_the_paper_comes_first() -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from spec.strategies import record
 
-from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.records.batches import record_files
+from search_to_signal.base.errors import RecordError, RunDirectoryError
+from search_to_signal.records.groups import record_files
 from search_to_signal.records.manifest import MANIFEST, read_manifest, write_manifest
 from search_to_signal.records.reader import read_completions, read_groups
 from search_to_signal.records.writer import RecordWriter

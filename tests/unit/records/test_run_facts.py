@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.manifest import RunFacts, read_manifest
 
 Make = Callable[..., Path]

@@ -6,17 +6,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from search_to_signal.errors import MappingError, RecordError
-from search_to_signal.hosts import HOSTS, open_host
+from search_to_signal.base.errors import MappingError, RecordError
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.base import Heuristic, Problem
-from search_to_signal.problems.task import task_of
-from search_to_signal.programs.markers import ANSWER_RULES, OPENING
+from search_to_signal.problems.base import Heuristic, Problem, task_of
 from search_to_signal.records.schema import HeuristicRecord, Outcome
-from search_to_signal.search.evaluated import Evaluated, member_of
+from search_to_signal.sandbox.programs import ANSWER_RULES, OPENING
 from search_to_signal.search.host import HostSetup, Request, begin, host_facts
-from search_to_signal.search.member import given_member, heuristic_record, seed_member
-from search_to_signal.search.prompt import Prompt
+from search_to_signal.search.hosts import HOSTS, open_host
+from search_to_signal.search.member import (
+    Evaluated,
+    Prompt,
+    given_member,
+    heuristic_record,
+    member_of,
+    seed_member,
+)
 
 SEED = Heuristic("The idea of the algorithm is to wait.", "def f():\n    return 0")
 

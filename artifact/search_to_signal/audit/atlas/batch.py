@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import ConfigError, IllFormedGroupError
-from search_to_signal.numerics import Floats
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError
+from search_to_signal.base.numerics import Floats
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.floating[Any]]

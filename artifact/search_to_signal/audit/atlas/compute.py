@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from search_to_signal.audit.atlas.batch import SUMS, Ints, Reals, RewardBatch, Sum
 from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
 from search_to_signal.audit.atlas.formulas import FORMULAS
-from search_to_signal.errors import ConfigError, IllFormedGroupError
-from search_to_signal.numerics import Floats
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError
+from search_to_signal.base.numerics import Floats
 
 
 @dataclass(frozen=True)

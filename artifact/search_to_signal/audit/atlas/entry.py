@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from search_to_signal.config import load_toml
-from search_to_signal.errors import ConfigError
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import load_toml
 
 ENTRIES = Path(__file__).parent / "entries.toml"
 

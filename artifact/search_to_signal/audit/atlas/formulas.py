@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal import normalizer
 from search_to_signal.audit.atlas.batch import Reals, RewardBatch, blocked
-from search_to_signal.errors import IllFormedGroupError
-from search_to_signal.numerics import Floats
+from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.credit import normalizers
 
 Options = Mapping[str, float]
 Formula = Callable[[RewardBatch, Reals, Options], Reals]
@@ -251,8 +251,8 @@ def _deviation(rows: Reals) -> Reals:
 
 
 def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:
-    rule = normalizer.NORMALIZERS[name]
-    if not isinstance(rule, normalizer.BatchScaled):
+    rule = normalizers.NORMALIZERS[name]
+    if not isinstance(rule, normalizers.BatchScaled):
         return batch.by_size(
             values, lambda rows: np.asarray(rule(rows.astype(np.float64)), dtype=values.dtype)
         )
@@ -271,5 +271,5 @@ FORMULAS: Mapping[str, Formula] = {
     "entropic": rowwise(entropic),
     "risk_seeking": rowwise(risk_seeking),
     "rvar": rowwise(rvar),
-    **{f"normalizer.{name}": partial(_ours, name) for name in normalizer.NORMALIZERS},
+    **{f"normalizer.{name}": partial(_ours, name) for name in normalizers.NORMALIZERS},
 }

@@ -19,7 +19,7 @@ from search_to_signal.audit.importers.containers import is_cut
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError, sampled_again
 from search_to_signal.audit.importers.recognition import FORMATS, USUAL, beside, find
 from search_to_signal.audit.importers.rows import noted
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 
 __all__ = ["FORMATS", "USUAL", "find", "read"]
 Source = Callable[[], Iterator[RewardGroups]]

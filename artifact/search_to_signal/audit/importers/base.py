@@ -25,7 +25,7 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
 )
 from search_to_signal.audit.importers.streams import read_document, read_lines
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 
 BATCH = 65_536
 PACKED = (".gz", ".zst")

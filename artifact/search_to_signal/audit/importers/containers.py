@@ -27,7 +27,7 @@ from search_to_signal.audit.importers.streams import (
     regular,
     start_of,
 )
-from search_to_signal.errors import ConfigError, RecordError, reason
+from search_to_signal.base.errors import ConfigError, RecordError, reason
 
 ROWS = 4096
 # Bytes that are unpacked of a file of any size, and times its size.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption
 from search_to_signal.audit.importers.rows import Group, Key, RolloutRow, digest
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 # Rows of each group of a step.
 _Rows = Counter[int]

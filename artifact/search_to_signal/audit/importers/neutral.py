@@ -56,7 +56,7 @@ from search_to_signal.audit.importers.streams import (
     read_document,
     records_of,
 )
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 

@@ -43,7 +43,7 @@ from search_to_signal.audit.importers.rows import (
 )
 from search_to_signal.audit.importers.searches import COPIES, REPEATED, Tally, Told, candidates, ended
 from search_to_signal.audit.importers.streams import first_record, parse_json, start_of
-from search_to_signal.errors import RecordError, reason
+from search_to_signal.base.errors import RecordError, reason
 
 # The trace, ``evolution_trace.jsonl`` (also ``.jsonl.gz``) or ``.json``, is off by default: one candidate per
 # line, in the order in which they finished. A proposal that gave no program is never traced; a program whose

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.importers.streams import regular
-from search_to_signal.errors import RecordError, reason
+from search_to_signal.base.errors import RecordError, reason
 
 LARGEST = 4 * 1024 * 1024 * 1024
 # Bytes that a file may build beside its texts and numbers: so many, and so many times its size.

@@ -56,7 +56,7 @@ from search_to_signal.audit.importers.rows import (
     score,
 )
 from search_to_signal.audit.importers.streams import first_record, read_lines
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 # One episode as rows: a trace is one, however many turns and branches it has. A reward is a score times a
 # weight, by name. A trace that failed takes no part in its group: prime-rl leaves it out before means are

@@ -48,7 +48,7 @@ from search_to_signal.audit.importers.trainers import (
 )
 from search_to_signal.audit.importers.trl import MS_SWIFT, MS_SWIFT_RAY, ROLL, TRL, TRL_WANDB
 from search_to_signal.audit.importers.verl import VERL
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.conditions import FROZEN
 
 _ROLLOUTS = (

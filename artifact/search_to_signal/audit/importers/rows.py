@@ -29,7 +29,7 @@ from search_to_signal.audit.groups import (
     RewardGroups,
     named,
 )
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 # Prompts by their whole text: what identifies each, and the part by which a person recognizes it.
 

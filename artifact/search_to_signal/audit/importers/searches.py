@@ -34,7 +34,7 @@ from search_to_signal.audit.importers.rows import (
     score,
 )
 from search_to_signal.audit.importers.streams import parse_json, read_document
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 
 @dataclass(frozen=True)

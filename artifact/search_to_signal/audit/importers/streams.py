@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from search_to_signal.errors import ConfigError, RecordError, RunDirectoryError, reason
+from search_to_signal.base.errors import ConfigError, RecordError, RunDirectoryError, reason
 from search_to_signal.records.files import open_regular
 
 _PIECE = 1024 * 1024

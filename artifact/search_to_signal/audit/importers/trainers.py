@@ -41,7 +41,7 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.errors import RecordError
+from search_to_signal.base.errors import RecordError
 
 # NeMo-RL: ``train_data_step{N}.jsonl`` in the log directory, one row per sequence. Every value is a list of
 # one, since the writer goes through batches of one: rewards, advantages and token_loss_mask (per token,

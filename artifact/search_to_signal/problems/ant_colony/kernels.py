@@ -12,12 +12,31 @@ All kernels stand in one file because numba's cache of a kernel does not see cha
 Sums are added in the order of torch.sum, which depends on the memory layout; see the ``sum_`` functions.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.problems.ant_colony.compiled import compiled
+# How the kernels are compiled: exact IEEE arithmetic, kept on disk where that is possible.
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile for speed without changing a bit: no fast-math, no exceptions on division by zero.
+
+    The machine code is cached next to the source or in the user's cache. numba raises RuntimeError when
+    it can write to neither; then every process compiles for itself.
+    """
+    options = {"nogil": True, "error_model": "numpy"}
+    try:
+        kernel: F = numba.njit(cache=True, **options)(function)
+    except RuntimeError:
+        kernel = numba.njit(**options)(function)
+    return kernel
+
 
 Reals = NDArray[np.float64]
 Singles = NDArray[np.float32]

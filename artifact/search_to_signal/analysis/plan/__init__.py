@@ -1,1 +1,0 @@
-"""What came out of the plan of the shipped evidence: estimates, verdicts, deviations."""

@@ -1,0 +1,1 @@
+"""What every package stands on; nothing here knows of records, programs or models."""

@@ -1,1 +1,0 @@
-"""The training corpus of the embedded models: a probabilistic grammar of heuristics and of their defects."""

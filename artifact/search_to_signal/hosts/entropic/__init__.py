@@ -1,1 +1,0 @@
-"""TTT-Discover's search: a reuse buffer, and one program to build on."""

@@ -1,1 +1,0 @@
-"""EvoTune's search: a database of islands that prompts are drawn from."""

@@ -1,0 +1,143 @@
+"""Where torch computes, with which threads, kernels and memory; deterministically on CPU and CUDA devices."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from search_to_signal.base.errors import ConfigError, S2SError
+from search_to_signal.base.processes import KERNELS, MKL_PROCESSOR
+
+Device = Literal["cpu", "cuda"]
+
+LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
+# What the driver and cuBLAS say where torch has no error of its own.
+_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+_READ, _WRITE, _EXECUTE = 1, 2, 4
+_RETURN_1 = bytes.fromhex("b801000000c3")  # mov eax, 1; ret
+_ASKS_FOR_INTEL = ("mkl_serv_intel_cpu_true", "mkl_serv_intel_cpu")
+
+
+def prepare_processor(threads: int) -> None:
+    """Have torch compute with so many threads and the kernels of ``runtime.KERNELS``; before it computes."""
+    torch.set_num_threads(threads)
+    asked = all(os.environ.get(name) == KERNELS[name] for name in ("MKL_CBWR", MKL_PROCESSOR))
+    os.environ[MKL_PROCESSOR] = "intel" if asked and _take_intel_kernels() else "own"
+
+
+def _take_intel_kernels() -> bool:
+    """Have MKL obey ``MKL_CBWR=AVX2`` on every maker's processor (D46); whether it does now.
+
+    MKL ignores the variable where it finds no Intel processor, and sums in another order there. It has no
+    option for that, so the functions by which it asks are made to answer yes, in this process's memory.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        for name in _ASKS_FOR_INTEL:
+            if not library[name]():
+                always_return_1(library, name)
+    except (OSError, AttributeError):  # a build without MKL; a kernel that keeps code as it is
+        return False
+    return True
+
+
+def always_return_1(library: ctypes.CDLL, name: str) -> None:
+    """Overwrite the code of a loaded x86-64 library's function.
+
+    Raises AttributeError for a function that the library lacks, OSError where code may not be changed.
+    """
+    address = ctypes.cast(library[name], ctypes.c_void_p).value or 0
+    page = address - address % mmap.PAGESIZE
+    length = address + len(_RETURN_1) - page
+    _protect(page, length, _READ | _WRITE | _EXECUTE)
+    ctypes.memmove(address, _RETURN_1, len(_RETURN_1))
+    _protect(page, length, _READ | _EXECUTE)
+
+
+def _protect(page: int, length: int, access: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(length), access):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def fix_cublas() -> None:
+    """Have cuBLAS add up in one order; it reads this once, at its first product in a process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def require_device(device: Device, asked: str, remedy: str) -> None:
+    """Raise ConfigError, with what ``asked`` for it and the ``remedy``, for one that this machine lacks."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"{asked} asks for an NVIDIA card, which torch does not find on this machine: {remedy}"
+        )
+
+
+def prepare_device(device: Device) -> None:
+    """Make the device give the same bits every time; raises ConfigError for one that this machine lacks."""
+    if device == "cpu":
+        return
+    remedy = 'set device = "cpu" in a copy of the file (equal seeds then give other bytes, after hours)'
+    require_device(device, 'device = "cuda"', remedy)
+    fix_cublas()
+    torch.use_deterministic_algorithms(True)
+    # Memory is written before it is read here: filling it first costs a tenth of the time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    # Backward passes of these two add up in no fixed order.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+
+
+@contextmanager
+def memory_errors(what: str, remedy: str = LESS_MEMORY, kind: type[S2SError] = ConfigError) -> Iterator[None]:
+    """Context in which a card may have too little memory for ``what``: its error becomes one line (``kind``).
+
+    ``remedy`` is what there is to do besides ending what else runs on the card. Other errors stay the same.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        lack = f"the card has too little free memory for {what}{_card_memory()}"
+        raise kind(f"{lack}: end what else runs on it, or {remedy}") from error
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether a card had too little memory: one error may hide another, as when a capture is ended."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _card_memory() -> str:
+    """How much memory the card has, for people; empty where it does not answer."""
+    with suppress(RuntimeError):
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            free, total = torch.cuda.mem_get_info()
+            own = torch.cuda.memory_reserved()
+            return f" ({_gib(free)} of {_gib(total)} GiB free, {_gib(own)} held by this process)"
+    return ""
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f}"
+
+
+def processor(device: Device) -> str:
+    """What the device is, for people."""
+    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
+
+
+def torch_version() -> str:
+    """The version of torch with the CUDA that it was built for."""
+    return str(torch.__version__)

@@ -1,0 +1,79 @@
+"""From settings to a generator: every backend is known here, and only the one asked for is loaded."""
+
+from pathlib import Path
+
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.models.base import Generator, Trainable
+from search_to_signal.models.files import (
+    checked_files,
+    listed_files,
+    model_directory,
+    refuse_lacking_template,
+    refuse_odd_settings,
+)
+from search_to_signal.models.settings import LOOPBACK, GenerationSettings, ModelLoading
+
+ON_PROCESSOR = ModelLoading()
+
+
+def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
+    """The SHA-256 by name of the files here that completions come from; none for an endpoint elsewhere.
+
+    Raises ModelFileError when one is missing or changed.
+    """
+    return {} if _elsewhere(settings) else checked_files(model_directory(model))
+
+
+def require_model(settings: GenerationSettings, model: str) -> bool:
+    """Return whether a model is here; raises ModelFileError where it should be and is incomplete.
+
+    Its directory, list, a listed file or its chat template may be missing. Hashes and loads nothing.
+    """
+    if _elsewhere(settings):
+        return False
+    directory = model_directory(model)
+    listed_files(directory)
+    refuse_odd_settings(directory)
+    refuse_lacking_template(directory)
+    return True
+
+
+def _elsewhere(settings: GenerationSettings) -> bool:
+    return settings.backend == "api" and settings.api.base_url != LOOPBACK
+
+
+def open_generator(
+    settings: GenerationSettings, model: str, scratch: Path, loading: ModelLoading = ON_PROCESSOR
+) -> Generator:
+    """The generator of a run. ``scratch`` is a directory of the run's own for what an engine writes.
+
+    Raises ConfigError when the backend is not installed here or lacks its key, ModelFileError when the model
+    cannot be loaded.
+    """
+    if settings.backend == "api":
+        from search_to_signal.models.api import open_api
+
+        return open_api(settings, model)
+    return open_trainable(settings, model, scratch, loading)
+
+
+def open_trainable(
+    settings: GenerationSettings, model: str, scratch: Path, loading: ModelLoading = ON_PROCESSOR
+) -> Trainable:
+    """The generator of a run that learns; raises ConfigError for an endpoint, which cannot."""
+    path = model_directory(model)
+    if settings.backend == "local":
+        from search_to_signal.models.local import open_local
+
+        return open_local(path, loading, settings)
+    if settings.backend == "vllm":
+        from search_to_signal.models.vllm import open_vllm
+
+        return open_vllm(settings, path, scratch)
+    if settings.backend == "unsloth":
+        from search_to_signal.models.vllm import open_unsloth
+
+        return open_unsloth(settings, path, scratch)
+    raise ConfigError(
+        "an endpoint's weights cannot be trained: use condition frozen with generation.backend api"
+    )

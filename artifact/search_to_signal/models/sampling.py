@@ -1,0 +1,173 @@
+"""Sampling with temperature alone, unless asked (D23); every completion has a random stream of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+
+from search_to_signal.base.seeding import stream
+from search_to_signal.models.cpu_decoder import CpuDecoder, can_decode
+
+
+class Decoder(Protocol):
+    """Reads a prompt once for all of its completions, then one token of each at a time.
+
+    ``logits`` (rows, vocabulary) follow the last token that each row read; ``keep`` drops every other row.
+    """
+
+    @property
+    def logits(self) -> torch.Tensor: ...
+    def read(self, tokens: torch.Tensor) -> None: ...
+    def keep(self, rows: Sequence[int]) -> None: ...
+
+
+class CachedDecoder:
+    """Any causal language model of transformers, by its own forward pass and cache, on any device."""
+
+    def __init__(self, model: Any, prompt_ids: Sequence[int], count: int) -> None:
+        self._model = model
+        ids = torch.tensor([list(prompt_ids)], device=model.device)
+        out = model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True, logits_to_keep=1)
+        self._cache = out.past_key_values
+        self._cache.batch_repeat_interleave(count)
+        self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
+
+    def read(self, tokens: torch.Tensor) -> None:
+        out = self._model(input_ids=tokens[:, None], past_key_values=self._cache, use_cache=True)
+        self.logits = out.logits[:, -1]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self.logits = self.logits[rows]
+        self._cache.batch_select_indices(torch.tensor(rows, device=self._model.device))
+
+
+def open_decoder(model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> Decoder:
+    """A decoder that has read the prompt: that for CPUs where it can, or else the model's own.
+
+    At most ``limit`` tokens are read of each of the ``count`` completions.
+    """
+    if can_decode(model):
+        return CpuDecoder(model, prompt_ids, count, limit)
+    return CachedDecoder(model, prompt_ids, count)
+
+
+@dataclass(frozen=True)
+class SampledGroup:
+    """Token ids of G completions of one prompt; the end token is included where it was drawn."""
+
+    completion_ids: tuple[tuple[int, ...], ...]
+    truncated: tuple[bool, ...]
+
+
+class Filters(NamedTuple):
+    """Keep the ``top_k`` likeliest tokens, and of these the fewest whose shares reach ``top_p``."""
+
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits (rows, vocabulary) with minus infinity for what is left out; the likeliest always stays."""
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k, dim=-1).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        if self.top_p < 1.0:
+            ordered, places = logits.sort(dim=-1, descending=True, stable=True)
+            before = torch.softmax(ordered, dim=-1).cumsum(dim=-1).roll(1, dims=-1)
+            before[:, 0] = 0.0
+            tail = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, before >= self.top_p)
+            logits = logits.masked_fill(tail, -torch.inf)
+        return logits
+
+
+NO_FILTERS = Filters()
+
+
+def _draw(logits: torch.Tensor, temperature: float, filters: Filters, at: torch.Tensor) -> torch.Tensor:
+    """The token of each row at which the cumulative probability first exceeds its share in [0, 1)."""
+    if logits.is_cuda:
+        return draw_in_blocks(logits, temperature, filters, at)
+    kept = filters(logits.float() / temperature)
+    shares = torch.softmax(kept, dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    tokens = torch.searchsorted(shares, at[:, None] * shares[:, -1:], right=True)
+    # Rounding can lift the product of the last share to the whole.
+    return tokens[:, 0].clamp(max=logits.shape[-1] - 1)
+
+
+def draw_in_blocks(
+    logits: torch.Tensor, temperature: float, filters: Filters, at: torch.Tensor, block: int = 256
+) -> torch.Tensor:
+    """``_draw`` for a device of many processors: the block of tokens first, then the token within it.
+
+    Sums run along rows of blocks, so that they add up in one order whatever the device does at once.
+    """
+    shares = torch.softmax(filters(logits.float() / temperature), dim=-1).double()
+    rows, size = shares.shape
+    shares = functional.pad(shares, (0, -size % block)).view(rows, -1, block)
+    blocks = shares.sum(dim=-1)
+    up_to = _running_sum(blocks)
+    sought = at[:, None] * up_to[:, -1:]
+    chosen = (up_to <= sought).sum(dim=-1, keepdim=True).clamp(max=up_to.size(1) - 1)
+    before = functional.pad(up_to, (1, 0)).gather(1, chosen)
+    inside = shares.gather(1, chosen[..., None].expand(-1, -1, block))[:, 0]
+    place = (before + _running_sum(inside) <= sought).sum(dim=-1).clamp(max=block - 1)
+    return (chosen[:, 0] * block + place).clamp(max=size - 1)
+
+
+def _running_sum(x: torch.Tensor) -> torch.Tensor:
+    """Cumulative sums of rows; a single row on its own would be scanned by a kernel of no fixed order."""
+    return x.cumsum(dim=-1) if len(x) > 1 else torch.cat([x, x]).cumsum(dim=-1)[:1]
+
+
+def uniform_numbers(seeds: Sequence[int], limit: int) -> torch.Tensor:
+    """The numbers (rows, limit) in [0, 1) that tokens are drawn by, a stream per sampling seed."""
+    return torch.from_numpy(np.stack([stream(seed, "tokens").random(limit) for seed in seeds]))
+
+
+def sample(
+    decoder: Decoder,
+    seeds: Sequence[int],
+    limit: int,
+    temperature: float,
+    end_ids: frozenset[int],
+    filters: Filters = NO_FILTERS,
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of every row of a decoder, one row per seed; a row that has ended leaves the batch."""
+    uniforms = uniform_numbers(seeds, limit).to(decoder.logits.device)
+    completions: list[list[int]] = [[] for _ in seeds]
+    going = list(range(len(seeds)))
+    for step in range(limit):
+        tokens = _draw(decoder.logits, temperature, filters, uniforms[:, step])
+        for row, token in zip(going, tokens.tolist(), strict=True):
+            completions[row].append(token)
+        on = [place for place, row in enumerate(going) if completions[row][-1] not in end_ids]
+        if not on or step + 1 == limit:
+            break
+        if len(on) < len(going):
+            decoder.keep(on)
+            tokens, uniforms, going = tokens[on], uniforms[on], [going[place] for place in on]
+        decoder.read(tokens)
+    return tuple(tuple(ids) for ids in completions)
+
+
+@torch.inference_mode()
+def sample_group(
+    model: Any,
+    prompt_ids: Sequence[int],
+    *,
+    seeds: Sequence[int],
+    max_new_tokens: int,
+    temperature: float,
+    end_ids: frozenset[int],
+    filters: Filters = NO_FILTERS,
+) -> SampledGroup:
+    """Sample one completion of the prompt per seed; equal arguments give equal tokens on one machine.
+
+    A completion's draws depend on its own seed alone.
+    """
+    decoder = open_decoder(model, prompt_ids, len(seeds), max_new_tokens)
+    completions = sample(decoder, seeds, max_new_tokens, temperature, end_ids, filters)
+    return SampledGroup(completions, tuple(ids[-1] not in end_ids for ids in completions))

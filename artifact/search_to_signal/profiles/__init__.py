@@ -1,1 +1,0 @@
-"""What a profile and a run are made of: typed settings, composed from those of each package."""

@@ -1,1 +1,0 @@
-"""Checksums, signatures, environment and source facts, and archive metadata of results directories."""

@@ -1,0 +1,170 @@
+"""Comparison of two results directories, or two runs: settings, metrics and records.
+
+Only records are read. Timings, environment and manifests may differ between equal runs and are ignored; a
+different source or model counts as a setting.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from search_to_signal.base.errors import UNREADABLE, RunDirectoryError
+from search_to_signal.records.files import entries_below, read_lines, refuse_special_files
+from search_to_signal.records.manifest import INTERRUPTED, REPORT, Manifest, read_manifest, runs_below
+from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
+from search_to_signal.report.metrics.search import run_metrics
+
+_ABSENT = "(absent)"
+_NO_RECORDS = (TIMINGS, "BLOCKS.jsonl")
+_UNREPORTED = (REPORT, INTERRUPTED, "checkpoint")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that differs in ``runs``, by its dotted name."""
+
+    name: str
+    first: str
+    second: str
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a run in both directories; scores are higher-is-better, rates fractions of 1."""
+
+    run: str
+    name: str
+    first: float | None
+    second: float | None
+
+
+@dataclass(frozen=True)
+class RecordDifference:
+    """The first line (from 1) in which two record files differ, and its fields; none for a missing line."""
+
+    file: str
+    line: int
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DirectoryComparison:
+    """The result of a comparison; ``only_*`` are runs and record files of one directory alone."""
+
+    runs: int
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    metrics: tuple[Metric, ...]
+    records: tuple[RecordDifference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether settings and records are the same; equal records have equal metrics."""
+        return not (self.only_first or self.only_second or self.settings or self.records)
+
+
+def compare(first: Path, second: Path) -> DirectoryComparison:
+    """Compare two results directories, or two runs whatever their names.
+
+    Raises RunDirectoryError where there is no run, RecordError for a record that cannot be read.
+    """
+    runs, others = _runs(first), _runs(second)
+    shared = [name for name in runs if name in others]
+    files, other_files = _record_files(first), _record_files(second)
+    return DirectoryComparison(
+        runs=len(shared),
+        only_first=_missing({**runs, **files}, {**others, **other_files}),
+        only_second=_missing({**others, **other_files}, {**runs, **files}),
+        settings=_settings({name: (runs[name], others[name]) for name in shared}),
+        metrics=tuple(metric for name in shared for metric in _metrics(name, runs[name], others[name])),
+        records=tuple(_first_differences(files, other_files)),
+    )
+
+
+def _missing(here: Mapping[str, Path], there: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return the names that only ``here`` has; a run that is missing as a whole is one name."""
+    names = [name for name in here if name not in there]
+    return tuple(name for name in names if not any(name.startswith(f"{other}/") for other in names))
+
+
+def _runs(directory: Path) -> dict[str, Path]:
+    if not directory.is_dir():
+        raise RunDirectoryError(f"there is no directory {directory}: check the path")
+    refuse_special_files(directory)
+    runs = {run.relative_to(directory).as_posix(): run for run in runs_below(directory)}
+    if not runs:
+        raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of results")
+    return runs
+
+
+def _record_files(directory: Path) -> dict[str, Path]:
+    files = sorted(Path(entry) for entry in entries_below(directory) if entry.name.endswith(".jsonl"))
+    names = {path.relative_to(directory): path for path in files}
+    return {
+        name.as_posix(): path
+        for name, path in names.items()
+        if name.name not in _NO_RECORDS and not set(_UNREPORTED) & set(name.parts)
+    }
+
+
+def _settings(runs: Mapping[str, tuple[Path, Path]]) -> tuple[Setting, ...]:
+    where: dict[tuple[str, str, str], list[str]] = {}
+    for run, places in runs.items():
+        first, second = (_facts(read_manifest(place)) for place in places)
+        for name in sorted({*first, *second}):
+            pair = first.get(name, _ABSENT), second.get(name, _ABSENT)
+            if pair[0] != pair[1]:
+                where.setdefault((name, *pair), []).append(run)
+    return tuple(Setting(*key, tuple(names)) for key, names in where.items())
+
+
+def _facts(manifest: Manifest) -> dict[str, str]:
+    made: dict[str, Any] = {"source": manifest.source.sha256, "model_files": manifest.model_files}
+    return dict(_flat("", {**manifest.config, **made, "host": manifest.host, "status": manifest.status}))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), part)
+    else:
+        yield name, msgspec.json.encode(value).decode()
+
+
+def _metrics(run: str, first: Path, second: Path) -> Iterator[Metric]:
+    first_values, second_values = (_measured(place) for place in (first, second))
+    for name in first_values or second_values:
+        yield Metric(run, name, first_values.get(name), second_values.get(name))
+
+
+def _measured(run: Path) -> dict[str, float | None]:
+    groups = list(read_groups(run)) if (run / COMPLETIONS).is_file() else []
+    return asdict(run_metrics(groups)) if groups else {}
+
+
+def _first_differences(files: Mapping[str, Path], others: Mapping[str, Path]) -> Iterator[RecordDifference]:
+    for name in sorted(files.keys() & others.keys()):
+        pairs = zip_longest(read_lines(files[name]), read_lines(others[name]))
+        for number, (line, other_line) in enumerate(pairs, start=1):
+            if line != other_line:
+                yield RecordDifference(name, number, _fields(line, other_line))
+                break
+
+
+def _fields(line: bytes | None, other_line: bytes | None) -> tuple[str, ...]:
+    """Return the fields in which two lines differ; none where a line is missing or unreadable."""
+    try:
+        first, second = (
+            msgspec.json.decode(text or b"{}", type=dict[str, Any]) for text in (line, other_line)
+        )
+    except UNREADABLE:
+        return ()
+    if line is None or other_line is None:
+        return ()
+    return tuple(name for name in {**first, **second} if first.get(name) != second.get(name))

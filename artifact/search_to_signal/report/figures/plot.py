@@ -1,0 +1,193 @@
+"""A figure: name, caption, the CSV that it is drawn from, and a drawing function.
+
+Equal records give equal bytes.
+"""
+
+import base64
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from search_to_signal.base.numerics import Floats
+from search_to_signal.records.files import read_regular
+from search_to_signal.report.figures.style import house_style
+from search_to_signal.report.results import NoTableError, Results
+from search_to_signal.report.tables.catalogue import Evidence, horizon_note
+from search_to_signal.report.tables.cells import to_csv
+
+PNG_DPI = 200
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True)
+class CsvFrame:
+    """The rows of a figure's CSV; every value is text, and missing numbers are empty."""
+
+    rows: tuple[Mapping[str, str], ...]
+
+    @classmethod
+    def read(cls, text: str) -> "CsvFrame":
+        return cls(tuple(csv.DictReader(io.StringIO(text))))
+
+    def where(self, **values: str) -> "CsvFrame":
+        return CsvFrame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
+
+    def by(self, column: str) -> Iterator[tuple[str, "CsvFrame"]]:
+        """Yield every distinct text of a column with its rows, in their order."""
+        rows: dict[str, list[Mapping[str, str]]] = {}
+        for row in self.rows:
+            rows.setdefault(row[column], []).append(row)
+        yield from ((name, CsvFrame(tuple(own))) for name, own in rows.items())
+
+    def names(self, column: str) -> list[str]:
+        """The distinct texts of a column, in the order of the rows."""
+        return list(dict.fromkeys(row[column] for row in self.rows))
+
+    def numbers(self, column: str = "value") -> Floats:
+        """(rows,) numbers of a column; NaN where missing."""
+        return np.array([float(row[column] or "nan") for row in self.rows])
+
+    def number(self, column: str = "value") -> float:
+        """The number of the only row; NaN where there is no row."""
+        return float(self.rows[0][column] or "nan") if self.rows else float("nan")
+
+    def mean(self, column: str = "value") -> float:
+        """Mean of the numbers; NaN where one is missing, as in tables, or none is there."""
+        values = self.numbers(column)
+        return float(values.mean()) if len(values) else float("nan")
+
+    def known(self, column: str = "value") -> "CsvFrame":
+        return CsvFrame(tuple(row for row in self.rows if row[column]))
+
+
+def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    """Format a CSV with all digits; None is empty."""
+    return to_csv([list(columns), *([_text(value) for value in row] for row in rows)])
+
+
+def _text(value: Value) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure; ``table`` returns the text of its CSV or raises NoTableError, ``draw`` reads only that text.
+
+    ``size`` is (width, height) in inches; ``tables`` are the names of tables with the same numbers;
+    ``remark`` returns a caption sentence from the CSV's own numbers; ``layers`` are those whose horizon ends
+    the caption.
+    """
+
+    name: str
+    title: str
+    caption: str
+    table: Callable[[Evidence], str]
+    draw: Callable[[Figure, CsvFrame], None]
+    size: tuple[float, float] = (7.0, 2.6)
+    tables: tuple[str, ...] = ()
+    remark: Callable[[CsvFrame], str] | None = None
+    layers: tuple[str, ...] = ("cohort",)
+
+    def remarked(self, path: Path) -> "Plot":
+        """Return the plot with the remark on the CSV next to ``path`` at the end of its caption."""
+        if self.remark is None:
+            return self
+        frame = CsvFrame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
+        return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
+
+    def captioned(self, results: Results) -> "Plot":
+        """Return the plot with the horizons of the layers that have run at the end of its caption."""
+        notes: dict[str, None] = {}
+        for layer in self.layers:
+            with suppress(NoTableError):
+                notes[horizon_note(results, layer)] = None
+        return replace(self, caption=" ".join([*self.caption.split(), *notes]))
+
+
+def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:
+    """Write NAME.csv and draw NAME.pdf and NAME.png from it; returns the path of the PNG.
+
+    Figures of smoke runs are named smoke_NAME and say so across their face. Raises NoTableError.
+    """
+    return redraw(plot, write_data(plot, evidence, directory), evidence.results.smoke)
+
+
+def write_data(plot: Plot, evidence: Evidence, directory: Path) -> Path:
+    """Write the CSV of a figure; returns its path. Raises NoTableError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{'smoke_' if evidence.results.smoke else ''}{plot.name}.csv"
+    path.write_text(plot.table(evidence), encoding="utf-8")
+    return path
+
+
+def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
+    """Draw a figure from its CSV into the same directory; returns the path of the PNG."""
+    with house_style():
+        figure = Figure(figsize=plot.size, layout="constrained")
+        plot.draw(figure, CsvFrame.read(path.read_text(encoding="utf-8")))
+        if smoke:
+            _mark(figure)
+        return _save(figure, path)
+
+
+def draw_from_csv(
+    name: str, text: str, draw: Callable[[Figure, CsvFrame], None], size: tuple[float, float], out: Path
+) -> Path:
+    """Write NAME.csv below ``out`` and draw NAME.pdf and NAME.png from its text; returns the PNG's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.csv"
+    path.write_text(text, encoding="utf-8")
+    with house_style():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure, CsvFrame.read(text))
+        return _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    figure.set_layout_engine(None)  # panels stay where the first drawing put them
+    png = path.with_suffix(".png")
+    figure.savefig(png, dpi=PNG_DPI, metadata={"Software": None})
+    return png
+
+
+def _mark(figure: Figure) -> None:
+    """Mark the figure of a smoke run, so that a copy of it is not mistaken for a result."""
+    figure.text(
+        0.5,
+        0.5,
+        "SMOKE RUN – no evidence",
+        ha="center",
+        va="center",
+        rotation=18,
+        fontsize=3.2 * figure.get_figwidth(),
+        color="#D55E00",
+        alpha=0.28,
+        in_layout=False,
+    )
+
+
+_PIXELS_PER_INCH = 140
+
+
+class EmbeddedPicture(NamedTuple):
+    """A picture's bytes as a data URL, and its width on the page in pixels."""
+
+    data: str
+    width: int
+
+
+def embed_picture(path: Path) -> EmbeddedPicture:
+    """Embed a PNG that a plot was drawn to; its letters have one size, however many panels it has."""
+    png = read_regular(path)
+    pixels = int.from_bytes(png[16:20], "big")
+    data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+    return EmbeddedPicture(data, round(pixels / PNG_DPI * _PIXELS_PER_INCH))

@@ -1,0 +1,237 @@
+"""The catalogue of tables of a results directory, with reasons for the absent ones.
+
+A new table is a function under ``table`` or ``run_table`` in the module of its family, and its name here:
+report, page, ``s2s trace`` and ``s2s verify --tables`` follow. One of somebody's own is a name in ``OWN``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from search_to_signal.base import plugins
+from search_to_signal.base.errors import ConfigError, MappingError
+from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, LAYERS, RESTART, Layer, in_paper_order
+from search_to_signal.report.results import NoTableError, Results
+from search_to_signal.report.tables import (
+    anchor,
+    core,
+    credit,
+    evaluations,
+    matched,
+    paired,
+    pairs,
+    proposals,
+)
+from search_to_signal.report.tables import replay as audit
+from search_to_signal.report.tables.cells import Cell, Row, Table
+from search_to_signal.report.tables.measures import at_one_horizon, groups_of, in_groups
+
+GROUP = "search_to_signal.tables"
+"""The entry points by which an installed package offers tables."""
+
+
+def added_table(name: str, path: str) -> Callable[[Results], Table]:
+    """Return the builder of a table that somebody added; its module is imported where the table is made.
+
+    ``path`` is an import path or an entry point. The builder raises ConfigError where there is no such
+    function, and MappingError where it fails or returns what is no table; NoTableError passes.
+    """
+
+    def build(results: Results) -> Table:
+        function = _load(name, path)
+        with plugins.third_party_errors(f"table {name}"):
+            table = function(results)
+            if fault := next(_faults(table), ""):
+                raise MappingError(f"table {name} ({path}) {fault}")
+        return cast(Table, table)
+
+    return build
+
+
+def _load(name: str, path: str) -> Callable[[Results], object]:
+    try:
+        plugin = plugins.load(path, {}, GROUP)
+    except ConfigError as error:
+        raise ConfigError(f"table {name}: {error}, or take its line out of OWN in catalogue.py") from error
+    if isinstance(plugin, type) or not callable(plugin):
+        raise ConfigError(f"table {name}: {path} is no function: give one of Results that returns a Table")
+    return cast(Callable[[Results], object], plugin)
+
+
+def _faults(table: object) -> Iterator[str]:
+    """Yield what is wrong with what a function returned, and what to do."""
+    if not isinstance(table, Table):
+        yield f"returned {type(table).__name__}: return cells.Table"
+        return
+    texts: Mapping[str, object] = {
+        part: getattr(table, part) for part in ("name", "title", "layer", "label", "note")
+    }
+    for part, text in texts.items():
+        if not isinstance(text, str):
+            yield f"has a {part} of type {type(text).__name__}: give a text"
+    if table.layer not in (keys := [layer.key for layer in LAYERS]):
+        yield f"is of layer {table.layer!r}: give one of {', '.join(keys)}"
+    labels = [row.label for row in table.rows if isinstance(row, Row)]
+    if len(labels) < len(table.rows):
+        yield "has rows that are none: give cells.Row of a label and its cells"
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        yield f"has two rows {twice!r}: give each a label of its own"
+    for row in table.rows:
+        yield from (f"has row {row.label!r} {fault}" for fault in _row_faults(row, table.columns))
+
+
+def _row_faults(row: Row, columns: tuple[str, ...]) -> Iterator[str]:
+    if len(row.cells) != len(columns):
+        yield f"of {len(row.cells)} cells for {len(columns)} columns: give one cell per column"
+    for cell in row.cells:
+        if not isinstance(cell, Cell):
+            yield f"with {type(cell).__name__} in place of a cell: give cells.Cell"
+        elif not isinstance(cell.value, float | int | str | None):
+            yield f"with a value of type {type(cell.value).__name__}: give a number, a text or None"
+
+
+Builder = Callable[[Results], Table]
+SMOKE = "smoke_"
+NOT_RUN = "has not run"
+OWN: Mapping[str, str] = {}
+"""Tables of one's own, the last ones of a report: ``"lengths": "my_table:lengths"``."""
+BUILDERS: Mapping[str, Builder] = {
+    **{
+        spec.name: spec
+        for spec in (
+            *(core.core_results, core.core_seeds),
+            *(paired.paired, paired.paired_signs, paired.intervals),
+            *(proposals.operators, proposals.operator_gains, proposals.stages, proposals.admissions),
+            *(credit.credit, credit.signal, credit.controls, credit.reward_changes),
+            *(pairs.rules, pairs.distinctions, pairs.pairs, pairs.pair_gaps),
+            *(credit.normalizer_values, credit.claim_matrix, credit.group_size),
+            *(audit.replay_pairs, audit.replay_context, audit.sensitivity),
+            *(matched.matched_mappings, matched.matched_normalizers),
+            *(matched.matched_cosines, matched.matched_moves),
+            *(core.coverage, evaluations.behaviours, core.recurrence, proposals.collapses, core.truncation),
+            *(core.prompts_of(COHORT), evaluations.heldout),
+            *(paired.restart, paired.restart_paired, paired.restart_signs, paired.endpoints),
+            *(core.prompts_of(RESTART), core.breadth, core.breadth_gains, core.prompts_of(BREADTH)),
+            *(anchor.anchor, anchor.anchor_realized, core.prompts_of(ANCHOR), evaluations.probe, core.api),
+        )
+    },
+    **{name: added_table(name, path) for name, path in OWN.items()},
+}
+"""The tables of a report, in its order."""
+
+TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
+"""The tables of a report and those of the audit's directory."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The tables of a results directory, and the reason for each absent table."""
+
+    tables: tuple[Table, ...]
+    absent: Mapping[str, str]
+
+
+def build(results: Results, name: str) -> Table:
+    """Build one table by name; its note ends with the horizon of its layer.
+
+    Tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
+
+    Raises ConfigError that lists the names, NoTableError where there is nothing to build it from, and
+    RunDirectoryError, RecordError or ContractError where a layer is damaged.
+    """
+    plain = name.removeprefix(SMOKE)
+    if plain not in TRACED or (name != plain and not results.smoke):
+        raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
+    table = TRACED[plain](results)
+    lacking = results.partial.of(table.layer)
+    note = " ".join(filter(None, (table.note, horizon_note(results, table.layer), lacking)))
+    return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
+
+
+def catalogue(results: Results, names: Iterable[str] = BUILDERS) -> Catalogue:
+    """Build every table; a layer that has not run has none. Damaged layers raise as in ``build``."""
+    tables, absent = [], {}
+    for name in names:
+        try:
+            tables.append(build(results, name))
+        except NoTableError as reason:
+            absent[name] = str(reason)
+    return Catalogue(tuple(tables), absent)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A results directory with all its tables, the source of figures and pages."""
+
+    results: Results
+    catalogue: Catalogue
+
+    @property
+    def unit(self) -> str:
+        """The unit of the cohort's scores, such as minus tour length."""
+        return self.results.cohort[0].unit
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by name, without the prefix of smoke runs."""
+        return {table.name.removeprefix(SMOKE): table for table in self.catalogue.tables}
+
+    @property
+    def layers(self) -> dict[Layer, str]:
+        """The state of every layer in the paper's order; a layer ran if it has a table."""
+        what, layers_with_tables = (
+            "ran (smoke)" if self.results.smoke else "ran",
+            {table.layer for table in self.catalogue.tables},
+        )
+        return {layer: what if layer.key in layers_with_tables else NOT_RUN for layer in in_paper_order()}
+
+    def table(self, name: str) -> Table:
+        """Return a table by its name; raises NoTableError with the reason where it is absent."""
+        tables = self.tables
+        if name not in tables:
+            raise NoTableError(self.catalogue.absent.get(name, f"there is no table {name}"))
+        return tables[name]
+
+
+def read_evidence(directory: Path, apart: Path | None = None) -> Evidence:
+    """Read a results directory, with runs that lie ``apart``; raises as load_runs and catalogue do."""
+    results = Results(directory, apart)
+    return Evidence(results, catalogue(results))
+
+
+def horizon_note(results: Results, layer: str) -> str:
+    """Format a layer's horizon as a sentence; layers without own runs use the cohort's. Raises as it does."""
+    horizon = _HORIZONS.get(layer, lambda results: groups_of(results.cohort))
+    return f"Horizon: {horizon(results)}."
+
+
+def _restart(results: Results) -> str:
+    again, live = groups_of(results.restart), groups_of(results.cohort)
+    if again == live:
+        return live
+    try:
+        cut = at_one_horizon((*results.restart, *results.cohort))
+    except NoTableError:
+        return f"restarts of {again} and live runs of {live}, not compared"
+    return f"restarts of {again} and live runs of {live}, compared over the first {len(cut[0].groups)}"
+
+
+def _breadth(results: Results) -> str:
+    cells = {name: groups_of(runs) for name, runs in results.breadth.items()}
+    if len(set(cells.values())) == 1:
+        return next(iter(cells.values()))
+    return ", ".join(f"{groups} in {name}" for name, groups in cells.items())
+
+
+def _anchor(results: Results) -> str:
+    budgets = in_groups(budget.groups for budget in results.contract.budgets)
+    return f"online runs of {groups_of(results.cohort)}, Frozen to its budgets of {budgets}"
+
+
+_HORIZONS: Mapping[str, Callable[[Results], str]] = {
+    "restart": _restart,
+    "breadth": _breadth,
+    "anchor": _anchor,
+    "api": lambda results: groups_of(results.api),
+}

@@ -1,0 +1,325 @@
+"""Within-seed differences, two runs of one seed at a time, never pools; their directions and intervals.
+
+Paper, fig. paired-effects; Checkpoint and Search-State Attribution; supplement, Live versus population-reset
+search.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from statistics import mean
+
+import numpy as np
+
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.progress import counted
+from search_to_signal.base.seeding import stream
+from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.layers import RESTART
+from search_to_signal.report.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.report.tables import measures
+from search_to_signal.report.tables.cells import (
+    Cell,
+    Cells,
+    Line,
+    Noted,
+    count_directions,
+    label,
+    mean_cell,
+    run_table,
+    seed_numbers,
+    table,
+)
+from search_to_signal.report.tables.measures import RunComparison
+
+DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
+
+
+def comparisons(results: Results) -> tuple[RunComparison, ...]:
+    """Each trained condition minus Frozen, and each minus Native where the cohort has it."""
+    return (*measures.compare_with_frozen(results.cohort), *measures.compare_with(results.cohort, "native"))
+
+
+@table("Paired differences", label="Comparison")
+def paired(results: Results) -> Noted:
+    """Same-seed differences of every measure of the live cohort."""
+    note = "First minus second, seed by seed; mean ± sample standard deviation over seeds."
+    return _paired(results.once(comparisons), note)
+
+
+@table("Directions of paired differences", label="Comparison/direction")
+def paired_signs(results: Results) -> Noted:
+    """In how many seeds the first condition is above, equal to and below the second, measure by measure."""
+    return _signs(results.once(comparisons))
+
+
+def few_seeds(numbers: Iterable[int]) -> str:
+    """Describe the number of seeds of the comparisons, and the smallest p-value that they allow.
+
+    Of the 2^n ways to flip the signs of n differences, the one with all in one direction and its mirror
+    image are the most extreme: a two-sided sign-flipping test gives at least 2/2^n.
+    """
+    distinct = sorted(set(numbers))
+    least = " or ".join(f"{2.0 / 2**n:.3g}" for n in distinct)
+    return f"With {seed_numbers(distinct)} a two-sided sign-flipping test cannot give p below {least}."
+
+
+def _paired(compared: Sequence[RunComparison], note: str) -> Noted:
+    lines = measures.paired_rows(compared, measures.measured)
+    return Noted(lines, f"{note} {few_seeds(len(one.pairs) for one in compared)}")
+
+
+def _signs(compared: Sequence[RunComparison]) -> Noted:
+    """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
+    lines: list[Line] = []
+    for comparison in compared:
+        seeds = [measures.differences(first, second) for first, second in comparison.pairs]
+        counts = {heading: count_directions([cells[heading] for cells in seeds]) for heading in seeds[0]}
+        for direction in ("better", "equal", "worse"):
+            cells = {heading: count[direction] for heading, count in counts.items()}
+            lines.append((label(comparison.name, direction), cells))
+    return Noted(lines, f"{DIRECTIONS} {few_seeds(len(one.pairs) for one in compared)}")
+
+
+def restart_runs(results: Results) -> Runs:
+    """Return the restarts, checked against their live parents: the same adapter, and no update since.
+
+    Raises RunDirectoryError naming a restart without parent, of another adapter, or that was trained.
+    """
+    parents = {(run.condition, run.seed): run for run in results.cohort}
+    for run in results.restart:
+        parent = parents.get((run.condition, run.seed))
+        if parent is None:
+            raise RunDirectoryError(f"{run.path} has no live parent in the cohort: restore {run.name} there")
+        if parent.manifest.final_adapter_sha256 != run.manifest.initial_adapter_sha256:
+            raise RunDirectoryError(f"{run.path} did not start from the final adapter of {parent.path}")
+        if any(step.training_tokens or step.adapter_sha256 for step in run.steps):
+            raise RunDirectoryError(f"{run.path} has optimizer steps: a restart has none")
+    return results.restart
+
+
+def restarts_and_live(results: Results) -> tuple[Runs, Runs]:
+    """(restarts, live cohort) over one horizon; raises NoTableError where formal ones have several."""
+    restarts = restart_runs(results)
+    runs = measures.at_one_horizon((*restarts, *results.cohort))
+    return runs[: len(restarts)], runs[len(restarts) :]
+
+
+def restart_comparisons(results: Results) -> tuple[RunComparison, ...]:
+    """Restart minus Frozen and minus its live parent, per condition, and restarts minus Native's restart.
+
+    Raises NoTableError as ``restarts_and_live`` does.
+    """
+    runs, cohort = restarts_and_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
+    to_references: list[RunComparison] = []
+    for condition in dict.fromkeys(run.condition for run in runs):
+        same = [run for run in runs if run.condition == condition]
+        for other in (FROZEN, condition):
+            pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
+            if len(pairs) == len(same):
+                to_references.append(RunComparison(f"restart/{condition}", f"live/{other}", pairs))
+    between = (
+        RunComparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs)
+        for c in measures.compare_with(runs, "native")
+    )
+    return (*to_references, *between)
+
+
+@run_table(
+    "Frozen restarts",
+    "Final adapter, fresh population, no update; mean ± sample standard deviation over seeds.",
+    layer=RESTART,
+    runs=restart_runs,
+)
+def restart(run: RecordedRun) -> Cells:
+    """Every measure of the restarted searches."""
+    return measures.seed_cells(run)
+
+
+@table("Restarts compared", layer=RESTART, label="Comparison")
+def restart_paired(results: Results) -> Noted:
+    """Same-seed differences of restarts to Frozen, to their live parents, and to each other."""
+    note = "First minus second, seed by seed; layers are compared, never pooled."
+    return _paired(results.once(restart_comparisons), note)
+
+
+@table("Directions of restarts", layer=RESTART, label="Comparison/direction")
+def restart_signs(results: Results) -> Noted:
+    """In how many seeds the restart is above, equal to and below what it is compared with."""
+    return _signs(results.once(restart_comparisons))
+
+
+STATEMENT = "endpoint gains alone are no evidence of a better generator"
+Trio = tuple[RecordedRun, RecordedRun, RecordedRun]
+
+
+def trios(results: Results) -> dict[str, list[Trio]]:
+    """Return (live, restart, frozen) runs of one seed, by condition; raises NoTableError without any."""
+    again, cohort = restarts_and_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
+    by_condition: dict[str, list[Trio]] = {}
+    for run in again:
+        parent, frozen = live.get((run.condition, run.seed)), live.get((FROZEN, run.seed))
+        if parent is not None and frozen is not None:
+            by_condition.setdefault(run.condition, []).append((parent, run, frozen))
+    if not by_condition:
+        raise NoTableError("no restart has its live run and the frozen run of its seed beside it")
+    return by_condition
+
+
+def verdict(gains: Sequence[tuple[float, float]]) -> str:
+    """Return the verdict on STATEMENT from (live, restart) gains over frozen."""
+    ahead = [again for live, again in gains if live > 0]
+    lost = sum(again <= 0 for again in ahead)
+    if not ahead:
+        return "not tested: no live run ended above frozen"
+    if lost:
+        return f"holds: {lost} of {len(ahead)} gains are not the checkpoint's alone"
+    return f"no counterexample in {len(ahead)}: every restart is above frozen, too"
+
+
+@table("Endpoint gains and generators", layer=RESTART)
+def endpoints(results: Results) -> Noted:
+    """Final-best gains of live runs and restarts over the frozen run of the seed.
+
+    What a restart gains over Frozen came with the checkpoint; what the live run alone gains may be its
+    population's (paper, Checkpoint and Search-State Attribution).
+    """
+    groups = trios(results)
+    note = (
+        f'The statement is "{STATEMENT}": a seed whose live run ends above frozen, and whose final adapter '
+        f"in a fresh population does not, is an instance of it. {few_seeds(map(len, groups.values()))}"
+    )
+    return Noted([(condition, _endpoint_cells(group)) for condition, group in groups.items()], note)
+
+
+def _endpoint_cells(group: Sequence[Trio]) -> Cells:
+    gains = [
+        (float(live.best[-1] - frozen.best[-1]), float(again.best[-1] - frozen.best[-1]))
+        for live, again, frozen in group
+    ]
+    origins, n = tuple(run.all_completions for trio in group for run in trio), len(group)
+    ahead = [again for live, again in gains if live > 0]
+    lost = sum(again <= 0 for again in ahead)
+
+    def average(values: Sequence[float], of: str) -> Cell:
+        formula = f"mean over {counted(n, 'seed')} of (final best of the {of} run minus that of frozen)"
+        return Cell(mean(values), n, formula, origins)
+
+    return {
+        "Seeds": Cell(n, n, "seeds", origins),
+        "Live minus frozen": average([live for live, _ in gains], "live"),
+        "Restart minus frozen": average([again for _, again in gains], "restart"),
+        "Live above frozen": Cell(len(ahead), n, "live seeds whose final best is above frozen's", origins),
+        "Of these the restart is not": Cell(lost, n, "of these, restarts that are not", origins),
+        "Statement": Cell(verdict(gains), n, "what these seeds say of the statement", origins),
+    }
+
+
+LEAST_SEEDS = 5
+"""With n seeds a resample is n times the lowest seed with probability n^-n. Below five seeds that alone is
+1/27 (n = 3) or 1/256 (n = 4): at three the lower end of a 95 % interval is the lowest seed itself and adds
+nothing to the seeds. With more seeds an interval still covers less often than its nominal level:
+``interval_coverage`` measures how often, and the table prints it."""
+
+DRAWS = 10_000
+LEVEL = 0.95
+TRIALS = 4_000
+_SAMPLES_PER_RESAMPLES = 100
+
+
+def percentile_interval(
+    values: Sequence[float], rng: np.random.Generator, level: float = LEVEL
+) -> tuple[float, float]:
+    """Percentile interval of the mean of n independent seeds; values: (n,).
+
+    Raises NoTableError below LEAST_SEEDS: then only the seeds themselves may be shown, as the paper does.
+    """
+    if len(values) < LEAST_SEEDS:
+        raise _too_few(len(values))
+    from scipy.stats import bootstrap
+
+    sample = (np.asarray(values),)
+    resampled = bootstrap(
+        sample, np.mean, n_resamples=DRAWS, confidence_level=level, method="percentile", random_state=rng
+    )
+    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
+
+
+def _too_few(seeds: int) -> NoTableError:
+    return NoTableError(
+        f"too few seeds for an interval ({seeds}, {LEAST_SEEDS} are needed): read the seed rows"
+    )
+
+
+@cache
+def interval_coverage(seeds: int) -> float:
+    """Estimate the coverage of ``percentile_interval`` for so many normal values, over TRIALS samples.
+
+    Seeds of a run need not be normal; this is what the method does where nothing else is wrong. Samples share
+    sets of resamples: drawing those is most of the work. Raises NoTableError below LEAST_SEEDS.
+    """
+    if seeds < LEAST_SEEDS:
+        raise _too_few(seeds)
+    rng = stream(0, "bootstrap", "coverage", seeds)
+    covered = 0
+    for _ in range(TRIALS // _SAMPLES_PER_RESAMPLES):
+        picks = rng.integers(seeds, size=(DRAWS, seeds))
+        weights = np.array([(picks == seed).mean(axis=1) for seed in range(seeds)])
+        means = rng.normal(size=(_SAMPLES_PER_RESAMPLES, seeds)) @ weights
+        low, high = np.quantile(means, ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0), axis=1)
+        covered += np.count_nonzero((low <= 0.0) & (high >= 0.0))
+    return covered / TRIALS
+
+
+@table("Bootstrap intervals", label="Condition/measure")
+def intervals(results: Results) -> Noted:
+    """Intervals of every condition's means, and of same-seed differences, each resampled by itself.
+
+    Stratified: seeds are resampled within a condition, and a difference resamples pairs of one seed whole.
+    Raises NoTableError below LEAST_SEEDS.
+    """
+    seeds: dict[str, list[Cells]] = {}
+    for run in results.cohort:
+        seeds.setdefault(run.condition, []).append(measures.measured(run))
+    for comparison in results.once(comparisons):
+        seeds[comparison.name] = [measures.differences(first, second) for first, second in comparison.pairs]
+    covered = {n: interval_coverage(n) for n in sorted({len(cells) for cells in seeds.values()})}
+    lines = [
+        (label(name, measure.heading), _interval_cells(name, measure.field, cells, covered))
+        for name, own in seeds.items()
+        for measure, *cells in zip(measures.ALL, *(cells.values() for cells in own), strict=True)
+    ]
+    return Noted(lines, _interval_note(lines, covered))
+
+
+def _interval_note(lines: Sequence[Line], covered: Mapping[int, float]) -> str:
+    """Describe the intervals: their method, their coverage, and their number."""
+    sizes = [cells["Mean"].n for _, cells in lines if cells["Low"].value is not None]
+    errors = {n: math.sqrt(share * (1.0 - share) / TRIALS) for n, share in covered.items()}
+    measured = ", ".join(f"{covered[n]:.1%} ± {errors[n]:.1%} at n = {n}" for n in sorted(set(sizes)))
+    missed = sum(1.0 - covered[n] for n in sizes)
+    return (
+        f"Percentile intervals of the mean over seeds, nominally {LEVEL:.0%}; {DRAWS} resamples. "
+        f"Measured on {TRIALS} simulated samples of normal seeds (± standard error) they cover {measured}. "
+        f"{len(sizes)} intervals stand here at once, uncorrected: at that coverage about {missed:.0f} of "
+        "them miss their mean."
+    )
+
+
+def _interval_cells(name: str, field: str, cells: Sequence[Cell], covered: Mapping[int, float]) -> Cells:
+    middle, n = mean_cell(cells), len(cells)
+    values = [cell.number for cell in cells if cell.number is not None]
+    rng, known = stream(0, "bootstrap", name, field), middle.value is not None
+    low, high = percentile_interval(values, rng) if known else (None, None)
+    formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"
+    share = 100.0 * covered[middle.n] if known else None
+    covers = f"of {TRIALS} samples of {middle.n} normal values those whose interval covers, in percent"
+    return {
+        "Mean": middle,
+        "Low": Cell(low, n, formula, middle.origins, middle.decimals),
+        "High": Cell(high, n, formula, middle.origins, middle.decimals),
+        "Seeds": Cell(n, n, "seeds", middle.origins),
+        "Measured coverage (%)": Cell(share, middle.n, covers, middle.origins, 1),
+    }

@@ -1,0 +1,543 @@
+"""The shared-record audit as tables, by cell of a results directory and by problem, and as a page.
+
+Paper, Signal-Propagation Analysis. The recorded group is the unit here, not the seed: nothing is generated,
+and n counts groups.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import cast
+
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.credit import MAPPINGS, OURS, OURS_NOTE
+from search_to_signal.credit.normalizers import NORMALIZERS, find_normalizer
+from search_to_signal.records.groups import EXPOSURES, read_exposures
+from search_to_signal.report.metrics.positive_credit import (
+    CLASSES,
+    credit_table,
+    idle_credit_rounds,
+    idle_credit_share,
+    zero_advantage_share,
+)
+from search_to_signal.report.metrics.replay import (
+    DECISIONS,
+    NEAR,
+    TOLERANCES,
+    Audit,
+    Change,
+    PairTally,
+    ReadingTally,
+    asked_of_all,
+    by_problem,
+    changed_rankings,
+    chosen_rankings,
+    describe_change,
+    exposure_tallies,
+    moved_rates,
+    readings_of,
+    summed,
+    tally,
+)
+from search_to_signal.report.metrics.search import ratio
+from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
+from search_to_signal.report.tables.cells import (
+    Cell,
+    Cells,
+    Line,
+    Noted,
+    Row,
+    Table,
+    label,
+    table,
+    to_csv,
+    to_markdown,
+)
+
+LAYER = "audit"
+Origins = tuple[Origin, ...]
+Value = float | int | str | None
+Rows = Iterator[tuple[tuple[str, ...], Mapping[str, Value], int]]
+"""Key, values by column, and number of groups of every row."""
+
+# Heading of a column in a report: the name of its value, a sign for a percentage of groups, and decimals.
+PAIR_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "Groups": ("groups", 0),
+    "Largest difference": ("max_difference", 7),
+    "Mean difference": ("mean_difference", 7),
+    "Median difference": ("median_difference", 7),
+    "Equivalent": (f"equivalent_{TOLERANCES[-1]:g}", 0),
+    "Equivalent (%)": (f"equivalent_{TOLERANCES[-1]:g}%", 2),
+    "By construction": (f"by_construction_{TOLERANCES[-1]:g}", 0),
+    f"Within {NEAR:g} (%)": (f"within_{NEAR:g}%", 2),
+    "Order changes": ("order_changes", 0),
+    "Order changes (%)": ("order_changes%", 2),
+}
+CONTEXT_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "Groups": ("groups", 0),
+    "Constant in group": ("constant_in_group", 0),
+    "Reordered": ("reordered", 0),
+    "Reordered (%)": ("reordered%", 2),
+}
+READING_COLUMNS = (
+    *("Groups", "Changed", "Changed (%)", "Largest difference"),
+    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in CLASSES),
+    "Rankings changed",
+)
+FORMULAS: Mapping[str, str] = {
+    "groups": "recorded groups",
+    "max_difference": "maximum over groups of the largest absolute advantage difference within a group",
+    "mean_difference": "mean over groups of the largest absolute advantage difference within a group",
+    "median_difference": "median over groups of the largest absolute advantage difference within a group",
+    **{f"equivalent_{t:g}": "groups equivalent at the tolerance" for t in TOLERANCES},
+    **{f"by_construction_{t:g}": "of these, affine or flat in both" for t in TOLERANCES},
+    **{f"share_{t:g}": "groups equivalent at the tolerance / groups" for t in TOLERANCES},
+    f"within_{NEAR:g}": f"groups whose advantages are at most {NEAR:g} apart",
+    "affine": "groups whose rewards are positive affine images of each other, or flat in both",
+    "order_changes": "groups whose advantages differ in weak order",
+    "basis": f"why the groups equivalent at {TOLERANCES[-1]:g} are so",
+    "no_peer_groups": "groups of one completion",
+    "zero_advantage_groups": "groups without any advantage",
+    "zero_advantage_share": "groups without any advantage / groups",
+    "non_improving_groups": "groups without improver",
+    "non_improving_groups_with_credit": "groups without improver that give anyone positive advantage",
+    "share_of_non_improving_groups": "these / groups without improver",
+    "share_of_all_groups_to_non_improvers": (
+        "groups without improver that give a valid non-improver positive advantage / groups"
+    ),
+    "candidates": "completions of the class",
+    "prevalence": "completions of the class / completions",
+    "mass_share": "positive advantage of the class / all positive advantage",
+    "enrichment": "credit mass share / prevalence",
+    "positive_rate": "completions of the class with positive advantage / those of the class",
+    "constant_in_group": "groups where the indicator is constant over the valid",
+    "reordered": "groups whose midranks change",
+    "reordered_share": "groups whose midranks change / groups",
+    "changed_groups": "groups with an advantage that changes",
+    "changed_share": "groups with an advantage that changes / groups",
+    **{
+        f"points_{c.value}": "positive rate under the reading minus under the choice, in points"
+        for c in CLASSES
+    },
+    "rankings_changed": "rankings of the mappings that the reading changes",
+}
+"""The formulas of the audit's columns as text."""
+
+_MONOTONE = ("comparator", "frontier")
+"""Indicators with one value per group that are monotone in score: their effect is by construction."""
+
+
+@table(
+    "Mappings on shared records",
+    f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
+    "construction where rewards are shifted and scaled images of each other, or flat. n counts groups. "
+    f"{OURS_NOTE}",
+    layer=LAYER,
+    label="Cell/mappings",
+    columns=tuple(PAIR_COLUMNS),
+)
+def replay_pairs(results: Results) -> list[Line]:
+    """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
+    return _replay_lines(results, _pair_rows, PAIR_COLUMNS)
+
+
+@table(
+    "Context ahead of score",
+    "Comparator and frontier have one value per group and follow the score. n counts groups.",
+    layer=LAYER,
+    label="Cell/indicator",
+    columns=tuple(CONTEXT_COLUMNS),
+)
+def replay_context(results: Results) -> list[Line]:
+    """Groups whose order changes when a context indicator is put ahead of score, by cell."""
+    return _replay_lines(results, _context_rows, CONTEXT_COLUMNS)
+
+
+def _replay_lines(
+    results: Results, rows_of: Callable[[Audit], Rows], columns: Mapping[str, tuple[str, int]]
+) -> list[Line]:
+    """The rows of every cell over all of its groups."""
+    lines: list[Line] = []
+    for cell, (audit, origins) in results.once(_audits).items():
+        for key, values, n in rows_of(audit):
+            if key[0] == "all":
+                name = label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:]))
+                lines.append((name, _cells(values, n, columns, origins)))
+    return lines
+
+
+def _cells(
+    values: Mapping[str, Value], n: int, columns: Mapping[str, tuple[str, int]], origins: Origins
+) -> Cells:
+    cells = {}
+    for heading, (name, decimals) in columns.items():
+        value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
+        if name.endswith("%"):
+            value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
+        cells[heading] = Cell(value, n, formula, origins, decimals)
+    return cells
+
+
+@table(
+    "Sensitivity to open decisions",
+    layer=LAYER,
+    label="Decision and reading/mapping",
+    columns=READING_COLUMNS,
+)
+def sensitivity(results: Results) -> Noted:
+    """Changes under each alternative reading of an open decision, over all groups."""
+    audit, origins = _recorded(results)
+    ranked = chosen_rankings(audit.readings, "all")
+    order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
+    lines = [
+        (
+            f"{DECISIONS[reading]} {label(reading, mapping)}",
+            _reading_cells(tally, changed_rankings(audit.readings, "all", reading), origins),
+        )
+        for (reading, mapping), tally in readings_of(audit.readings, "all").items()
+    ]
+    note = (
+        f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
+        f"points of positive-credit rate. n counts groups. Under the choices, {order}."
+    )
+    return Noted(lines, note)
+
+
+def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Table]:
+    """Build the tables of an audit, by name; a row's label is its key joined by slashes.
+
+    ``origins`` are by problem.
+    """
+    made = {
+        "pairs": ("Pairs of mappings", "problem/normalizer/mapping_a/mapping_b", _pair_rows(audit)),
+        "signal": ("Signal density", "problem/normalizer/mapping", _signal_rows(audit)),
+        "credit": ("Positive credit by class", "problem/normalizer/mapping/class", _credit_rows(audit)),
+        "context": ("Context indicators ahead of score", "problem/indicator", _context_rows(audit)),
+        "readings": ("Readings of decisions", "problem/decision/reading/mapping", _reading_rows(audit)),
+    }
+    return {name: _table(f"audit_{name}", *parts, origins) for name, parts in made.items()}
+
+
+def _audit_table(name: str) -> Callable[[Results], Table]:
+    return lambda results: results.once(_audit_tables)[name]
+
+
+AUDIT_TABLES = {
+    f"audit_{name}": _audit_table(name) for name in ("pairs", "signal", "credit", "context", "readings")
+}
+"""Builders by name. These tables are written to the audit's directory and are in no report."""
+
+
+def _audit_tables(results: Results) -> dict[str, Table]:
+    """Build the audit's tables over all recorded groups under every normalizer."""
+    results.folder(LAYER)
+    runs = _runs(results)
+    parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
+    origins = {"all": tuple(run.all_completions for run in runs)}
+    for problem in {run.facts.problem for run in runs}:
+        origins[problem] = tuple(run.all_completions for run in runs if run.facts.problem == problem)
+    return audit_tables(summed(chain(parts, _exposed(results, runs))), origins)
+
+
+def _table(name: str, title: str, label: str, rows: Rows, origins: Mapping[str, Origins]) -> Table:
+    listed = list(rows)
+    columns = tuple(listed[0][1]) if listed else ()
+    made = [
+        Row("/".join(key), tuple(Cell(v, n, FORMULAS[c], origins.get(key[0], ())) for c, v in values.items()))
+        for key, values, n in listed
+    ]
+    note = f"Recorded groups under every mapping and normalizer; n counts groups. {OURS_NOTE}"
+    return Table(name, title, LAYER, columns, tuple(made), label, note)
+
+
+def _pair_rows(audit: Audit) -> Rows:
+    for key, sums in audit.pairs.items():
+        gaps = sums.differences
+        values: dict[str, Value] = {"groups": sums.groups, "max_difference": gaps.largest}
+        values |= {"mean_difference": gaps.mean, "median_difference": gaps.median}
+        for position, tolerance in enumerate(TOLERANCES):
+            number, built = int(sums.equivalent[position]), int(sums.by_construction[position])
+            values |= {f"equivalent_{tolerance:g}": number, f"by_construction_{tolerance:g}": built}
+            values |= {f"share_{tolerance:g}": ratio(number, sums.groups)}
+        values |= {"affine": sums.affine, f"within_{NEAR:g}": sums.near}
+        values |= {"order_changes": sums.reordered, "basis": basis(sums)}
+        yield key, values, sums.groups
+
+
+def basis(tally: PairTally) -> str:
+    """Return why groups are equivalent at 1e-3: by construction, by data, both, or none."""
+    equivalent, built = int(tally.equivalent[-1]), int(tally.by_construction[-1])
+    if not equivalent:
+        return "never equivalent"
+    return "by construction" if built == equivalent else "by data" if not built else "both"
+
+
+def _signal_rows(audit: Audit) -> Rows:
+    for key, counts in audit.credit.items():
+        values = {
+            "groups": counts.groups,
+            "no_peer_groups": counts.no_peer_groups,
+            "zero_advantage_groups": counts.zero_groups,
+            "zero_advantage_share": zero_advantage_share(counts),
+            "non_improving_groups": counts.non_improving_groups,
+            "non_improving_groups_with_credit": counts.credited_groups,
+            "share_of_non_improving_groups": idle_credit_share(counts),
+            "share_of_all_groups_to_non_improvers": idle_credit_rounds(counts),
+        }
+        yield key, values, counts.groups
+
+
+def _credit_rows(audit: Audit) -> Rows:
+    for key, counts in audit.credit.items():
+        for entry in credit_table(counts):
+            names = ("candidates", "prevalence", "mass_share", "enrichment", "positive_rate")
+            values = {name: getattr(entry, name) for name in names}
+            yield (*key, entry.candidate_class.value), values, counts.groups
+
+
+def _context_rows(audit: Audit) -> Rows:
+    for key, sums in audit.context.items():
+        values = {
+            "groups": sums.groups,
+            "constant_in_group": sums.constant,
+            "reordered": sums.reordered,
+            "reordered_share": ratio(sums.reordered, sums.groups),
+            "basis": "by construction: monotone in score" if key[1] in _MONOTONE else "by data",
+        }
+        yield key, values, sums.groups
+
+
+def _reading_rows(audit: Audit) -> Rows:
+    """In the order of decisions."""
+    for problem in audit.groups:
+        for (reading, mapping), sums in readings_of(audit.readings, problem).items():
+            changes = changed_rankings(audit.readings, problem, reading)
+            values: dict[str, Value] = {
+                "groups": sums.groups,
+                "changed_groups": sums.changed,
+                "changed_share": ratio(sums.changed, sums.groups),
+                "max_difference": sums.largest,
+                **{f"points_{name.value}": points for name, points in moved_rates(sums).items()},
+                "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
+            }
+            yield (problem, DECISIONS[reading], reading, mapping), values, sums.groups
+
+
+def audited_cells(results: Results) -> Mapping[str, Runs]:
+    """Return the recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
+    cells = {"cohort": results.cohort}
+    for layer in ("breadth", "audit_cells"):
+        with suppress(NoTableError):
+            more: Mapping[str, Runs] = getattr(results, layer)
+            if twice := sorted(set(cells) & set(more)):
+                raise RunDirectoryError(f"{', '.join(twice)} lies in breadth and in audit: move one away")
+            cells = {**cells, **more}
+    return cells
+
+
+def _runs(results: Results) -> list[RecordedRun]:
+    """Return every recorded run, cell by cell, in the order of a replay."""
+    cells = audited_cells(results).values()
+    return [run for runs in cells for run in sorted(runs, key=lambda run: run.path)]
+
+
+def _tallies(results: Results) -> dict[str, list[Audit]]:
+    """The audit of every run under its own normalizer, by cell."""
+    return {
+        cell: [
+            tally(r.facts.problem, r.batch, MAPPINGS, {"group": find_normalizer(r.facts.normalizer)})
+            for r in runs
+        ]
+        for cell, runs in audited_cells(results).items()
+    }
+
+
+def _audits(results: Results) -> dict[str, tuple[Audit, Origins]]:
+    cells = audited_cells(results)
+    return {
+        cell: (summed(parts), tuple(run.all_completions for run in cells[cell]))
+        for cell, parts in results.once(_tallies).items()
+    }
+
+
+def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
+    """Yield audits of alternative exposures that a replay computed, where it has run (D13)."""
+    exposures = read_exposures(results.directory / LAYER / EXPOSURES)
+    for run in runs:
+        if run.path in exposures:
+            tallies = exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
+            yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, tallies))
+
+
+def _recorded(results: Results) -> tuple[Audit, Origins]:
+    """Audit every recorded group, with the alternative exposures of a replay."""
+    runs = [run for cell in audited_cells(results).values() for run in cell]
+    parts = (part for cell in results.once(_tallies).values() for part in cell)
+    return summed(chain(parts, _exposed(results, runs))), tuple(run.all_completions for run in runs)
+
+
+def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
+    groups, share = tally.groups, ratio(100 * tally.changed, tally.groups)
+    changed = "groups with an advantage that changes"
+    rate = "share of the class with positive advantage under the reading minus under the choice, in points"
+    orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
+    names = ", ".join(change.quantity for change in changes) or "none"
+    values: list[tuple[Value, str, int]] = [
+        (groups, "recorded groups", 4),
+        (tally.changed, changed, 4),
+        (share, f"{changed} / groups, in percent", 2),
+        (tally.largest, "largest absolute difference of an advantage", 7),
+        *((moved, rate, 2) for moved in moved_rates(tally).values()),
+        (names, f"rankings: {orders}", 4),
+    ]
+    cells = (Cell(value, groups, formula, origins, decimals) for value, formula, decimals in values)
+    return dict(zip(READING_COLUMNS, cells, strict=True))
+
+
+PageLine = Mapping[str, Value]
+INTRODUCTION = """\
+Recorded groups, replayed: the same evaluated completions under every mapping and normalizer. No model,
+no search and no update is involved; a difference here shows that signals are separate, not that one is
+better."""
+NO_EXPOSURE = "groups have no exposures, which a host need not give"
+UNASKED = "Not asked, since some {reason}: {names}."
+PAIRS = """\
+A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
+is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
+positive affine images of each other or flat in both, which every normalizer that removes shift and scale
+erases, and *by data* otherwise. Affine groups that are not equivalent differ through the stabilizer alone.
+Order changes count groups whose advantages are not in the same weak order."""
+CONTEXT = """\
+Groups whose midranks change when the indicator is compared before score. Comparator and frontier have one
+value per group: as reward offsets they are erased, and as indicators they follow the score."""
+SIGNAL = """\
+A group without any advantage teaches nothing. The last columns count credit handed out where no completion
+improves: to anyone, per such group, and to a valid non-improver, per group."""
+CREDIT = """\
+Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
+positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
+weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
+denominator."""
+SENSITIVITY = """\
+Each other reading of a decision (spec/decisions.toml) against the choice, under the paper's normalizer: in
+how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
+of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
+enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
+Readings that change what is recorded are settings of a run, and no replay can tell what hangs on them."""
+
+
+def csv_text(table: Table) -> str:
+    """Format keys and values with nine significant digits; an absent ratio is an empty field."""
+    lines = list(table_lines(table))
+    head = list(lines[0]) if lines else []
+    return to_csv([head, *([_field(value) for value in line.values()] for line in lines)])
+
+
+def table_lines(table: Table) -> Iterator[dict[str, Value]]:
+    """Yield every row as its key, part by part, and its values by column."""
+    keys = table.label.split("/")
+    for row in table.rows:
+        values = (cell.value for cell in row.cells)
+        # The first part is a problem, whose name may contain a slash.
+        key = row.label.rsplit("/", len(keys) - 1)
+        yield dict(zip((*keys, *table.columns), (*key, *values), strict=True))
+
+
+def page(
+    audit: Audit,
+    tables: Mapping[str, Table],
+    inputs: Mapping[str, int],
+    default: str,
+    unasked: Sequence[str] = (),
+) -> str:
+    """Format the audit as Markdown: the normalizer ``default`` in full, the others by their pairs.
+
+    ``tables`` are those of ``audit_tables``, ``inputs`` the sizes in bytes of the replayed files, ``unasked``
+    the mappings that the records do not support.
+    """
+    lines = {name: list(table_lines(table)) for name, table in tables.items()}
+    main = {
+        name: [line for line in lines[name] if line["normalizer"] == default] for name in ("signal", "credit")
+    }
+    pairs = [_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default]
+    ranked = chosen_rankings(audit.readings, "all")
+    parts = [
+        "# Shared-record audit",
+        INTRODUCTION,
+        *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
+        *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
+        _page_table([{"problem": name, "groups": number} for name, number in audit.groups.items()]),
+        _page_table([{"input": name, "bytes": size} for name, size in inputs.items()]),
+        f"## Pairs of mappings under the normalizer `{default}`",
+        *(PAIRS, _page_table(pairs)),
+        *("## Context indicators ahead of score", CONTEXT, _page_table(lines["context"])),
+        *("## Signal density", SIGNAL, _page_table(_without(line, "normalizer") for line in main["signal"])),
+        *(
+            "## Positive credit by class",
+            CREDIT,
+            _page_table(_without(line, "normalizer") for line in main["credit"]),
+        ),
+        *("## What hangs on the open decisions, all problems together", SENSITIVITY),
+        _page_table({"ranked by": name, "mappings": order} for name, order in ranked.items()),
+        _page_table(_reading_lines(audit, lines["readings"])),
+        *(
+            "## The other normalizers, all problems together",
+            _page_table(_other_pairs(lines["pairs"], default)),
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _reading_lines(audit: Audit, lines: Iterable[PageLine]) -> Iterator[PageLine]:
+    """Yield the columns of a reading that fit on a page; readings.csv has the full rankings."""
+    for line in lines:
+        if line["problem"] == "all":
+            changes = changed_rankings(audit.readings, "all", str(line["reading"]))
+            names = ", ".join(change.quantity for change in changes)
+            yield {**_without(line, "problem"), "rankings_changed": names or "none"}
+
+
+def _other_pairs(lines: Iterable[PageLine], default: str) -> Iterator[PageLine]:
+    for line in lines:
+        if line["normalizer"] != default and line["problem"] == "all":
+            yield {"normalizer": line["normalizer"], **_without(_pair_line(line), "problem")}
+
+
+def _pair_line(line: PageLine) -> PageLine:
+    """Select the columns of a pair that fit on a page."""
+    shown = {
+        "problem": "problem",
+        "mappings": "mappings",
+        "groups": "groups",
+        "max": "max_difference",
+        "median": "median_difference",
+        **{f"at {tolerance:g}": f"equivalent_{tolerance:g}" for tolerance in TOLERANCES},
+        "of these by construction": f"by_construction_{TOLERANCES[-1]:g}",
+        "affine": "affine",
+        "order changes": "order_changes",
+        "basis": "basis",
+    }
+    named = {**line, "mappings": f"{line['mapping_a']}, {line['mapping_b']}"}
+    return {heading: named[column] for heading, column in shown.items()}
+
+
+def _without(line: PageLine, column: str) -> PageLine:
+    return {name: value for name, value in line.items() if name != column}
+
+
+def _page_table(rows: Iterable[PageLine]) -> str:
+    listed: Sequence[PageLine] = list(rows)
+    if not listed:
+        return "(none)"
+    names = [name.replace("_", " ") for name in listed[0]]
+    return to_markdown([names, *([_short(value) for value in row.values()] for row in listed)]).rstrip()
+
+
+def _field(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return "" if value is None else str(value)
+
+
+def _short(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

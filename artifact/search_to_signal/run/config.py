@@ -1,0 +1,310 @@
+"""Everything that decides the records of one run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import Range, canonical_sha256, check_ranges
+from search_to_signal.credit import PUBLISHED
+from search_to_signal.credit.normalizers import DEFAULT, NORMALIZERS
+from search_to_signal.learner import GRPO
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.settings import (
+    ENGINES,
+    NF4,
+    ApiSettings,
+    GenerationSettings,
+    ModelLoading,
+    ModelSettings,
+)
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.anchor import Clock
+from search_to_signal.records.conditions import FROZEN, Condition, file_name, run_name
+from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, get_layer
+from search_to_signal.records.schema import BARE_FENCE, IdeaEnd
+from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.search.host import HostSetup
+from search_to_signal.search.hosts import REFERENCE
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+
+# Settings of the evidence layers other than the cohort; a layer takes what it leaves out from the cohort.
+#
+# Each raises ConfigError for what could not run.
+
+Seeds = Annotated[tuple[int, ...], Range(0, 2**63 - 1)]
+Groups = Annotated[int, Range(1, 1_000_000)]
+Count = Annotated[int, Range(1, 1024)]
+
+
+class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen restarts of the cohort's trained runs; without ``conditions`` all of them.
+
+    ``groups`` is the horizon, the cohort's when absent; only a smoke profile may give another. The restart
+    of the initial model is the cohort's Frozen run of the same seed, which starts from the same population:
+    nothing is run twice. Of ``archive_conditions`` the trained runs are also restarted with their last
+    archive, once with the initial model and once with the final adapter: with the plain restart and the
+    Frozen run these are all four of checkpoint x archive (D45).
+    """
+
+    conditions: tuple[str, ...] | None = None
+    archive_conditions: tuple[str, ...] = ()
+    groups: Annotated[int | None, Range(1, 1_000_000)] = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "restart")
+
+
+class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell, task x model: live runs of their own, each paired with the cell's Frozen run of its seed."""
+
+    problem: str
+    split: str
+    model: str
+    conditions: tuple[str, ...]
+    seeds: Seeds
+    groups: Groups
+
+
+class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell, task x model, recorded for the shared-record audit alone: Frozen runs, no comparison."""
+
+    problem: str
+    split: str
+    model: str
+    seeds: Seeds
+    groups: Groups
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Frozen and nothing else: the audit needs evaluated groups, not a learner."""
+        return (FROZEN,)
+
+
+class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
+
+    The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
+    time is inside it although step times drift. ``clock`` says which seconds budgets are made of (D30):
+    processor time does not see an accelerator, so runs on one take wall time.
+    """
+
+    conditions: tuple[str, ...] = ("native", "factorized")
+    clock: Clock = "processor"
+    margin: Annotated[float, Range(0, 10)] = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise ConfigError("anchor.conditions is empty: name at least one trained condition")
+        check_ranges(self, "anchor")
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A bank of ``prompts`` from the Frozen runs, ``completions`` of every checkpoint to each."""
+
+    prompts: Annotated[int, Range(1, 1_000_000)] = 64
+    completions: Annotated[int, Range(1, 1024)] = 4
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "probe")
+
+
+class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search through ``endpoint``, or through one on this machine over the profile's own model.
+
+    ``completions`` per run, one request each: as many as a cohort run has when absent. ``model`` is the
+    provider's name for its model. Without ``seeds`` those of the cohort.
+    """
+
+    seeds: Annotated[tuple[int, ...] | None, Range(0, 2**63 - 1)] = None
+    completions: Annotated[int | None, Range(1, 1_000_000_000)] = None
+    model: str | None = None
+    endpoint: ApiSettings | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "api")
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
+        if (self.model is None) != (self.endpoint is None):
+            raise ConfigError("api.model is the endpoint's name for its model: give both model and endpoint")
+
+
+class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
+
+    The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
+    of plain descent, whose steps are as small as its gradients. The layer runs alone, so it may take more
+    ``threads`` than a run did; others give other last bits.
+    """
+
+    groups: Groups = 3
+    withheld: Groups = 1
+    mappings: tuple[str, ...] = tuple(PUBLISHED)
+    normalizers: tuple[str, ...] = tuple(NORMALIZERS)
+    descent_rate: Annotated[float, Range(0, 10)] = 1.0
+    threads: Count = 1
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "updates")
+        if not self.mappings or not self.normalizers:
+            raise ConfigError("a matched update needs at least one of mappings and of normalizers")
+
+
+class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much is evaluated: the first ``instances`` of every held-out split, all of them when None.
+
+    ``timeout_s`` is the processor time of one heuristic on one split; large instances need more than the
+    search allows. ``behaviour_instances`` are taken from the split of the embedded profile.
+    """
+
+    instances: Annotated[int | None, Range(1, 1_000_000)] = None
+    timeout_s: Annotated[float, Range(0.01, 1e6)] = 600.0
+    behaviour_split: str = "embedded"
+    behaviour_instances: Annotated[int | None, Range(1, 1_000_000)] = 4
+    slots: Count = 1
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "heldout")
+
+
+CONFIG = "config.json"
+ADAPTER = "adapter"
+
+
+class ParentRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The cohort run that a restart begins with a part of; ``run`` is its path from the restart's.
+
+    ``adapter_sha256`` is that of its final adapter, None for a restart of the initial model.
+    ``archive_sha256`` is that of its last archive (``records/schema.py``), absent for a restart with a
+    fresh population (D45).
+    """
+
+    run: str
+    adapter_sha256: str | None
+    completions_sha256: str
+    archive_sha256: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that decides a run's records.
+
+    ``condition`` is frozen, a reward mapping, or ``mapping+normalizer``; a restart has its parent's,
+    unapplied. ``normalizer`` is the one that it names, else the profile's. ``host_settings`` and
+    ``rule_settings`` are read by host and learning rule alone. ``loading`` is absent where the model is
+    computed on the processor in float32, ``idea_end`` where it is ``bare_fence``, as in every run recorded
+    before there was another (D37).
+    """
+
+    purpose: Literal["formal", "smoke"]
+    layer: str = COHORT
+    problem: str
+    split: str
+    model: str
+    condition: str
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    groups: Groups
+    threads: Count
+    search: SearchSettings
+    generation: GenerationSettings
+    learner: LearnerSettings
+    evaluation: EvaluationSettings
+    normalizer: str = DEFAULT
+    learning_rule: str = GRPO
+    rule_settings: dict[str, Any] = {}
+    host: str = REFERENCE
+    host_settings: dict[str, Any] = {}
+    parent: ParentRun | None = None
+    loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
+    idea_end: IdeaEnd | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
+        check_ranges(self)
+        _check_loading(self.loading, self.generation.backend)
+        get_layer(self.layer)
+        if self.normalizer != Condition.parse(self.condition).normalizer_or(self.normalizer):
+            raise ConfigError(
+                f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
+            )
+
+    @property
+    def base(self) -> ModelSettings:
+        """The model, and how it is loaded; ``learner.load_in_4bit`` says so too, for a local one."""
+        loading = ModelLoading() if self.loading is msgspec.UNSET else self.loading
+        if self.learner.load_in_4bit and self.generation.backend == "local":
+            loading = NF4
+        return ModelSettings(name=self.model, **msgspec.structs.asdict(loading))
+
+    @property
+    def on_card(self) -> bool:
+        """Whether the run's model is computed on an accelerator of this machine."""
+        return self.generation.backend in ENGINES or self.base.device == "cuda"
+
+    @property
+    def reading(self) -> IdeaEnd:
+        """What ends an idea without braces in its completions (D37)."""
+        return BARE_FENCE if self.idea_end is msgspec.UNSET else self.idea_end
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition, ``frozen`` where there is none."""
+        return Condition.parse(self.condition).mapping
+
+    @property
+    def host_setup(self) -> HostSetup:
+        """What the run's host is made of; looks the problem up as ``get_problem`` does."""
+        return host_setup(get_problem(self.problem), self.search, self.host_settings)
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return run_name(self.condition, self.seed)
+
+    @property
+    def cell(self) -> str:
+        """Task x model, the directory name of a cell of breadth or audit."""
+        return f"{file_name(self.problem)}-{Path(self.model).name}"
+
+    @property
+    def label(self) -> str:
+        """What progress calls the run: its place below the results directory."""
+        parts = [self.layer, *([self.cell] if get_layer(self.layer).cells else []), *self._start, self.name]
+        return "/".join(parts)
+
+    @property
+    def _start(self) -> tuple[str, ...]:
+        """The directory of restarts with an archive, within their layer's."""
+        if self.parent is None or self.parent.archive_sha256 is msgspec.UNSET:
+            return ()
+        return (INITIAL_ARCHIVE if self.parent.adapter_sha256 is None else FINAL_ARCHIVE,)
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner takes part."""
+        return self.condition != FROZEN and self.parent is None
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the canonical form: equal hashes mean equal records on one machine."""
+        return canonical_sha256(self)
+
+
+def host_setup(problem: Problem, search: SearchSettings, settings: Mapping[str, Any]) -> HostSetup:
+    """What a profile's tables ``[search]`` and ``[host_settings]`` say to a host."""
+    return HostSetup(problem, settings, search.prompts, msgspec.to_builtins(search))
+
+
+def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
+    """Refuse ``loading`` for engines, which have their own settings; with vLLM it is the learner's base."""
+    if backend not in ENGINES or loading is msgspec.UNSET or loading == ModelLoading():
+        return
+    if backend == "vllm" and loading.device == "cuda":
+        return
+    also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
+    raise ConfigError(
+        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
+        f"alone{also}"
+    )

@@ -1,0 +1,244 @@
+"""The planned runs in a results directory: which are finished already, and execution of the others."""
+
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.progress import Progress
+from search_to_signal.models.opening import model_files
+from search_to_signal.records.adapters import left_out
+from search_to_signal.records.checksums import SUMS, read_sums, sha256_file, sum_problems, write_sums
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import (
+    Manifest,
+    finished_manifest,
+    read_manifest,
+    run_directories,
+    runs_below,
+    write_roster,
+)
+from search_to_signal.records.provenance import source
+from search_to_signal.run.config import ADAPTER, RunConfig
+from search_to_signal.run.directory import RUN, read_own
+from search_to_signal.run.execution import Execution, PlannedRun, execute
+from search_to_signal.run.profile import Profile
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A profile, its results directory, how its runs are executed, and the receiver of progress."""
+
+    profile: Profile
+    results: Path
+    execution: Execution
+    progress: Progress
+
+    def run_all(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Path]:
+        """Execute the missing runs of every directory in one pool; returns the run directories.
+
+        Complete runs are verified and kept; unfinished ones start again, or resume with ``execution.resume``.
+        Raises RunDirectoryError, before a run starts, where a directory contains something else.
+        """
+        pending = self.begin(plan)
+        run_missing(pending, self.execution, self.progress)
+        for out in plan:
+            write_sums(out)
+        return [run.directory for run in pending]
+
+    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[PlannedRun]:
+        """Write the roster of every directory and return its planned runs; raises as ``run_all``."""
+        pending = [run for out, configs in plan.items() for run in self._planned(configs, out)]
+        for out, configs in plan.items():
+            write_roster(out, (config.name for config in configs))
+        return pending
+
+    def _planned(self, configs: Sequence[RunConfig], out: Path) -> list[PlannedRun]:
+        planned, finished_runs = plan_runs(configs, out, self.execution), self.execution.finished_runs
+        if finished_runs is None:
+            return planned
+        other, plan = finished_runs / out.relative_to(self.results), self.execution.plan
+        return [
+            replace(run, done=run.done or _is_finished(run.config, other / run.directory.name, plan))
+            for run in planned
+        ]
+
+    @property
+    def has_cohort(self) -> bool:
+        """Whether every run of the cohort is in this results directory."""
+        return all((self.results / COHORT / config.name).is_dir() for config in self.profile.runs())
+
+    def finished_cohort(self) -> Path:
+        """Return the directory of the profile's finished cohort; raises as ``finished_cohort``."""
+        return finished_cohort(self.profile, self.results, self.execution.plan)
+
+
+def _planned_run(
+    config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], execution: Execution
+) -> PlannedRun:
+    plan = execution.plan
+    manifest = read_own(RUN, directory, lambda stored: _is_run(stored, config, plan))
+    if manifest is None or manifest.status != "complete" or not (directory / SUMS).is_file():
+        return PlannedRun(config, directory, done=False)
+    remedy = "give another --out, or move it away"
+    if plan is not None and manifest.plan_sha256 != plan:
+        raise RunDirectoryError(f"{directory} holds this run of another plan: {remedy}")
+    expected_source = source_sha256 if plan is None else manifest.source.sha256
+    if (manifest.source.sha256, manifest.model_files) != (expected_source, weights):
+        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
+    if problem := _first_problem(directory, execution):
+        raise RunDirectoryError(f"{directory} is complete but damaged ({problem}): {remedy}")
+    return PlannedRun(config, directory, done=True)
+
+
+def _first_problem(directory: Path, execution: Execution) -> str | None:
+    """The first problem of a finished run, None where there is none."""
+    if execution.check is not None and execution.plan is None:
+        return next(iter(execution.check(directory)), None)
+    # A plan has hundreds of runs, which every command checks: consistency is left to s2s verify.
+    return min(sum_problems(directory).keys() - left_out(directory), default=None)
+
+
+def _is_finished(config: RunConfig, directory: Path, plan: str | None) -> bool:
+    """Whether a directory has the manifest of exactly this run, finished under the same plan."""
+    manifest = finished_manifest(directory)
+    if manifest is None or manifest.plan_sha256 != (plan or UNSET):
+        return False
+    return _is_run(manifest, config, plan)
+
+
+def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
+    """Whether a manifest has a run's configuration; under a plan it may lack settings of later versions."""
+    if plan is None or manifest.config_sha256 == config.sha256:
+        return manifest.config_sha256 == config.sha256
+    try:
+        return msgspec.convert(manifest.config, RunConfig) == config
+    except (msgspec.ValidationError, ConfigError):
+        return False
+
+
+def plan_runs(configs: Sequence[RunConfig], out: Path, execution: Execution) -> list[PlannedRun]:
+    """Return the planned runs of ``out``.
+
+    Raises RunDirectoryError, before anything is written, for another run in ``out`` and for a finished run of
+    another plan, source or model, or with problems.
+    """
+    if out.exists() and not out.is_dir():
+        raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
+    expected = {config.name for config in configs}
+    for run in run_directories(out) if out.is_dir() else []:
+        if run == out or run.name not in expected:
+            raise RunDirectoryError(f"{run} already holds another run: give another --out, or move it away")
+    sha256 = source().sha256
+    # Hashing the weights of a pretrained model takes seconds.
+    loaded = {config.model: config.generation for config in configs}
+    models = {model: model_files(generation, model) for model, generation in loaded.items()}
+    return [
+        _planned_run(config, out / config.name, sha256, models[config.model], execution) for config in configs
+    ]
+
+
+def run_missing(planned: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
+    """Execute every run that is not done, on this machine or on a cluster.
+
+    The longest run starts first; runs of a plan start in order. Raises RunFailedError or StoppedError as
+    ``execute`` does. An unfinished directory is never deleted.
+    """
+    for run in planned:
+        if run.done:
+            groups = run.config.groups
+            progress.update(run.config.label, groups, groups)
+            if execution.plan is None:
+                progress.say(f"{run.config.label}: complete and verified, kept")
+    pending = [run for run in planned if not run.done]
+    if execution.plan is None:
+        pending.sort(key=_length, reverse=True)
+    if execution.ray is not None:
+        from search_to_signal.run.cluster import execute_on_ray
+
+        execute_on_ray(pending, execution, progress)
+    elif pending:
+        execute(pending, execution, progress)
+
+
+def _length(run: PlannedRun) -> int:
+    """A run's relative duration: an update takes about as long as a generation."""
+    return run.config.groups * (2 if run.config.trained else 1)
+
+
+def finished_cohort(profile: Profile, results: Path, plan: str | None = None) -> Path:
+    """Return the cohort's directory; raises RunDirectoryError unless all its runs are complete.
+
+    Runs of a plan may come from several versions of the source. Only manifests are read: each layer checks
+    the files that it reads, and the cohort was verified when it finished.
+    """
+    cohort, sha256 = results / COHORT, None if plan is not None else source().sha256
+    missing = [
+        config.name
+        for config in profile.runs()
+        if not _is_complete(config, cohort / config.name, sha256, plan)
+    ]
+    if missing:
+        raise RunDirectoryError(
+            f"{cohort} lacks {', '.join(missing)}, complete and of this source, for this layer to stand on: "
+            "run the cohort first (s2s run ... --layer cohort)"
+        )
+    return cohort
+
+
+def _is_complete(config: RunConfig, directory: Path, source_sha256: str | None, plan: str | None) -> bool:
+    if not (directory / SUMS).is_file():
+        return False
+    manifest = read_manifest(directory)
+    same_source = source_sha256 in (None, manifest.source.sha256)
+    return manifest.status == "complete" and same_source and _is_run(manifest, config, plan)
+
+
+def unfinished(directory: Path) -> str:
+    """Return the names of started and unfinished runs below a directory, joined; empty without any."""
+    runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
+    return ", ".join(str(run.relative_to(directory)) for run in runs)
+
+
+# Final adapters of runs that were shipped without them, made again by the runs' recorded updates.
+
+
+def make_adapters(reproduction: Reproduction, cohort: Path, names: Collection[str]) -> None:
+    """Make the missing final adapters of these runs of a finished cohort.
+
+    They are made in a directory next to the results, and moved into their runs. Raises RunFailedError where
+    an update gives another adapter, RunDirectoryError where a run lists another one, and StoppedError as
+    ``execute`` does.
+    """
+    wanted = [config for config in reproduction.profile.runs() if config.trained and config.name in names]
+    lacking = [config for config in wanted if not (cohort / config.name / ADAPTER).is_dir()]
+    if not lacking:
+        return
+    reproduction.progress.say(
+        f"{len(lacking)} runs lack their final adapters: trained again on their records"
+    )
+    scratch = reproduction.results.with_name(f".{reproduction.results.name}-adapters")
+    for first in range(0, len(lacking), reproduction.execution.jobs):
+        batch = lacking[first : first + reproduction.execution.jobs]
+        planned = [
+            PlannedRun(config, scratch / config.name, recorded=cohort / config.name) for config in batch
+        ]
+        execute(planned, reproduction.execution, reproduction.progress)
+        for config in batch:
+            _move_adapter(scratch / config.name / ADAPTER, cohort / config.name)
+    shutil.rmtree(scratch)
+
+
+def _move_adapter(adapter: Path, run: Path) -> None:
+    recorded = {name: digest for name, digest in read_sums(run).items() if Path(name).parent.name == ADAPTER}
+    made = {f"{ADAPTER}/{path.name}": sha256_file(path) for path in sorted(adapter.iterdir())}
+    if made != recorded:
+        raise RunDirectoryError(
+            f"{run} lists another adapter than its updates make here, which lies in {adapter}: restore the "
+            "run, or ship its adapter (s2s pack --adapters)"
+        )
+    adapter.rename(run / ADAPTER)

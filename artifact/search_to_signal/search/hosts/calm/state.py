@@ -1,0 +1,147 @@
+"""What CALM's search remembers between rounds. Everything here is frozen; a round makes a new state.
+
+Scores are higher-is-better.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.search.member import Member
+
+# The word sets of an archive's ideas as arrays, so that a distance to thousands costs one pass.
+#
+# Ideas are stored in order of arrival and read in listing order; a new state shares the arrays of the
+# old one.
+
+WordSet = frozenset[str]
+Integers = NDArray[np.intp]
+_WORD = re.compile(r"\w+")
+
+
+@lru_cache(maxsize=1 << 14)
+def words_of(idea: str) -> WordSet:
+    """The distinct lower-cased words of an idea (HOST.md, point 11)."""
+    return frozenset(_WORD.findall(idea.lower()))
+
+
+def idea_distance(words: WordSet, known: WordSet) -> float:
+    """Share of ``words`` that ``known`` lacks; 0 without words (HOST.md, point 11)."""
+    return len(words - known) / len(words) if words else 0.0
+
+
+@dataclass(frozen=True)
+class Ideas:
+    """n word sets. ``number`` numbers the words; ``order`` (n,) has the stored row of each listed idea.
+
+    Stored row r has the words ``words[ends[r] : ends[r + 1]]``.
+    """
+
+    number: Mapping[str, int]
+    words: Integers
+    ends: Integers
+    order: Integers
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def extended(self, word_sets: Sequence[WordSet]) -> "Ideas":
+        """These ideas, and then ``word_sets``."""
+        number = dict(self.number)
+        words = [number.setdefault(word, len(number)) for known in word_sets for word in sorted(known)]
+        sizes = np.array([len(known) for known in word_sets], dtype=np.intp)
+        stored = np.arange(len(self), len(self) + len(sizes), dtype=np.intp)
+        return Ideas(
+            number=number,
+            words=np.concatenate((self.words, np.array(words, dtype=np.intp))),
+            ends=np.concatenate((self.ends, self.ends[-1] + np.cumsum(sizes))),
+            order=np.concatenate((self.order, stored)),
+        )
+
+    def taken(self, positions: Integers) -> "Ideas":
+        """The same ideas, listed in the order of ``positions``, a permutation."""
+        return replace(self, order=self.order[positions])
+
+    def distances(self, known: WordSet) -> NDArray[np.float64]:
+        """(n,) idea_distance of every idea to ``known``, in listing order."""
+        is_known = np.zeros(len(self.number), dtype=np.intp)
+        is_known[[self.number[word] for word in known if word in self.number]] = 1
+        shared = np.zeros(len(self.words) + 1, dtype=np.intp)
+        np.cumsum(is_known.take(self.words), out=shared[1:])
+        sizes = np.diff(self.ends)
+        share: NDArray[np.float64] = (sizes - np.diff(shared[self.ends])) / np.maximum(sizes, 1)
+        return share[self.order]
+
+
+def ideas_of(word_sets: Sequence[WordSet]) -> Ideas:
+    """The given word sets, listed as given."""
+    empty = np.empty(0, dtype=np.intp)
+    return Ideas({}, empty, np.zeros(1, dtype=np.intp), empty).extended(word_sets)
+
+
+EQUAL_WITHIN = 1e-7
+"""Scores nearer than this are one heuristic's (HOST.md, point 6)."""
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """The search between two rounds.
+
+    ``archive`` is in the order of its last listing, new members last; ``ideas`` are its word sets in the
+    same order, so an archive is changed through the methods here. ``used_prompts`` are those of the round
+    in progress (HOST.md, point 12). ``injected`` are the components in order of appearance. ``stagnation``
+    counts rounds without a new best (HOST.md, point 13).
+    """
+
+    archive: tuple[Member, ...]
+    seeds: tuple[Member, ...]
+    ideas: Ideas
+    used_prompts: frozenset[str] = frozenset()
+    injected: tuple[str, ...] = ()
+    stagnation: int = 0
+
+    def extended(self, new: Sequence[Member]) -> "SearchState":
+        """With new members at the end of the listing."""
+        ideas = self.ideas.extended([words_of(member.idea) for member in new])
+        return replace(self, archive=(*self.archive, *new), ideas=ideas)
+
+    def listed(self) -> "SearchState":
+        """Listed best first; exact ties in reverse order of the previous listing (HOST.md, point 8)."""
+        scores = np.array([member.score for member in self.archive])
+        order = np.argsort(scores, kind="stable")[::-1]
+        return replace(self, archive=tuple(self.archive[i] for i in order), ideas=self.ideas.taken(order))
+
+    def distances(self, member: Member) -> NDArray[np.float64]:
+        """(n,) distance of every archived idea to that of ``member`` as first parent, in listing order."""
+        return self.ideas.distances(words_of(member.idea))
+
+
+def state_of(members: Sequence[Member], seeds: Sequence[Member]) -> SearchState:
+    """A state with these archive members, listed as given, and these seed members."""
+    ideas = ideas_of([words_of(member.idea) for member in members])
+    return SearchState(archive=tuple(members), seeds=tuple(seeds), ideas=ideas)
+
+
+def initial_state(seed: Member) -> SearchState:
+    """The state before the first round: the seed heuristic alone."""
+    return state_of((seed,), (seed,))
+
+
+def equal(first: float, second: float) -> bool:
+    """Whether two heuristics with these scores count as one."""
+    return abs(first - second) < EQUAL_WITHIN
+
+
+def holds(archived: NDArray[np.float64], score: float) -> bool:
+    """Whether one of the archived scores, (n,), is equal to a score."""
+    return bool((np.abs(archived - score) < EQUAL_WITHIN).any())
+
+
+def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:
+    """The members, as listed, whose stripped code a prompt with these parents shows (HOST.md, Prompts)."""
+    shown = {parent.code.strip() for parent in parents}
+    return tuple(member for member in archive if member.code.strip() in shown)

@@ -1,0 +1,287 @@
+"""The released trainer's state as ours, and back; what it saw of each completion."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from search_to_signal.base.errors import HostError
+from search_to_signal.credit.base import SEVERITY
+from search_to_signal.credit.mappings import COPY
+from search_to_signal.records.schema import CALM_OPERATORS, Operator, Outcome
+from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.programs import (
+    COMPONENT_AFTER,
+    COMPONENT_BEFORE,
+    Proposal,
+    parse,
+    program_sha256,
+)
+from search_to_signal.search.hosts.calm.prompts import (
+    CREATION,
+    CROSSOVER,
+    INJECTION,
+    REPLACEMENT,
+    SIMPLIFICATION,
+)
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.calm.state import SearchState, state_of
+from search_to_signal.search.member import Member
+
+_BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
+_FAILURES = {
+    "idea": Outcome.MISSING_RATIONALE,
+    "code": Outcome.MISSING_CODE,
+    "function": Outcome.MISSING_FUNCTION,
+    "bug": Outcome.RUNTIME_FAILURE,
+    "runtime": Outcome.RUNTIME_FAILURE,
+    "random": Outcome.RANDOMNESS,
+}
+"""The failures by the first word of the options that hold their rewards, after ``reward_``."""
+_NEAR = 1e-9  # two rewards that lie closer are one
+
+
+# A trainer is photographed before and after every group, and its archive hardly changes.
+_program = lru_cache(maxsize=4096)(program_sha256)
+_function = lru_cache(maxsize=4096)(function_of)  # for members, which are never run again
+
+
+THRESHOLD_SHARE = 20
+"""With a negative collapse threshold the host takes this share of its steps (HOST.md, point 25)."""
+
+
+def settings_of(options: Any) -> SearchSettings:
+    """Our names for the released search options."""
+    threshold = options.max_stuck_threshold
+    return SearchSettings(
+        population_size=options.population_size,
+        simplification=options.ub_simplification,
+        injection=options.ub_injection,
+        replacement=options.ub_replacement,
+        crossover=options.ub_crossover,
+        collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold < 0 else threshold,
+        collapse_speed=options.speed_collapse,
+        prompts="released",
+    )
+
+
+def operator_named(kind: object) -> Operator | None:
+    """The operator that a released prompt type names; None for a seed."""
+    return next((operator for operator in CALM_OPERATORS if str(kind).lower().startswith(operator[:5])), None)
+
+
+def member_of(algo: Any) -> Member:
+    """An archived heuristic of the released host; a seed may lack what only children are given."""
+    birth = getattr(algo, "birth", 0)
+    operator = operator_named(getattr(algo, "parent_prompt_type", None))
+    step = birth if isinstance(birth, int) else 0
+    return Member(algo.idea, algo.code, float(algo.perf), operator, step, 0, _program(algo.code))
+
+
+def snapshot(trainer: Any) -> SearchState:
+    """The search state that a trainer is in, listed best first; shares nothing with the trainer."""
+    members = sorted((member_of(algo) for algo in trainer.algos), key=lambda member: -member.score)
+    state = state_of(members, [member_of(algo) for algo in trainer.seed_algos])
+    injected = tuple(str(component) for component in trainer.injected_components)
+    return replace(state, injected=injected, stagnation=int(trainer.age_stuck))
+
+
+def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
+    """A released heuristic object for a member, as if the host had evaluated it.
+
+    ``problem`` is the released host's name of the problem, ``function`` what the member's code defines.
+    """
+    policy = kind(function, f"step{member.step}", problem)
+    fields = {
+        "code": member.code,
+        "idea": member.idea,
+        "perf": member.score,
+        "perfs": [member.score],
+        "birth": member.step,
+        "parent_prompt_type": member.operator,
+    }
+    for name, value in fields.items():
+        setattr(policy, name, value)
+    return policy
+
+
+def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
+    """Put a trainer into a search state; its used prompts stay, as its rewards look prompts up there."""
+    members = {member.id: member for member in (*state.seeds, *state.archive)}
+    made = {
+        name: policy_of(kind, member, trainer.problem_name, _function(member.code))
+        for name, member in members.items()
+    }
+    trainer.algos = [made[member.id] for member in state.archive]
+    trainer.seed_algos = [made[member.id] for member in state.seeds]
+    trainer.injected_components = list(state.injected)
+    trainer.age_stuck = state.stagnation
+
+
+def content(message: Any) -> str:
+    """The text of a chat, which is that of its last message, or of a plain text."""
+    return message if isinstance(message, str) else str(message[-1]["content"])
+
+
+def shown_in(prompt: str, archive: Sequence[Member]) -> tuple[int, ...]:
+    """Positions of the members whose stripped codes are blocks of the prompt, block by block."""
+    position = {member.code.strip(): i for i, member in reversed([*enumerate(archive)])}
+    blocks = (block.strip() for block in _BLOCK.findall(prompt))
+    return tuple(position[block] for block in blocks if block in position)
+
+
+def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
+    """The members, as listed, whose stripped code is a code block of the prompt (HOST.md, Prompts)."""
+    shown = {block.strip() for block in _BLOCK.findall(prompt)}
+    return tuple(member for member in archive if member.code.strip() in shown)
+
+
+def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
+    """The operator that a prompt's own words show; simplification and replacement by one word alone."""
+    if len(bases) != 1:
+        return CROSSOVER if bases else CREATION
+    words = prompt.replace(bases[0].idea, "").replace(bases[0].code.strip(), "")
+    if COMPONENT_BEFORE in words and COMPONENT_AFTER in words:
+        return INJECTION
+    return SIMPLIFICATION if "simpl" in words.lower() else REPLACEMENT
+
+
+def severities_of(options: Any) -> dict[Outcome, float]:
+    """What the released options give each failure; the paper's value where no option names it."""
+    severities = dict(SEVERITY)
+    for name, value in vars(options).items():
+        kind, _, rest = name.partition("_")
+        if kind == "reward" and (failure := _FAILURES.get(rest.split("_")[0])):
+            severities[failure] = float(value)
+    return severities
+
+
+def outcome_of(reward: float, severities: Mapping[Outcome, float] = SEVERITY) -> Outcome | None:
+    """The typed outcome that a native reward stands for; no valid reward equals a severity.
+
+    None for a reward below every valid one that is no severity either: a failure of unknown kind.
+    """
+    near = (outcome for outcome, value in severities.items() if abs(value - reward) < _NEAR)
+    return next(near, Outcome.VALID if reward >= COPY - _NEAR else None)
+
+
+@contextmanager
+def changed(target: Any, **values: Any) -> Iterator[None]:
+    """Within it these attributes of the host's own object or class have these values."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
+
+
+@contextmanager
+def heuristics_made(kind: type[Any]) -> Iterator[list[Any]]:
+    """Every heuristic object that the host makes meanwhile, in order."""
+    seen: list[Any] = []
+    make = kind.__init__
+
+    def remember(self: Any, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        seen.append(self)
+
+    with changed(kind, __init__=remember):
+        yield seen
+
+
+def score_of(
+    text: str, seen: Sequence[Any], archive: Sequence[Member], otherwise: Callable[[str], float | None]
+) -> float | None:
+    """The performance that the host found for a completion that it calls valid.
+
+    Taken from the heuristics it made, then from its archive; ``otherwise`` evaluates the code where both
+    are silent. None where it is unknown.
+    """
+    proposal = parse(text)
+    code = proposal.code if isinstance(proposal, Proposal) else None
+
+    def proposed(other: str) -> bool:
+        return other.strip() == code if code is not None else other.strip() in text
+
+    written = [algo for algo in seen if getattr(algo, "perf", None) is not None]
+    made = [algo.perf for algo in written if proposed(algo.code)]
+    kept = [member.score for member in archive if proposed(member.code)]
+    score = next(iter([*made, *kept]), None)
+    if score is None and code is not None:
+        score = otherwise(code)
+    return None if score is None else float(score)
+
+
+# What a round of the released host asks: its one prompt, the operator that it names, and tokens.
+
+Count = Callable[[Any], int]
+"""Number of tokens of a chat, given as its messages, or of a text."""
+
+
+def only_prompt(prompts: Iterable[Any]) -> Any:
+    """The one prompt of a group; raises HostError where there are several."""
+    asked = {content(prompt): prompt for prompt in prompts}
+    if len(asked) != 1:
+        raise HostError(f"a call with {len(asked)} prompts: a group is one prompt, set n_prompts to 1")
+    return next(iter(asked.values()))
+
+
+def asked_operator(used_prompts: Iterable[Any], text: str) -> Operator | None:
+    """The operator that the host's own object of a prompt names; None where it names none.
+
+    Raises HostError where the host keeps texts instead, in which its reward function finds nothing.
+    """
+    for used in used_prompts:
+        if type(used) is str:
+            raise HostError("calm_trainer.py: used_prompts holds texts, in the released host prompt objects")
+        values = list(getattr(used, "__dict__", {}).values())
+        if any(isinstance(value, str) and value == text for value in values):
+            return next(filter(None, map(operator_named, _words(values))), None)
+    return None
+
+
+def _words(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        word = value.name if isinstance(value, Enum) else value
+        if isinstance(word, str) and word.isidentifier():
+            yield word
+
+
+def sent(chat: Any) -> str:
+    """A prompt as a record shows it: the JSON of its messages, as one to an endpoint, or its text."""
+    if isinstance(chat, str):
+        return chat
+    messages = [
+        {name: str(message[name]) for name in ("role", "content") if name in message} for message in chat
+    ]
+    return json.dumps(messages, ensure_ascii=False)
+
+
+def asked_text(prompt: str) -> str:
+    """What the last message of a recorded prompt says; a text that is no list of messages is that itself."""
+    try:
+        return content(msgspec.json.decode(prompt, type=list[dict[str, str]]))
+    except (msgspec.MsgspecError, UnicodeError, LookupError):
+        return prompt
+
+
+def count_with(tokenizer: Any) -> Count:
+    """Count by a tokenizer: a text as it is, a chat as its template renders it."""
+
+    def count(asked: Any) -> int:
+        if isinstance(asked, str):
+            return len(tokenizer(asked, add_special_tokens=False)["input_ids"])
+        if getattr(tokenizer, "chat_template", None) is None:
+            return sum(count(str(message["content"])) for message in asked)
+        return len(tokenizer.apply_chat_template(asked, add_generation_prompt=True))
+
+    return count

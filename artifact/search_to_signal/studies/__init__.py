@@ -1,1 +1,0 @@
-"""Whole reproductions: evidence layers in order, a plan recorded study by study, audit and report."""

@@ -1,0 +1,275 @@
+"""Outcomes grouped by verdict, a few lines each; every comparison appears once.
+
+Exploratory outcomes and the later gains of longer runs are listed with them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from search_to_signal.base.progress import counted, span
+from search_to_signal.records.plan import Question
+from search_to_signal.report.results import Origin
+from search_to_signal.report.tables.cells import Cell, Cells, Table, table_of
+from search_to_signal.report.tables.measures import MEASURES
+from search_to_signal.study.exploratory import ContinuedRuns
+from search_to_signal.study.formatting import format_interval, format_value, metric_heading
+from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
+
+TITLES = {
+    OutcomeVerdict.ABOVE: "Decided, above zero",
+    OutcomeVerdict.BELOW: "Decided, below zero",
+    OutcomeVerdict.OPEN: "Undecided",
+    OutcomeVerdict.CLOSED: "Undecided, closed before all seeds were recorded",
+}
+DESCRIBED = "Described, where the paper has the same"
+EXPLORATORY = "Asked besides the plan, exploratory"
+
+
+@dataclass(frozen=True)
+class VerdictLines:
+    """A verdict and the outcomes that have it: a line per study, metric and second side."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def group_by_verdict(
+    outcomes: Sequence[QuestionOutcome],
+    exploratory: Sequence[QuestionOutcome] = (),
+    longer: Sequence[ContinuedRuns] = (),
+) -> list[VerdictLines]:
+    """Return above, below, undecided, closed, what is described beside the paper, and exploratory outcomes.
+
+    Empty ones are left out.
+    """
+    comparisons = list(_distinct_comparisons(outcomes))
+    shared = shared_by_profiles((*outcomes, *exploratory), _line_name)
+    groups = [
+        VerdictLines(title, _verdict_lines(comparisons, verdict, longer, shared))
+        for verdict, title in TITLES.items()
+    ]
+    groups.append(VerdictLines(DESCRIBED, tuple(_described_lines(outcomes))))
+    groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory, shared))))
+    return [group for group in groups if group.lines]
+
+
+def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
+    """Conclude the primary comparisons of the first study in a sentence: verdicts, least and greatest mean.
+
+    Where some have their verdict the others are named as awaited; where none has, it says so first. Empty
+    where no seed of them is recorded.
+    """
+    primary = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
+    first = [outcome for outcome in primary if outcome.study.key == primary[0].study.key]
+    if not first:
+        return ""
+    title = first[0].study.title
+    decided = [outcome for outcome in first if not outcome.pending]
+    if all(outcome.closed_short for outcome in decided):
+        count = f"n = {_count_seeds(first)} of {counted(max(outcome.planned for outcome in first), 'seed')}"
+        verdict = "no verdict" if len(decided) == len(first) else "no verdict yet"
+        so_far = "; ".join(_parts(first, verdicts=False))
+        return f"{title}, {_name_bases(first)}{count}: {verdict}. So far {so_far}."
+    parts, which = [*_parts(decided, verdicts=True)], ", "
+    if awaited := dict.fromkeys(
+        f"{_first_side(outcome)} ({len(outcome.values)} of {counted(outcome.planned, 'seed')})"
+        for outcome in first
+        if outcome.pending
+    ):
+        which = f"; {', '.join(dict.fromkeys(map(_first_side, decided)))} "
+        parts.append(f"awaited: {', '.join(awaited)}")
+    return f"{title}{which}{_name_bases(decided)}n = {_count_seeds(decided)}: {'; '.join(parts)}."
+
+
+def _parts(outcomes: Sequence[QuestionOutcome], *, verdicts: bool) -> Iterator[str]:
+    """Yield each question's metric with the least and greatest mean, and with its verdicts if asked."""
+    for key in dict.fromkeys(outcome.question.key for outcome in outcomes):
+        same = [outcome for outcome in outcomes if outcome.question.key == key]
+        ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
+        ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
+        values = " to ".join(ends)
+        yield f"{metric_heading(same[0])} {f'{_count_verdicts(same)} ({values})' if verdicts else values}"
+
+
+def _name_bases(outcomes: Sequence[QuestionOutcome]) -> str:
+    bases = dict.fromkeys(outcome.base for outcome in outcomes if len(outcome.sides) > 1)
+    return f"against {' and '.join(bases)}, " if bases else ""
+
+
+def _count_seeds(outcomes: Sequence[QuestionOutcome]) -> str:
+    return span([len(outcome.values) for outcome in outcomes])
+
+
+def _first_side(outcome: QuestionOutcome) -> str:
+    return outcome.name.partition(" minus ")[0]
+
+
+def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
+    verdicts = Counter(outcome.verdict.value for outcome in outcomes)
+    return ", ".join(f"{verdict} in {number} of {len(outcomes)}" for verdict, number in verdicts.items())
+
+
+def _line_name(outcome: QuestionOutcome) -> tuple[str, str]:
+    """What a line is called: its metric and second side."""
+    return metric_heading(outcome), outcome.name.partition(" minus ")[2]
+
+
+def _verdict_lines(
+    comparisons: Sequence[QuestionOutcome],
+    verdict: OutcomeVerdict,
+    longer: Sequence[ContinuedRuns],
+    shared: set[tuple[str, str]],
+) -> tuple[str, ...]:
+    """Return the lines of a verdict; undecided ones are followed, once, by the gains of longer runs."""
+    same = [outcome for outcome in comparisons if outcome.verdict is verdict]
+    if verdict is not OutcomeVerdict.OPEN:
+        return tuple(_lines(same, shared))
+    return tuple(dict.fromkeys((*_lines(same, shared, longer), *_wholly_undecided(comparisons))))
+
+
+def _wholly_undecided(comparisons: Sequence[QuestionOutcome]) -> Iterator[str]:
+    """Yield what the plan calls an interval that includes zero, of questions with no other answer."""
+    for key in dict.fromkeys(outcome.question.key for outcome in comparisons):
+        same = [outcome for outcome in comparisons if outcome.question.key == key]
+        question = same[0].question
+        if all(outcome.verdict is OutcomeVerdict.OPEN for outcome in same) and len(same) > 1:
+            yield (
+                f"{key}, undecided {len(same)} times; what counts against, by the plan: "
+                f"{question.counts_against.strip()}"
+            )
+
+
+def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns]) -> list[str]:
+    """Describe the later gains of runs that bear on a question: how far the metric is from its ceiling."""
+    return [_describe_runs(runs) for runs in longer if runs.bears_on(question)]
+
+
+def _describe_runs(continued: ContinuedRuns) -> str:
+    measure = MEASURES[continued.question.metric]
+    gain, least, most = (
+        f"{measure.factor * value:.{measure.decimals}f}"
+        for value in (continued.mean, min(continued.gains.values()), max(continued.gains.values()))
+    )
+    runs = counted(len(continued.gains), f"{continued.side.rpartition('/')[2]} run")
+    fewest, most_further = min(continued.further.values()), max(continued.further.values())
+    further = (
+        counted(fewest, "further group")
+        if fewest == most_further
+        else f"{fewest} to {most_further} further groups"
+    )
+    return (
+        f"What was left to find: {runs} that went on after {continued.groups} groups, for {further}, gained "
+        f"{gain} in {measure.heading} on average ({least} to {most})"
+    )
+
+
+def build_continued_table(longer: Sequence[ContinuedRuns]) -> Table:
+    """Build the table of longer runs, a row per side: further groups and gain, in the metric's unit."""
+    note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
+    lines = [(runs.side, _continued_cells(runs)) for runs in longer]
+    return table_of("continued", "What longer runs still found", "Runs", lines, note)
+
+
+def _continued_cells(runs: ContinuedRuns) -> Cells:
+    origins, n = tuple(map(Origin, runs.files)), len(runs.gains)
+    measure, further, gains = MEASURES[runs.question.metric], runs.further.values(), runs.gains.values()
+
+    def gain(value: float, what: str) -> Cell:
+        formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
+        return Cell(measure.factor * value, n, formula, origins, measure.decimals)
+
+    return {
+        "Groups": Cell(runs.groups, n, "groups that the question compares", origins),
+        "Fewest further": Cell(min(further), n, "groups after these, of the shortest run", origins),
+        "Most further": Cell(max(further), n, "groups after these, of the longest run", origins),
+        "Gain": gain(runs.mean, "mean"),
+        "Least": gain(min(gains), "least"),
+        "Most": gain(max(gains), "greatest"),
+    }
+
+
+def _described_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
+    """Yield a line per question of one side that the paper has a number for, and what counts against it."""
+    described = [
+        outcome
+        for outcome in outcomes
+        if outcome.verdict is OutcomeVerdict.DESCRIBED and outcome.question.published
+    ]
+    for key in dict.fromkeys(outcome.question.key for outcome in described):
+        same = [outcome for outcome in described if outcome.question.key == key]
+        question, values = same[0].question, []
+        for outcome in same:
+            paper = question.published[question.pairs.index(outcome.sides)]
+            ends = format_interval(outcome, outcome.interval)
+            values.append(
+                f"{outcome.name} {format_value(outcome, outcome.mean)} {ends} (paper: "
+                f"{format_value(outcome, paper)})"
+            )
+        yield (
+            f"{same[0].study.key}: {metric_heading(same[0])}, n = {_count_seeds(same)}: {', '.join(values)}; "
+            f"what would count against: {question.counts_against.strip()}"
+        )
+
+
+def _exploratory_lines(outcomes: Sequence[QuestionOutcome], shared: set[tuple[str, str]]) -> Iterator[str]:
+    comparisons = list(_distinct_comparisons(outcomes))
+    for metric in dict.fromkeys(outcome.question.metric for outcome in comparisons):
+        for verdict in TITLES:
+            same = (
+                outcome
+                for outcome in comparisons
+                if (outcome.question.metric, outcome.verdict) == (metric, verdict)
+            )
+            yield from (f"{line}: {verdict.value}" for line in _lines(same, shared))
+
+
+def _distinct_comparisons(outcomes: Sequence[QuestionOutcome]) -> Iterator[QuestionOutcome]:
+    """Yield each comparison of a metric once: its difference, or its signs where no difference is planned.
+
+    A comparison that was closed short is left out where another question has all its seeds.
+    """
+    whole = {_comparison_key(outcome) for outcome in outcomes if not outcome.closed_short}
+    comparisons = [
+        outcome for outcome in outcomes if not outcome.answered_elsewhere and len(outcome.sides) > 1
+    ]
+    comparisons = [
+        outcome for outcome in comparisons if not (outcome.closed_short and _comparison_key(outcome) in whole)
+    ]
+    differences = {
+        (outcome.sides, outcome.question.metric) for outcome in comparisons if _is_difference(outcome)
+    }
+    for outcome in comparisons:
+        if _is_difference(outcome) or (outcome.sides, outcome.question.metric) not in differences:
+            yield outcome
+
+
+def _comparison_key(outcome: QuestionOutcome) -> tuple[object, ...]:
+    return outcome.sides, outcome.question.metric, outcome.question.estimator
+
+
+def _is_difference(outcome: QuestionOutcome) -> bool:
+    return outcome.question.estimator == "mean_difference"
+
+
+def _lines(
+    outcomes: Iterable[QuestionOutcome],
+    shared: set[tuple[str, str]],
+    longer: Sequence[ContinuedRuns] = (),
+) -> Iterator[str]:
+    groups: dict[tuple[str, str, str, str, int], list[QuestionOutcome]] = {}
+    for outcome in outcomes:
+        name = _line_name(outcome)
+        profile = f"{outcome.profile}: " if name in shared and outcome.profile else ""
+        groups.setdefault((outcome.study.key, profile, *name, len(outcome.values)), []).append(outcome)
+    for (_, profile, metric, second, n), same in groups.items():
+        values = ", ".join(f"{_first_side(outcome)} {_format_estimate(outcome)}" for outcome in same)
+        yield f"{profile}{metric} against {second}, n = {n}: {values}"
+        yield from describe_continued_runs(same[0].question, longer)
+
+
+def _format_estimate(outcome: QuestionOutcome) -> str:
+    if not _is_difference(outcome):
+        return f"above in {outcome.above}, below in {outcome.below}"
+    end = f" (not above {format_value(outcome, outcome.corrected[1])})" if outcome.corrected else ""
+    return f"{format_value(outcome, outcome.mean)}{end if outcome.verdict is OutcomeVerdict.OPEN else ''}"

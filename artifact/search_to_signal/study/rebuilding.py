@@ -1,0 +1,528 @@
+"""Shipped evidence of all plans: tables, figures and pages rebuilt from records and compared."""
+
+import csv
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from search_to_signal.base.errors import ConfigError, RunDirectoryError
+from search_to_signal.base.processes import mapped
+from search_to_signal.base.progress import Progress
+from search_to_signal.claims.page import write_ledger
+from search_to_signal.claims.settings import implementation
+from search_to_signal.claims.tables import first_of, load_report
+from search_to_signal.records.amendments import (
+    Amendment,
+    Partial,
+    awaited_runs,
+    closed_layers,
+    closed_studies,
+    missing_runs,
+    read_amendments,
+    write_partial,
+)
+from search_to_signal.records.checksums import SUMS, read_sums
+from search_to_signal.records.conditions import split_run_name
+from search_to_signal.records.files import read_regular, write_atomically
+from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
+from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
+from search_to_signal.report.build import FIGURES, write_evidence
+from search_to_signal.report.build import HTML as report_HTML
+from search_to_signal.report.figures.course import COURSE, COURSES, courses_of
+from search_to_signal.report.results import NoTableError, Results
+from search_to_signal.report.summary import PageFinding, build_findings, read_facts
+from search_to_signal.report.tables.catalogue import read_evidence
+from search_to_signal.study.container import FILES, list_evidence, packed_results, packed_runs
+from search_to_signal.study.page import (
+    HTML,
+    PlanSummary,
+    build_plan_summary,
+    format_primary_answers,
+    write_plan_report,
+)
+from search_to_signal.study.plan_checks import plan_problems, planned_orders, table_problems
+from search_to_signal.study.scored_standings import FILE, FINALS, other_finals, read_scores
+from search_to_signal.study.standings import (
+    FinalBest,
+    FoundProgram,
+    Standings,
+    best_programs,
+    build_beside_seed,
+    build_standings,
+    find_final_bests,
+    score_problems,
+)
+from search_to_signal.study.unpacking import (
+    damages,
+    keep_whole_seeds,
+    unpack_rest,
+    unpack_runs,
+    unpacked_apart,
+)
+
+# Comparison of shipped and rebuilt CSV tables, value by value.
+
+_LONG_FORM = ["row", "column", "value", "spread", "n"]
+# The last bits of a mean depend on the processor.
+_TOLERANCE = 1e-9
+
+
+def table_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
+    """Yield the differences of the CSV tables below two directories, a line each with both values."""
+    shipped_names = {path.relative_to(shipped).as_posix() for path in shipped.rglob("*.csv")}
+    rebuilt_names = {path.relative_to(rebuilt).as_posix() for path in rebuilt.rglob("*.csv")}
+    for name in sorted(shipped_names | rebuilt_names):
+        if name not in rebuilt_names:
+            yield f"{name}: shipped, and the records give no such table"
+        elif name not in shipped_names:
+            yield f"{name}: the records give it, and it is not shipped"
+        else:
+            yield from (f"{name}: {line}" for line in cell_differences(shipped / name, rebuilt / name))
+
+
+def cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
+    """Yield the differences of two CSV tables, a line each with both values; last bits are none."""
+    if read_regular(shipped) == read_regular(rebuilt):
+        return
+    try:
+        yield from _cell_differences(shipped, rebuilt)
+    except (csv.Error, UnicodeDecodeError) as error:
+        yield f"it is no table ({error})"
+
+
+def _cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
+    shipped_cells, rebuilt_cells = (_read_cells(path) for path in (shipped, rebuilt))
+    for place in {**shipped_cells, **rebuilt_cells}:
+        first, second = (cells.get(place, "(absent)") for cells in (shipped_cells, rebuilt_cells))
+        if not _equal(first, second):
+            yield f"{place}: shipped {first} | rebuilt {second}"
+
+
+def _read_cells(path: Path) -> dict[str, str]:
+    """The texts of a table by row and column."""
+    lines = StringIO(read_regular(path).decode(), newline="")
+    head, *rows = list(csv.reader(lines)) or [[]]
+    if head == _LONG_FORM:
+        counts = Counter[str]()
+        cells: dict[str, str] = {}
+        for row in rows:
+            where = " / ".join(row[:2])
+            counts[where] += 1
+            again = f" (line {counts[where]} of this name)" if counts[where] > 1 else ""
+            cells |= {f"{where}{again}, {name}": text for name, text in _columns(head[2:], row[2:])}
+            # A row that ends before its values would add no cell.
+            cells |= {} if len(row) >= len(head) else {f"{where}{again}, cells": str(len(row))}
+        return cells
+    return {
+        f"line {number}, {name}": text
+        for number, row in enumerate([head, *rows], start=1)
+        for name, text in _columns(head, row)
+    }
+
+
+def _columns(head: Sequence[str], row: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every text of a row with its column's name, or its number where the head is shorter."""
+    for number, text in enumerate(row):
+        yield head[number] if number < len(head) else f"column {number + 1}", text
+
+
+def _equal(first: str, second: str) -> bool:
+    if first == second:
+        return True
+    try:
+        return math.isclose(float(first), float(second), rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    except ValueError:
+        return False
+
+
+# The evidence of one plan: tables, figures and pages rebuilt from records, compared with shipped tables.
+
+_TABLES = "*.csv"
+
+
+@dataclass(frozen=True)
+class PlanRebuild:
+    """The page of a plan, problems of its files and tables, and remarks about incomplete parts.
+
+    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
+    """
+
+    page: Path
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+    answers: tuple[str, ...]
+    summary: PlanSummary
+    courses: Mapping[str, str]
+
+    @property
+    def leads(self) -> bool:
+        """Whether the first study has answers, and every seed: one that was closed short has no verdict."""
+        first = self.summary.plan.studies[0].key
+        outcomes = [outcome for outcome in self.summary.outcomes if outcome.study.key == first]
+        return bool(self.answers) and not any(outcome.pending or outcome.closed_short for outcome in outcomes)
+
+
+class OtherPlans(NamedTuple):
+    """Other plans' pages by title, relative to a plan's own, and the CSVs of earlier cohorts' courses."""
+
+    pages: Mapping[str, str]
+    courses: Mapping[str, str]
+
+
+class _ProfileReport(NamedTuple):
+    """A profile's answers, or the reason why it has no tables, and whether that is a problem."""
+
+    findings: list[PageFinding]
+    reason: str = ""
+    wrong: bool = False
+
+
+class _Reports(NamedTuple):
+    """What the restored records of a plan gave.
+
+    ``reports`` are by profile, ``found`` is the best program of each condition, ``finals`` that of each run,
+    ``lacking`` the layers with missing runs by profile.
+    """
+
+    summary: PlanSummary
+    reports: Mapping[str, _ProfileReport]
+    found: list[FoundProgram]
+    finals: list[FinalBest]
+    embedded: bool
+    lacking: Mapping[str, Partial]
+    problems: list[str]
+    remarks: list[str]
+
+
+def rebuild_plan(
+    root: Path, out: Path, names: Sequence[str], others: OtherPlans, progress: Progress, ship: bool
+) -> PlanRebuild:
+    """Rebuild tables, figures and pages of checked evidence into an empty directory.
+
+    ``names`` are its packed directories. ``ship`` writes the rebuilt tables over the shipped ones. Raises
+    RunDirectoryError for damaged evidence.
+    """
+    plan = read_plan(root / PLAN.name)
+    amendments = read_amendments(root / PLAN.name, plan)
+    if ship:
+        list_evidence(root)
+    records = _write_reports(root, out, names, plan, amendments, progress)
+    summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
+    reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
+    answered = next((name for name in reported if reports[name].findings), "")
+    survived: Sequence[PageFinding] = reports[answered].findings if answered else []
+    pages = {name: f"../{name}/{report_HTML}" for name in reported}
+    courses = _courses(plan, root, out)
+    drawn = {**courses, **others.courses} if courses else {}
+    standings, unscored, remark = _build_standings(root, records, plan.analysis.level)
+    problems += unscored
+    remarks += [remark] if remark else []
+    page = write_plan_report(
+        summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings, answered
+    )
+    tables, sources = first_of({name: load_report(out / name) for name in reported})
+    lacking = {name: records.lacking[name] for name in sources}
+    write_ledger(out / REPORT, implementation(), tables, awaited_runs(lacking))
+    remarks += [summary.counts] if summary.partial or summary.closed else []
+    if ship:
+        _ship_tables(root, out, names)
+    problems += _compare_tables(root, out, names)
+    answers = tuple(format_primary_answers(summary))
+    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
+
+
+def _write_reports(
+    root: Path,
+    out: Path,
+    names: Sequence[str],
+    plan: Plan,
+    amendments: tuple[Amendment, ...],
+    progress: Progress,
+) -> _Reports:
+    """Restore the packed records, and write the report of each profile."""
+    closed = closed_studies(amendments)
+    sha256 = plan_sha256(root / PLAN.name)
+    with unpacked_apart(root) as top, unpacked_apart(root) as apart:
+        lacking = {
+            name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
+            for name in names
+        }
+        for control in plan.controls:
+            _restore_control(root, control, top / control, planned_orders(plan, control))
+        remarks = [f"{name}: {partial.words}" for name, partial in lacking.items() if partial.gaps]
+        summary = build_plan_summary(top, plan, sha256, closed, amendments)
+        problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
+        embedded = read_facts(top).embedded
+        finals = find_final_bests(top, [name for name in plan.profiles if name in names])
+        for name in names:
+            keep_whole_seeds(top / name, apart / name)
+        found = best_programs(top, finals)
+        tasks = [(top / name, apart / name, out / name) for name in names]
+        reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
+    for name, report in reports.items():
+        progress.say(f"{name}: {report.reason or 'tables, figures and page made again'}")
+        if report.reason:
+            (problems if report.wrong else remarks).append(f"{name}: {report.reason}")
+    return _Reports(summary, reports, found, finals, embedded, lacking, problems, remarks)
+
+
+def _build_standings(root: Path, records: _Reports, level: float) -> tuple[Standings | None, list[str], str]:
+    """The standings of the best programs, their problems, and a remark where scores were not made."""
+    found, scores, others = records.found, read_scores(root), read_scores(root, FINALS)
+    if scores is None:
+        command = f"no {FILE}: s2s standings sets the best programs beside those of the field"
+        return None, [], command if found else ""
+    problems = [f"{FILE}: {line}" for line in score_problems(found, scores)]
+    standings = build_standings(found, scores)
+    if others is not None:
+        unlisted = other_finals(records.finals, found)
+        problems += [f"{FINALS}: {line}" for line in score_problems(unlisted, others)]
+        beside_seed = build_beside_seed(records.finals, (*scores, *others), level)
+        standings = replace(standings, beside_seed=beside_seed)
+    return standings, problems, ""
+
+
+def _course_file(results: Path) -> Path:
+    return results / FIGURES / f"{COURSE.name}.csv"
+
+
+def _courses(plan: Plan, root: Path, out: Path) -> dict[str, str]:
+    """The CSVs of the cohorts that are planned with the conditions of the plan's first one, by profile."""
+    files = {name: _course_file(out / name) for name in plan.profiles}
+    first = _planned_conditions(root / plan.studies[0].profiles[0])
+    return {
+        name: read_regular(path).decode()
+        for name, path in files.items()
+        if path.is_file() and _planned_conditions(root / name) == first
+    }
+
+
+def _planned_conditions(packed: Path) -> set[str]:
+    return {split_run_name(Path(name).name)[0] for name in planned_runs(packed)}
+
+
+def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> Partial:
+    """Unpack the files that tables need, and mark incomplete layers; returns these."""
+    names = packed_runs(packed)
+    unpack_runs(packed, out, names, (), tokens=False)
+    unpack_rest(packed, out)
+    progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
+    partial = missing_runs(packed, names, closed)
+    if partial.gaps:
+        write_partial(out, partial)
+    return partial
+
+
+def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[Sequence[str]]) -> None:
+    """Unpack the runs of another plan that questions compare with; raises RunDirectoryError without them."""
+    plans = (plan for plan in evidence_roots(root.parent) if plan != root)
+    packed = next((plan / profile for plan in plans if (plan / profile / FILES).is_file()), None)
+    if packed is None:
+        raise RunDirectoryError(
+            f"{root / PLAN.name} compares with runs of {profile}, which no plan beside it has packed: "
+            "rebuild the whole evidence"
+        )
+    asked = {run for runs in conditions for run in runs}
+    unpack_runs(packed, out, [name for name in packed_runs(packed) if name in asked], (), tokens=False)
+    unpack_rest(packed, out)
+
+
+def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
+    """Write the tables of one directory; runs that are there and cannot stand in one are a problem.
+
+    Where no seed is whole, the runs that lie ``apart`` have at least their course.
+    """
+    directory, apart, out = task
+    try:
+        evidence = read_evidence(directory, apart)
+        write_evidence(evidence, out)
+    except NoTableError as error:
+        if not runs_below(apart):
+            return _ProfileReport([], f"no tables: {error}")
+        runs = Results(directory, apart).finished
+        path = _course_file(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, courses_of(runs).encode())
+        return _ProfileReport([], "no tables, but a course: no seed has all its runs yet")
+    except RunDirectoryError as error:
+        reason = f"no tables: {error}".replace(str(directory), directory.name)
+        return _ProfileReport([], reason, wrong=bool(runs_below(directory)))
+    return _ProfileReport(build_findings(evidence))
+
+
+def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
+    for shipped, rebuilt in _report_directories(root, out, names):
+        for old in list(shipped.rglob(_TABLES)):
+            made = rebuilt / old.relative_to(shipped)
+            # A table that differs in last bits alone stays: those are another processor's.
+            if not made.is_file() or any(cell_differences(old, made)):
+                old.unlink()
+        for made in sorted(rebuilt.rglob(_TABLES)):
+            copied = shipped / made.relative_to(rebuilt)
+            if not copied.exists():
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(copied, read_regular(made))
+    list_evidence(root)
+
+
+def copy_files(source: Path, out: Path) -> None:
+    """Copy the files below a directory to the same places below another."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            copied = out / path.relative_to(source)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(copied, read_regular(path))
+
+
+def _report_directories(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
+    return [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
+
+
+def _compare_tables(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
+    for shipped, rebuilt in _report_directories(root, out, names):
+        if not shipped.is_dir():
+            # Records without a whole seed give no table to ship.
+            if any(rebuilt.rglob(_TABLES)):
+                yield f"{shipped.relative_to(root)}: no tables are shipped: s2s rebuild --ship writes them"
+        else:
+            where = shipped.relative_to(root).as_posix()
+            yield from (f"{where}/{line}" for line in table_differences(shipped, rebuilt))
+
+
+@dataclass(frozen=True)
+class RebuildResult:
+    """The plans' pages, problems of files and tables, and remarks about incomplete parts.
+
+    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each. The last
+    plan whose first study is completely recorded comes first.
+    """
+
+    pages: tuple[Path, ...]
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def rebuild(
+    root: Path, out: Path, progress: Progress, ship: bool = False, readme: Path | None = None
+) -> RebuildResult:
+    """Check packed evidence, rebuild its tables, figures and pages below ``out``, and compare the tables.
+
+    The evidence of a further plan goes to the directory of the same name below ``out``. With ``ship`` the
+    rebuilt tables become the shipped ones. ``readme`` has to contain the first table of a plan: of the last
+    one whose first study is completely recorded. Files that are below ``out`` already are neither compared
+    nor removed. Raises RunDirectoryError where nothing is packed below ``root``, and where packed files are
+    missing, truncated or changed, naming each, or where a plan is; ConfigError where ``out`` lies in
+    ``root``, and where ``root`` is that of a further plan, whose figure stands beside the cohorts of those
+    before it.
+    """
+    _refuse_missing_plan(root)
+    _refuse_further_plan(root)
+    packed = {plan: _checked_names(plan, out, plan == root) for plan in evidence_roots(root)}
+    _refuse_moved_plan(root)
+    progress.say(f"{sum(map(len, packed.values()))} packed directories have the bytes of their list")
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        top = Path(temporary)
+        outputs = {plan: top / plan.relative_to(root) for plan, names in packed.items() if names}
+        pages = {plan: output / REPORT / HTML for plan, output in outputs.items()}
+        rebuilds: dict[Path, PlanRebuild] = {}
+        for plan, output in outputs.items():
+            earlier = {name: text for rebuilt in rebuilds.values() for name, text in rebuilt.courses.items()}
+            others = OtherPlans(_other_pages(pages, plan), earlier)
+            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, progress, ship)
+        copy_files(top, out)
+    unrecorded = [plan.name for plan in packed if plan not in rebuilds]
+    problems = [
+        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, "/", rebuilt.problems)
+    ]
+    remarks = [f"{name}: nothing of this plan is packed yet" for name in unrecorded]
+    remarks += [
+        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, ": ", rebuilt.remarks)
+    ]
+    ordered = _leading_first(list(rebuilds.values()))
+    if readme is not None:
+        problems += _readme_problems(readme, ordered)
+    return RebuildResult(
+        tuple(out / rebuilt.page.relative_to(top) for rebuilt in ordered),
+        tuple(problems),
+        tuple(remarks),
+        tuple(answer for rebuilt in ordered for answer in rebuilt.answers),
+    )
+
+
+def _leading_first(rebuilds: Sequence[PlanRebuild]) -> list[PlanRebuild]:
+    """Put the last plan whose first study is completely recorded before the others."""
+    leading = [rebuilt for rebuilt in rebuilds if rebuilt.leads][-1:]
+    return [*leading, *(rebuilt for rebuilt in rebuilds if rebuilt not in leading)]
+
+
+def _prefixed(root: Path, plan: Path, separator: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines about a plan's evidence, with the directory of a further plan in front."""
+    yield from (line if plan == root else f"{plan.name}{separator}{line}" for line in lines)
+
+
+def _other_pages(pages: Mapping[Path, Path], plan: Path) -> dict[str, str]:
+    """The pages of the other plans by title, relative to the page of this one."""
+    return {
+        read_plan(other / PLAN.name).title: Path(os.path.relpath(page, pages[plan].parent)).as_posix()
+        for other, page in pages.items()
+        if other != plan
+    }
+
+
+def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[str]:
+    """``rebuilds`` are in the order in which they are shown."""
+    first = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.answers]
+    if first:
+        required = first[0] if rebuilds[0].leads else first[-1]
+        yield from table_problems(readme, first, required)
+
+
+def _refuse_missing_plan(root: Path) -> None:
+    """Raise RunDirectoryError for a list whose plan is missing: every file below it would be a problem."""
+    for directory in (root, *(path.parent for path in sorted(root.glob(f"*/{SUMS}")))):
+        listed = (directory / SUMS).is_file() and PLAN.name in read_sums(directory)
+        if listed and not (directory / PLAN.name).is_file():
+            raise RunDirectoryError(f"{directory} has no {PLAN.name}, which its {SUMS} lists: restore it")
+
+
+def _refuse_further_plan(root: Path) -> None:
+    above = root.resolve().parent
+    if (root / PLAN.name).is_file() and (above / PLAN.name).is_file():
+        raise ConfigError(
+            f"{root} is a further plan of {above}, made together with the plans before it: give {above}"
+        )
+
+
+def _refuse_moved_plan(root: Path) -> None:
+    """Raise ConfigError for a further plan that was taken from those before it, by its shipped figure."""
+    courses = root / REPORT / FIGURES / f"{COURSES}.csv"
+    if not courses.is_file():
+        return
+    head, *rows = read_regular(courses).decode(errors="replace").splitlines() or [""]
+    shown = {row.partition(",")[0] for row in rows} if head.startswith("cohort,") else set()
+    if missing := shown.difference(read_plan(root / PLAN.name).profiles):
+        raise ConfigError(
+            f"{root} is a further plan without the one before it, which is that of "
+            f"{', '.join(sorted(missing))}: put it back into the evidence that it is from, and give that"
+        )
+
+
+def _checked_names(root: Path, out: Path, required: bool) -> list[str]:
+    """The names of the packed directories of a plan, checked; raises as ``rebuild``."""
+    packed = packed_results(root)
+    if root in packed:
+        raise RunDirectoryError(f"{root} holds {FILES} itself: give the directory above, where the plan lies")
+    if out.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
+    if not packed and required:
+        raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
+    if packed and (damaged := damages(root)):
+        raise RunDirectoryError("; ".join(damaged))
+    return [directory.name for directory in packed]

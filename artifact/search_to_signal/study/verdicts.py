@@ -1,0 +1,318 @@
+"""Outcomes of the plan's questions: the planned estimate, its interval and its verdict.
+
+Seeds are the statistical unit. A verdict uses the interval at the level that remains after the plan's
+Bonferroni correction (D62). A comparison that several questions ask for has one answer: that of the question
+with the most seeds. A study that was closed before it had all its seeds has no verdict and gives none to
+other questions.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import takewhile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TypeVar
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binomtest, nct, t
+from scipy.stats import t as student
+
+from search_to_signal.base.seeding import stream
+from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.plan import Plan, Question, Study
+from search_to_signal.report.tables.paired import LEAST_SEEDS, percentile_interval
+from search_to_signal.study.metric_values import MetricReading, SeedPair, compute_values, pair_runs
+
+Bounds = tuple[float, float]
+Name = TypeVar("Name", bound=Hashable)
+NO_CLOSED_STUDIES: Mapping[str, Amendment] = {}
+
+
+class OutcomeVerdict(str, Enum):
+    """The verdict of a question; only questions with all their seeds are decided."""
+
+    ABOVE = "above zero"
+    BELOW = "below zero"
+    OPEN = "undecided"
+    DESCRIBED = "described"
+    PARTIAL = "partial: no verdict"
+    MISSING = "not packed"
+    CLOSED = "closed: no verdict"
+    DROPPED = "closed before it was recorded"
+
+
+_CLOSED = {OutcomeVerdict.PARTIAL: OutcomeVerdict.CLOSED, OutcomeVerdict.MISSING: OutcomeVerdict.DROPPED}
+
+
+@dataclass(frozen=True)
+class QuestionOutcome:
+    """The outcome of one comparison (pair of sides) of one question.
+
+    ``values`` are the differences first minus second by seed, or the metric itself where there is one side.
+    ``levels`` are the means of each side over these seeds; empty without seeds. ``interval`` is at the plan's
+    level, ``corrected`` at the verdict's level; None where the plan asks for none or there are too few seeds.
+    ``source`` is the question whose answer this is: of those with the same comparison the one with the most
+    seeds. ``smallest_effect`` is the smallest effect that the plan expected to detect, ``recorded_effect``
+    the same with the recorded deviation. ``closed`` is the amendment that ended the recording of the
+    source's study, if there is one.
+    """
+
+    study: Study
+    question: Question
+    sides: tuple[str, ...]
+    pairs: tuple[SeedPair, ...]
+    values: Mapping[int, float]
+    levels: tuple[float, ...]
+    interval: Bounds | None
+    corrected: Bounds | None
+    verdict: OutcomeVerdict
+    source: Question
+    smallest_effect: float | None = None
+    recorded_effect: float | None = None
+    closed: Amendment | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the comparison, unique within its question."""
+        return self._folder() + " minus ".join(_short_names(self.sides))
+
+    @property
+    def profile(self) -> str:
+        """The profile of all sides, by which a figure tells equal names apart; empty where they differ."""
+        return next(iter(_shared(self.sides)), "")
+
+    @property
+    def base(self) -> str:
+        """The name of the second side, or of the only one."""
+        return self._folder() + _short_names(self.sides)[-1]
+
+    @property
+    def planned(self) -> int:
+        """The planned number of seeds: the most that a question asks for this comparison."""
+        return self.source.seeds
+
+    @property
+    def answered_elsewhere(self) -> bool:
+        """Whether another question of the plan gives the answer to this one."""
+        return self.source.key != self.question.key
+
+    @property
+    def pending(self) -> bool:
+        """Whether seeds are missing and still to be recorded."""
+        return self.verdict in _CLOSED
+
+    @property
+    def closed_short(self) -> bool:
+        """Whether the study was closed before all its seeds were recorded."""
+        return self.verdict in _CLOSED.values()
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds."""
+        return mean(self.values.values()) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample deviation over seeds."""
+        return stdev(self.values.values()) if len(self.values) > 1 else None
+
+    def _folder(self) -> str:
+        """The shared folders of both sides that differ between the question's comparisons, as a prefix."""
+        shared = [_shared(sides) for sides in self.question.pairs]
+        places = enumerate(_shared(self.sides))
+        differing = "/".join(
+            part for n, part in places if len({tuple(parts[n : n + 1]) for parts in shared}) > 1
+        )
+        return f"{differing}: " if differing else ""
+
+    @property
+    def above(self) -> int:
+        """Seeds with a positive value."""
+        return sum(value > 0.0 for value in self.values.values())
+
+    @property
+    def below(self) -> int:
+        """Seeds with a negative value."""
+        return sum(value < 0.0 for value in self.values.values())
+
+
+def _shared(sides: Sequence[str]) -> list[str]:
+    """Return the leading folders that all sides have in common."""
+    folders = (side.split("/")[:-1] for side in sides)
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
+
+
+def _short_names(sides: Sequence[str]) -> list[str]:
+    """Return the sides without the folders that they share."""
+    shared = len(_shared(sides))
+    return ["/".join(side.split("/")[shared:]) for side in sides]
+
+
+def compute_outcomes(
+    root: Path, plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES
+) -> list[QuestionOutcome]:
+    """Return the outcome of every comparison, in the plan's order.
+
+    Args: ``root`` is the directory of the recorded evidence (PROFILE/LAYER/RUN), ``closed`` the amendments
+    that closed studies, by study. Raises RunDirectoryError for a run that is incomplete or changed.
+    """
+    lines = [
+        (study, question, sides, number, pair_runs(root, plan, question, sides))
+        for study in plan.studies
+        for question in study.questions
+        for number, sides in enumerate(question.pairs)
+    ]
+    values = compute_values(
+        root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
+    )
+    return _share_answers([_amend(_outcome(plan, *line, values), closed.get(line[0].key)) for line in lines])
+
+
+def _amend(outcome: QuestionOutcome, closed: Amendment | None) -> QuestionOutcome:
+    """Mark the outcome of a closed study: its missing seeds are no longer expected."""
+    verdict = _CLOSED.get(outcome.verdict, outcome.verdict) if closed else outcome.verdict
+    return replace(outcome, verdict=verdict, closed=closed)
+
+
+def _share_answers(outcomes: Sequence[QuestionOutcome]) -> list[QuestionOutcome]:
+    """Give each outcome the answer of the question with the same comparison and the most seeds.
+
+    An outcome that was closed short keeps its own answer.
+    """
+    widest: dict[tuple[object, ...], QuestionOutcome] = {}
+    for outcome in outcomes:
+        key = _comparison(outcome)
+        if outcome.closed_short:
+            continue
+        if key not in widest or outcome.question.seeds > widest[key].question.seeds:
+            widest[key] = outcome
+    return [
+        outcome
+        if outcome.closed_short
+        else replace(widest[_comparison(outcome)], study=outcome.study, question=outcome.question)
+        for outcome in outcomes
+    ]
+
+
+def _comparison(outcome: QuestionOutcome) -> tuple[object, ...]:
+    """Return the key that two outcomes of the same comparison share, whatever their number of seeds."""
+    question = outcome.question
+    return outcome.sides, question.metric, question.estimator, question.match, question.horizon
+
+
+def _outcome(
+    plan: Plan,
+    study: Study,
+    question: Question,
+    sides: tuple[str, ...],
+    number: int,
+    pairs: Sequence[SeedPair],
+    readings: Mapping[MetricReading, float | None],
+) -> QuestionOutcome:
+    known = {}
+    for pair in pairs:
+        if not pair.counts:
+            continue
+        numbers = [readings[side] for side in pair.sides]
+        present = [value for value in numbers if value is not None]
+        if len(present) == len(numbers):
+            known[pair.seed] = present
+    values = {seed: side[0] - side[1] if len(side) > 1 else side[0] for seed, side in known.items()}
+    levels = tuple(map(mean, zip(*known.values(), strict=True)))
+    level = plan.analysis.level
+    strict = 1.0 - (1.0 - level) / question.comparisons
+    interval, corrected = (_interval(question, list(values.values()), at) for at in (level, strict))
+    effects = (
+        question.smallest_effects[number] if number < len(question.smallest_effects) else None,
+        _recorded_effect(plan, question, list(values.values()), 1.0 - strict),
+    )
+    verdict = _verdict(question, values, corrected, 1.0 - strict)
+    ends = (interval, corrected)
+    return QuestionOutcome(
+        study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, *effects
+    )
+
+
+def _recorded_effect(plan: Plan, question: Question, values: Sequence[float], error: float) -> float | None:
+    """Return the smallest effect that the planned seeds detect, computed with the recorded deviation."""
+    if question.estimator != "mean_difference" or len(question.pairs[0]) < 2 or len(values) < 2:
+        return None
+    deviation = stdev(values)
+    return smallest_effect(deviation, question.seeds, error, plan.analysis.power) if deviation else None
+
+
+def _interval(question: Question, values: Sequence[float], level: float) -> Bounds | None:
+    if question.interval == "none" or len(values) < 2:
+        return None
+    if question.interval == "bootstrap":
+        if len(values) < LEAST_SEEDS:
+            return None
+        return percentile_interval(values, stream(0, "bootstrap", "plan", question.key), level)
+    return t_interval(values, level)
+
+
+def shared_by_profiles(
+    outcomes: Iterable[QuestionOutcome], name: Callable[[QuestionOutcome], Name]
+) -> set[Name]:
+    """Return the names that recorded comparisons of several profiles have in common."""
+    profiles: dict[Name, set[str]] = {}
+    for outcome in outcomes:
+        if outcome.values:
+            profiles.setdefault(name(outcome), set()).add(outcome.profile)
+    return {shared for shared, found in profiles.items() if len(found) > 1}
+
+
+def t_interval(values: Sequence[float], level: float) -> Bounds:
+    """Return Student's interval of the mean of two values or more."""
+    half = float(student.ppf((1.0 + level) / 2.0, len(values) - 1)) * stdev(values) / np.sqrt(len(values))
+    return mean(values) - float(half), mean(values) + float(half)
+
+
+def _verdict(
+    question: Question, values: Mapping[int, float], ends: Bounds | None, error: float
+) -> OutcomeVerdict:
+    if not values:
+        return OutcomeVerdict.MISSING
+    if len(values) < question.seeds:
+        return OutcomeVerdict.PARTIAL
+    if question.estimator == "description" or len(question.pairs[0]) < 2:
+        return OutcomeVerdict.DESCRIBED
+    if question.estimator == "sign_count":
+        above, below = (sum(sign * value > 0.0 for value in values.values()) for sign in (1, -1))
+        decided = above + below > 0 and binomtest(above, above + below).pvalue <= error
+        return (
+            (OutcomeVerdict.ABOVE if above > below else OutcomeVerdict.BELOW)
+            if decided
+            else OutcomeVerdict.OPEN
+        )
+    if ends is None or ends[0] <= 0.0 <= ends[1]:
+        return OutcomeVerdict.OPEN
+    return OutcomeVerdict.ABOVE if ends[0] > 0.0 else OutcomeVerdict.BELOW
+
+
+def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
+    """Return the probability that a paired t test over ``seeds`` detects a true mean difference."""
+    freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
+    edge = t.ppf(1 - alpha / 2, freedom)
+    # Far from zero the other tail vanishes, and scipy returns NaN for it.
+    return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
+
+
+def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
+    """Return the smallest mean difference that the test detects with the wanted power.
+
+    Its unit is that of ``deviation``. Two-sided over seeds: the smallest d with P(|T| > t*) = power, T
+    noncentral t with n - 1 degrees of freedom and noncentrality d sqrt(n) / s, s the deviation of the
+    difference over seeds.
+    """
+
+    def missing(size: float) -> float:
+        return power(size * deviation, deviation, seeds, alpha) - wanted
+
+    most = 5.0
+    while missing(most) < 0.0:
+        most *= 2.0
+    return deviation * float(brentq(missing, 1e-6, most))

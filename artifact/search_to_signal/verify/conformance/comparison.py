@@ -1,0 +1,330 @@
+"""All checks on a checkout, problem by problem."""
+
+import ast
+import inspect
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.base.package_data import PROFILES
+from search_to_signal.base.progress import PlainProgress, Progress, counted
+from search_to_signal.credit.base import SEVERITY
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.settings import GenerationSettings
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import euclidean
+from search_to_signal.problems.op import fused_euclidean
+from search_to_signal.sandbox.pool import EvaluationPool
+from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.search.hosts.calm.settings import SearchSettings
+from search_to_signal.search.hosts.released.checkout import (
+    NAMES,
+    ReleasedCheckout,
+    known_words,
+    opened,
+    require_checkout,
+    require_pinned,
+)
+from search_to_signal.search.hosts.released.host import TIME_LIMIT_S, quiet, released_host
+from search_to_signal.search.hosts.released.interface import offered, require_interface
+from search_to_signal.search.hosts.released.trainer import changed, settings_of, severities_of
+from search_to_signal.verify.conformance.answers import evaluators, parsing, rewards
+from search_to_signal.verify.conformance.draws import operators, parents, ties
+from search_to_signal.verify.conformance.findings import (
+    HostFinding,
+    Verdict,
+    arrays,
+    attempted,
+    reason,
+    things,
+)
+from search_to_signal.verify.conformance.host_pair import HostPair, ReferenceSide
+from search_to_signal.verify.conformance.prompts import prompts
+from search_to_signal.verify.conformance.questions import answer
+from search_to_signal.verify.conformance.states import collapse, components, stagnation, transition
+
+# Training instances.
+
+_FEWEST = 100
+
+
+def data(hosts: HostPair) -> Iterator[HostFinding]:
+    """Each of our arrays is sought among theirs by its shape, distances also from coordinates."""
+    theirs = [array for given in hosts.theirs.arrays() for array in _with_distances(given)]
+    for ours in hosts.ours.arrays():
+        if ours.ndim < 2 and len(ours) < _FEWEST:
+            continue
+        subject = f"instances {ours.shape}"
+        alike = [
+            arrays(subject, *map(_without_diagonal, (ours, array)))
+            for array in theirs
+            if array.shape == ours.shape
+        ]
+        missing = HostFinding(subject, Verdict.UNKNOWN, "the released instances hold no array of that shape")
+        best = min(alike, key=lambda finding: list(Verdict).index(finding.verdict), default=missing)
+        yield best
+
+
+def _with_distances(given: Floats) -> Iterator[Floats]:
+    yield given
+    if given.ndim == 3 and given.shape[2] in (2, 3):
+        places = np.asarray(given[:, :, -2:], dtype=np.float64)
+        yield from (places, euclidean(places), fused_euclidean(places))
+        if given.shape[2] == 3:
+            yield given[:, :, 0]
+
+
+def _without_diagonal(array: Floats) -> Floats:
+    """A copy whose diagonal is zero where the last two axes are one: hosts mark it in several ways."""
+    array = np.array(array, dtype=np.float64)
+    if array.ndim >= 2 and array.shape[-1] == array.shape[-2]:
+        diagonal = np.arange(array.shape[-1])
+        array[..., diagonal, diagonal] = 0.0
+    return array
+
+
+# What the checkout is set to, beside the paper and our profile of it, each by name.
+#
+# The other families compare rules under the checkout's own options, so none of them would notice another one.
+
+PAPER = {
+    "prompts per step": 1,
+    "generations": 4,
+    "steps": 500,
+    "population size": 10,
+    "operator weight of simplification": 1,
+    "operator weight of injection": 1,
+    "operator weight of replacement": 2,
+    "operator weight of crossover": 4,
+    "collapse threshold": 25,
+    "learning rate": 5e-5,
+}
+"""The paper's values (supplement, table of parameters); it does not give a collapse speed."""
+
+
+def options(hosts: HostPair) -> Iterator[HostFinding]:
+    """Numbers, severities of failures, template, time limit, and what the log is."""
+    ours, theirs = _ours(), _theirs(hosts.options)
+    for name in ours:
+        yield from attempted(name, _options_compared, name, ours[name], theirs[name])
+    for failure, value in severities_of(hosts.options).items():
+        yield _options_compared(f"severity of {failure.value}", SEVERITY[failure], value, SEVERITY[failure])
+    yield from attempted("template", _template, hosts)
+    yield from attempted("time limit", _time_limit, hosts)
+    yield from attempted("log_dir", _log, hosts)
+
+
+def _options_compared(name: str, ours: float, theirs: Any, paper: float | None = None) -> HostFinding:
+    paper = PAPER.get(name, paper)
+    if float(theirs) == ours and paper in (None, ours):
+        return HostFinding(name, Verdict.EXACT)
+    paper_part = "" if paper is None else f"paper {paper}, "
+    return HostFinding(name, Verdict.DIFFERS, f"{paper_part}ours {ours}, checkout {theirs}")
+
+
+@cache
+def _ours() -> dict[str, float]:
+    """The values of our profile of the paper."""
+    profile = msgspec.toml.decode((PROFILES / "paper.toml").read_bytes())
+    return {
+        "prompts per step": 1,
+        "generations": msgspec.convert(profile["generation"], GenerationSettings).group_size,
+        "steps": profile["groups"],
+        **_searched(msgspec.convert(profile["search"], SearchSettings)),
+        "learning rate": msgspec.convert(profile["learner"], LearnerSettings).learning_rate,
+    }
+
+
+def _theirs(given: Any) -> dict[str, Any]:
+    return {
+        "prompts per step": given.n_prompts,
+        "generations": given.n_generations,
+        "steps": given.max_steps,
+        **_searched(settings_of(given)),
+        "learning rate": given.lr,
+    }
+
+
+def _searched(settings: SearchSettings) -> dict[str, float]:
+    return {
+        "population size": settings.population_size,
+        "operator weight of simplification": settings.simplification,
+        "operator weight of injection": settings.injection,
+        "operator weight of replacement": settings.replacement,
+        "operator weight of crossover": settings.crossover,
+        "collapse speed": settings.collapse_speed,
+        "collapse threshold": settings.collapse_threshold,
+    }
+
+
+def _template(hosts: HostPair) -> Iterator[HostFinding]:
+    """Names and order of the arguments, and what is returned, without annotations; the name apart (32)."""
+    names, shapes = zip(*map(_shape, (hosts.problem.template, hosts.template)), strict=True)
+    yield things("template", *shapes)
+    finding = things("name of the template's function", *names)
+    if finding.verdict is Verdict.DIFFERS:
+        finding = replace(finding, detail=f"{finding.detail}: HOST.md, point 32, says what decides it")
+    yield finding
+
+
+def _shape(template: str) -> tuple[str, str]:
+    """The functions' names, and each in one line, with whatever else stands there but imports and notes."""
+    tree = ast.parse(template)
+    kept = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)]
+    names = ", ".join(node.name for node in kept if isinstance(node, ast.FunctionDef))
+    return names, "; ".join(
+        _signature(node) if isinstance(node, ast.FunctionDef) else ast.unparse(node) for node in kept
+    )
+
+
+def _signature(function: ast.FunctionDef) -> str:
+    names = ", ".join(argument.arg for argument in function.args.args)
+    body = [node for node in function.body if not isinstance(node, ast.Pass | ast.Expr)]
+    return f"({names}): {'; '.join(map(ast.unparse, body))}"
+
+
+def _time_limit(hosts: HostPair) -> HostFinding:
+    """What an evaluation is given in a round: as seen in this process, else by default."""
+    state = hosts.members([hosts.seed.score])
+    asked = hosts.asked(state, "time limit")
+    with _time_limits(hosts.theirs.policy) as seen:
+        hosts.theirs.play(state, asked, (answer(hosts.child[0]),))
+    default = [*inspect.signature(hosts.theirs.policy.run_one_episode_sync).parameters.values()][2].default
+    limits = [limit for limit in (*seen, default) if isinstance(limit, int | float)]
+    if not limits:
+        return HostFinding("time limit", Verdict.UNKNOWN, "heuristic.py: evaluations were given none here")
+    return things("time limit", f"{TIME_LIMIT_S:g} s", f"{limits[0]:g} s")
+
+
+@contextmanager
+def _time_limits(kind: type[Any]) -> Iterator[list[Any]]:
+    """The time limits of every evaluation in this process meanwhile."""
+    seen: list[Any] = []
+    run = kind.run_one_episode_sync
+    shape = inspect.signature(run)
+
+    def remember(self: Any, *arguments: Any, **named: Any) -> Any:
+        bound = shape.bind(self, *arguments, **named)
+        bound.apply_defaults()
+        seen.append(list(bound.arguments.values())[2])
+        return run(self, *arguments, **named)
+
+    with changed(kind, run_one_episode_sync=remember):
+        yield seen
+
+
+def _log(hosts: HostPair) -> HostFinding:
+    """Whether the log of a round is a file (HOST.md, point 27)."""
+    state = hosts.members([hosts.seed.score])
+    hosts.theirs.play(state, hosts.asked(state, "log"), ("nothing",))
+    log = Path(hosts.theirs.trainer.log_dir)
+    if not log.exists():
+        return HostFinding("log_dir", Verdict.UNKNOWN, "the host wrote no log in a round")
+    return things("log_dir", "a file", "a file" if log.is_file() else "a directory")
+
+
+Check = Callable[[HostPair], Iterator[HostFinding]]
+
+_ALL: tuple[Check, ...] = (
+    *(options, data, prompts, operators, parents, collapse, stagnation, ties, components, parsing),
+    *(transition, rewards, evaluators),
+)
+CHECKS: dict[str, Check] = {check.__name__: check for check in _ALL}
+"""By name, those that run many programs last."""
+
+
+def conform(
+    path: Path,
+    problems: Iterable[str] | None,
+    checks: Iterable[str] | None,
+    programs: int,
+    draws: int,
+    split: str = "train",
+    any_revision: bool = False,
+    words: Path | None = None,
+    progress: Progress | None = None,
+) -> Generator[tuple[str, str, HostFinding], None, None]:
+    """Yield (problem, check, finding) as they are made.
+
+    Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
+    (D41). ``split`` names our instances; the released host has its training set. ``words`` is a file with
+    fingerprints of the prompts' words, by default pin.toml (HOST.md, point 31). What cannot be compared,
+    because the checkout raises there or its time is up, is a finding "not compared" with its reason, and the
+    rest goes on. Raises ConfigError for an unknown name. Raises HostError, naming file and fact, before any
+    code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
+    """
+    path, problems = path.resolve(), None if problems is None else list(problems)
+    require_checkout(path)
+    if not any_revision:
+        require_pinned(path)
+    available = offered(path)
+    wanted = _known("--problem", problems, NAMES)
+    asked = _known("--check", checks, CHECKS)
+    if min(programs, draws) < 1:
+        raise ConfigError("--programs and --draws count from 1")
+    known = known_words(words)
+    require_interface(path, [name for name in wanted if name in available or problems is not None])
+    with opened(path) as checkout, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
+        for name in wanted:
+            if name not in available:
+                missing = f"the checkout has no problems/{NAMES[name]}.py and no configs/{NAMES[name]}"
+                yield name, "all", HostFinding("all", Verdict.UNKNOWN, missing)
+                continue
+            with ExitStack() as stack:
+                pair = partial(_pair, stack, checkout, name, programs, draws, known, split)
+                yield from _compared(pair, name, asked, progress)
+
+
+def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    names = list(known if given is None else given)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(f"{option} {unknown[0]}: give one of {', '.join(known)}")
+    return names
+
+
+def _compared(
+    made: Callable[[], HostPair], name: str, checks: list[str], progress: Progress | None
+) -> Iterator[tuple[str, str, HostFinding]]:
+    report = progress or PlainProgress(stream=None)
+    report.update(name, 0, len(checks) + 1, "our evaluator and the seed")
+    try:
+        pair = made()
+    except (Exception, SystemExit) as error:
+        yield name, "all", HostFinding("all", Verdict.UNKNOWN, reason(error))
+        return
+    for done, check in enumerate(checks, start=1):
+        for count, finding in enumerate(attempted("rest", CHECKS[check], pair)):
+            report.update(name, done, len(checks) + 1, f"{check}, {counted(count + 1, 'finding')}")
+            yield name, check, finding
+    report.update(name, len(checks) + 1, len(checks) + 1)
+
+
+def _pair(
+    stack: ExitStack,
+    checkout: ReleasedCheckout,
+    name: str,
+    count: int,
+    draws: int,
+    words: Mapping[str, str],
+    split: str,
+) -> HostPair:
+    problem = get_problem(name)
+    with quiet():
+        theirs = released_host(checkout, name)
+    given = checkout.options(name)  # the trainer's own are changed by what it is asked
+    settings = settings_of(given)
+    pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
+    ours = ReferenceSide(problem, pool, settings, split)
+    seed, template = (checkout.named(name, given, option) for option in ("seed_algo_fp", "template_fp"))
+    return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws, words)

@@ -1,0 +1,207 @@
+"""What a group, and a collapse, do to the archive, the stagnation counter and the injected components."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from search_to_signal.records.schema import Operator
+from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING, sha256_text
+from search_to_signal.search.hosts.calm.prompts import INJECTION, REPLACEMENT
+from search_to_signal.search.hosts.calm.state import SearchState
+from search_to_signal.search.hosts.calm.transition import collapse_probability
+from search_to_signal.search.hosts.released.trainer import THRESHOLD_SHARE, changed
+from search_to_signal.search.member import Member
+from search_to_signal.verify.conformance.findings import HostFinding, Verdict, attempted, numbers, things
+from search_to_signal.verify.conformance.host_pair import HostPair, frequencies
+from search_to_signal.verify.conformance.questions import answer, crowded_state, groups
+
+_COUNTED = 3
+_KNOWN = "a known part"
+_AT_DEFAULT = 40
+_NEGATIVE = (-1, -2)
+_QUICK = 0.04
+_PARTS = {
+    **{"after the code": "part", "apostrophe and hyphen": "'half-open'", "round brackets": "part (a)"},
+    **{"square brackets": "part [a]", "a digit": "part 2", "with a comma": "part, part", "of a letter": "p"},
+    **{"known before": _KNOWN, "known before in capitals": _KNOWN.upper(), "blanks around": "   part   "},
+    **{"over a line break": "a\npart", "with an underscore": "part_a"},
+}
+
+
+def transition(hosts: HostPair) -> Iterator[HostFinding]:
+    """Whom a group brings into an archive of one, a growing and a full one, and what is kept of it."""
+    yield from attempted("listing", _listed, hosts)
+    played = groups(hosts.problem, hosts.codes, hosts.seed_code)
+    for size, texts in zip((1, 6, 12, 3), played, strict=True):
+        subject = f"{size} members"
+        yield from attempted(subject, _moved, hosts, subject, size, texts)
+
+
+def _moved(hosts: HostPair, subject: str, size: int, texts: tuple[str, ...]) -> Iterator[HostFinding]:
+    state = crowded_state(hosts.problem, hosts.seed, size)
+    ours, theirs = hosts.both(state, hosts.asked(state, f"transition {size}"), texts)
+    yield from compared(subject, ours.after, theirs.after)
+
+
+def _listed(hosts: HostPair) -> HostFinding:
+    """In which order a round finds four members, of which the first three are equal (8)."""
+    state = hosts.members([-1.0, -1.0, -1.0, -2.0])
+    with hosts.seeded("listing"):
+        theirs = hosts.theirs.drawn_at(state, 0)
+    both = ([member.id[:8] for member in listed.archive] for listed in (state.listed(), theirs))
+    return things("listing, equal members", *both)
+
+
+def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[HostFinding]:
+    """Two archives: their size or scores, who is in them, with which idea and from which operator."""
+    both = [[member.score for member in state.archive] for state in (ours, theirs)]
+    if len(both[0]) != len(both[1]):
+        yield things(f"{subject}, archive size", len(both[0]), len(both[1]))
+        return
+    yield numbers(f"{subject}, archive", both[0], both[1])
+    facts: dict[str, Callable[[Member], str]] = {
+        "members and their order": lambda member: member.id[:8],
+        "ideas": lambda member: sha256_text(member.idea)[:8],
+        "operators": lambda member: member.operator or "seed",
+    }
+    for name, fact in facts.items():
+        yield things(f"{subject}, {name}", *(list(map(fact, state.archive)) for state in (ours, theirs)))
+
+
+def stagnation(hosts: HostPair) -> Iterator[HostFinding]:
+    """The counter after one answer, from states made so that each rule must show (13 and 21)."""
+    score, size = hosts.child[1], hosts.settings.population_size
+    below = [score - 1.0 - number for number in range(size - 1)]
+    child = answer(hosts.child[0])
+    noted = answer(f"{hosts.child[0]}\n# random")
+    cases = {
+        "archive below the population size": ([score + 1.0, *below[: size // 2]], child, None),
+        "archive that the round fills": ([score + 1.0, *below[:-1]], child, None),
+        "full archive, child below the best": ([score + 1.0, *below], child, None),
+        "full archive, child equal to the best": ([score, *below], child, None),
+        "full archive, failed child": ([score + 1.0, *below], "nothing", None),
+        "child above the best": ([score - 1.0 - number for number in range(size)], child, None),
+        "child above the best by less than equality": ([score - 5e-8, *below], child, None),
+        "child above its base alone": ([score + 1.0, *below], child, (1,)),
+        "failed child above the best": ([score - 1.0 - number for number in range(size)], noted, None),
+    }
+    for subject, (scores, text, bases) in cases.items():
+        yield from attempted(subject, _counted, hosts, subject, scores, (text,), bases)
+    for subject, texts in (("first of two", (child, "nothing")), ("last of two", ("nothing", child))):
+        subject = f"child above the best, {subject}"
+        yield from attempted(subject, _counted, hosts, subject, [score - 1.0, *below[1:]], texts, None)
+
+
+def _counted(
+    hosts: HostPair, subject: str, scores: list[float], texts: tuple[str, ...], bases: tuple[int, ...] | None
+) -> HostFinding:
+    state = replace(hosts.members(scores), stagnation=_COUNTED)
+    ours, theirs = hosts.both(state, hosts.asked(state, subject, bases=bases), texts)
+    return things(subject, ours.after.stagnation, theirs.after.stagnation)
+
+
+def components(hosts: HostPair) -> Iterator[HostFinding]:
+    """What is stored after one answer, by where and how it announces a component (15 and 19)."""
+    code, score = hosts.child
+    idea = f"{OPENING} do what the code says."
+    state = replace(hosts.members([score + 1.0, score - 1.0]), injected=(_KNOWN,))
+    equal = replace(hosts.members([score + 1.0, score]), injected=(_KNOWN,))
+    broken, noted = f"{code}\nraise ValueError", f"{code}\n# random"
+    texts = {
+        "in the idea": answer(code, f"{idea} {_said('part')}"),
+        "before the idea": f"{_said('part')}\n{answer(code)}",
+        **{name: f"{answer(code)}\n{_said(part)}" for name, part in _PARTS.items()},
+        "two of them": f"{answer(code)}\n{_said('part')} {_said('part (b)')}",
+        "in small letters": f"{answer(code)}\n{_said('part').lower()}",
+        "without a name": f"{answer(code)}\n{COMPONENT_BEFORE} {COMPONENT_AFTER}.",
+        "without code": f"{{{{{idea}}}}}\n{_said('part')}",
+        "of a program that does not load": f"{answer(broken)}\n{_said('part')}",
+        "of a program with randomness": f"{answer(noted)}\n{_said('part')}",
+    }
+    asked = [(name, state, INJECTION, text) for name, text in texts.items()]
+    asked.append(("of a child not admitted", equal, INJECTION, texts["after the code"]))
+    asked.append(("after a replacement", state, REPLACEMENT, texts["after the code"]))
+    for subject, before, operator, text in asked:
+        yield from attempted(subject, _stored, hosts, subject, before, operator, text)
+
+
+def _stored(hosts: HostPair, subject: str, before: SearchState, operator: Operator, text: str) -> HostFinding:
+    ours, theirs = hosts.both(before, hosts.asked(before, subject, operator), (text,))
+    return things(subject, ours.after.injected, theirs.after.injected)
+
+
+def _said(component: str) -> str:
+    return f"{COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
+
+
+def collapse(hosts: HostPair) -> Iterator[HostFinding]:
+    """What a collapse keeps, how often it comes at each counter, what a negative threshold is (14, 25)."""
+    full = replace(crowded_state(hosts.problem, hosts.seed, 12), injected=("a part",))
+    near = hosts.seed.score + 5e-8
+    cases = {
+        "best and seed": full,
+        "a best that equals the seed": hosts.members([near, *(near - number for number in range(1, 12))]),
+        "three equal bests": hosts.members([near + 2.0] * 3 + [near + 1.0]),
+    }
+    for subject, state in cases.items():
+        yield from attempted(subject, _kept, hosts, subject, state)
+    limit = hosts.settings.collapse_threshold
+    for counter in (0, limit * 2 // 5, limit - 1, limit):
+        subject = f"at counter {counter}"
+        yield from attempted(subject, _often, hosts, subject, full, counter)
+    for counter in (1, 10):
+        subject = f"at counter {counter} and a speed of {_QUICK}"
+        yield from attempted(subject, _often, hosts, subject, full, counter, _QUICK)
+    yield from attempted("threshold -1", _defaults, hosts, full)
+
+
+def _kept(hosts: HostPair, subject: str, state: SearchState) -> Iterator[HostFinding]:
+    hosts.theirs.trainer.log_step = _COUNTED
+    with hosts.seeded(subject):
+        ours, theirs = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
+    yield from compared(subject, ours, theirs)
+    yield things(f"{subject}, steps so far", _COUNTED, hosts.theirs.trainer.log_step)
+    yield things(f"{subject}, counter", ours.stagnation, theirs.stagnation)
+    yield things(f"{subject}, injected components", ours.injected, theirs.injected)
+
+
+def _collapses(hosts: HostPair, state: SearchState, counter: int) -> bool:
+    return len(hosts.theirs.drawn_at(state, counter).archive) < len(state.archive)
+
+
+def _often(
+    hosts: HostPair, subject: str, state: SearchState, counter: int, speed: float | None = None
+) -> HostFinding:
+    """``speed`` in place of the checkout's, at which so few collapse that a wrong rule would not show."""
+    speed = hosts.settings.collapse_speed if speed is None else speed
+    settings = msgspec.structs.replace(hosts.settings, collapse_speed=speed)
+    chance = collapse_probability(counter, settings)
+    with changed(hosts.theirs.trainer.calm_args, speed_collapse=speed), hosts.seeded(f"collapse {counter}"):
+        counted = Counter(_collapses(hosts, state, counter) for _ in range(hosts.draws))
+    expected = {whether: due for whether, due in ((True, chance), (False, 1 - chance)) if due > 0}
+    return frequencies(subject, counted, expected)
+
+
+def _defaults(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
+    """Whether a threshold below 0 collapses at a twentieth of the steps and not before, -1 as any other."""
+    limit = hosts.theirs.trainer.calm_args.max_steps // THRESHOLD_SHARE
+    if _always(hosts, state, -1, 0):
+        why = "the host replaces it before its search begins, in code that is not run here"
+        yield from (HostFinding(f"threshold {value}", Verdict.UNKNOWN, why) for value in _NEGATIVE)
+        return
+    for value in _NEGATIVE:
+        seen = [_always(hosts, state, value, counter) for counter in (0, limit - 1, limit)]
+        yield things(f"threshold {value}", _told([False, False, True], limit), _told(seen, limit))
+
+
+def _told(always: Sequence[bool], limit: int) -> str:
+    counters = (0, limit - 1, limit)
+    return ", ".join(f"always at {at}: {answer}" for at, answer in zip(counters, always, strict=True))
+
+
+def _always(hosts: HostPair, state: SearchState, threshold: int, counter: int) -> bool:
+    subject = f"threshold {threshold} at {counter}"
+    with changed(hosts.theirs.trainer.calm_args, max_stuck_threshold=threshold), hosts.seeded(subject):
+        return all(_collapses(hosts, state, counter) for _ in range(_AT_DEFAULT))

@@ -1,0 +1,231 @@
+"""The probe loses nothing: it goes on where it stopped, keeps what is whole and refuses what is foreign."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.layers import probe
+from search_to_signal.layers.probe import checkpoints
+from search_to_signal.layers.probe_process import write_answers_apart
+from search_to_signal.records.checksums import sha256_file
+from search_to_signal.records.layers import COHORT, PROBE
+from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
+from search_to_signal.run import planned_runs
+from search_to_signal.run.config import ProbeSettings, RunConfig
+from search_to_signal.run.execution import Execution
+from search_to_signal.run.planned_runs import Reproduction
+from search_to_signal.run.profile import Profile
+from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
+
+pytestmark = pytest.mark.slow
+
+PROFILE = Profile(
+    purpose="smoke",
+    problem="tsp",
+    split="embedded",
+    model="m",
+    conditions=("frozen", "native"),
+    seeds=(42, 7),
+    groups=4,
+    probe=ProbeSettings(prompts=2, completions=3),
+)
+NAMES = ["initial", "native-s42", "native-s7"]
+
+
+class Quiet:
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
+    """Prompts out of the air."""
+    return [
+        BankPrompt(
+            prompt=number,
+            run=next(iter(runs)).name,
+            step=number,
+            operator=REPLACEMENT,
+            system="s",
+            user=f"u{number}",
+            prompt_sha256="p",
+            base_scores=(-5.0,),
+            frontier=-5.0,
+        )
+        for number in range(prompts)
+    ]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Instead of a model, a file per checkpoint; lists who was asked."""
+    names: list[str] = []
+
+    def answered(
+        config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Any
+    ) -> tuple[dict[str, str | bool], ProbedCheckpoint]:
+        names.append(checkpoint.name)
+        file = directory / f"{checkpoint.name}.jsonl"
+        file.write_text(f"{checkpoint.adapter_sha256} {config.generation.group_size}\n")
+        digests = {"bank_sha256": sha256_file(directory / "bank.jsonl"), "records_sha256": sha256_file(file)}
+        return {"seccomp": True}, ProbedCheckpoint(**msgspec.structs.asdict(checkpoint), **digests)
+
+    monkeypatch.setattr(probe, "_probe_checkpoint", answered)
+    monkeypatch.setattr(probe, "build_bank", bank)
+    monkeypatch.setattr(planned_runs, "finished_cohort", lambda profile, results, plan: results / COHORT)
+    monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
+    return names
+
+
+@pytest.fixture
+def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """A results directory with a finished cohort."""
+    for config in PROFILE.runs():
+        adapter = f"final of {config.name}" if config.trained else None
+        make_run(tmp_path / COHORT / config.name, config.condition, config.seed, final_adapter_sha256=adapter)
+    return tmp_path
+
+
+def run(results: Path, profile: Profile = PROFILE) -> Quiet:
+    """Run the layer."""
+    progress = Quiet()
+    probe.run(Reproduction(profile, results, Execution(), progress))
+    return progress
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(("backend", "apart"), [("unsloth", True), ("vllm", True), ("local", False)])
+def test_an_engine_answers_apart(backend: Any, apart: bool) -> None:
+    """Its process ends with the checkpoint, and gives the card back; our own sampler needs none."""
+    generation = msgspec.structs.replace(PROFILE.generation, backend=backend)
+    writer = probe._writer(PROFILE.run("frozen", 42, generation=generation))
+    assert (writer is write_answers_apart) is apart
+
+
+def test_checkpoints_are_the_initial_model_and_every_final_adapter(results: Path) -> None:
+    """Frozen runs have no checkpoint of their own: theirs is the initial one."""
+    found = checkpoints(PROFILE, results / COHORT)
+    assert [(c.name, c.condition, c.seed, c.adapter_sha256) for c in found] == [
+        ("initial", "frozen", None, None),
+        ("native-s42", "native", 42, "final of native-s42"),
+        ("native-s7", "native", 7, "final of native-s7"),
+    ]
+
+
+def test_a_fresh_probe_asks_everyone_once(results: Path, asked: list[str]) -> None:
+    """Its manifest ends complete, with one bank for all and the completions per prompt as group size."""
+    run(results)
+    assert asked == NAMES
+    found = read_probe(results / PROBE)
+    assert (found.status, found.prompts, found.completions) == ("complete", 2, 3)
+    assert {checkpoint.bank_sha256 for checkpoint in found.checkpoints} == {found.bank_sha256}
+    assert (results / PROBE / "initial.jsonl").read_text() == "None 3\n"
+
+
+def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
+    """A second call asks nobody, says so, and changes nothing."""
+    run(results)
+    before = tree(results)
+    asked.clear()
+    progress = run(results)
+    assert (asked, tree(results)) == ([], before)
+    assert [line for line in progress.lines if "kept" in line] == [
+        f"probe/{name}: complete and verified, kept" for name in NAMES
+    ]
+
+
+def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in its second checkpoint, it ends with the same files and asks the first one no more."""
+    answered = probe._probe_checkpoint
+
+    def stop(*arguments: Any) -> Any:
+        if arguments[1].name == "native-s42":
+            (arguments[3] / "native-s42.partial").write_text("half")
+            raise KeyboardInterrupt
+        return answered(*arguments)
+
+    monkeypatch.setattr(probe, "_probe_checkpoint", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(results)
+    assert read_probe(results / PROBE).status == "running"
+    monkeypatch.setattr(probe, "_probe_checkpoint", answered)
+    run(results)
+    assert asked == NAMES
+    assert read_probe(results / PROBE).status == "complete"
+
+
+def _more_completions(results: Path) -> Profile:
+    return msgspec.structs.replace(PROFILE, probe=ProbeSettings(prompts=2, completions=4))
+
+
+def _another_bank(results: Path) -> Profile:
+    return msgspec.structs.replace(PROFILE, probe=ProbeSettings(prompts=3, completions=3))
+
+
+def _damaged_records(results: Path) -> Profile:
+    (results / PROBE / "native-s7.jsonl").write_text("other\n")
+    return PROFILE
+
+
+def _missing_records(results: Path) -> Profile:
+    (results / PROBE / "initial.jsonl").unlink()
+    return PROFILE
+
+
+def _altered_bank(results: Path) -> Profile:
+    (results / PROBE / "bank.jsonl").write_text("other\n")
+    return PROFILE
+
+
+def _no_manifest(results: Path) -> Profile:
+    (results / PROBE / "probe.json").unlink()
+    return PROFILE
+
+
+def _fewer_seeds(results: Path) -> Profile:
+    return msgspec.structs.replace(PROFILE, seeds=(42,))
+
+
+def _unreadable(results: Path) -> Profile:
+    (results / PROBE / "probe.json").write_text("{")
+    return PROFILE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _more_completions,
+        _another_bank,
+        _damaged_records,
+        _missing_records,
+        _altered_bank,
+        _no_manifest,
+        _fewer_seeds,
+        _unreadable,
+    ],
+)
+def test_another_probe_is_refused_untouched(
+    results: Path, asked: list[str], change: Callable[[Path], Profile]
+) -> None:
+    """Whatever is not this very probe stops the layer, and not a byte changes."""
+    run(results)
+    profile = change(results)
+    before = tree(results)
+    asked.clear()
+    with pytest.raises(RunDirectoryError, match=r"another --out|restore|move"):
+        run(results, profile)
+    assert (asked, tree(results)) == ([], before)

@@ -1,0 +1,153 @@
+"""``s2s model fetch`` from a hub, which a small server stands for: files by repository and revision."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.gguf_files import write_gguf
+
+from search_to_signal.base.errors import ModelFileError
+from search_to_signal.models.files import checked_files, file_sha256
+
+pytestmark = pytest.mark.slow
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+FILE = "tiny-q4_k_m.gguf"
+
+
+@contextmanager
+def hub(files: dict[str, bytes], sums: dict[str, str] | None = None) -> Iterator[str]:
+    """A hub with one repository, at one revision; ``sums`` is what it says of the files' SHA-256."""
+    listed: list[dict[str, object]] = [{"rfilename": name, "size": len(data)} for name, data in files.items()]
+    for file in listed:
+        if sha256 := (sums or {}).get(str(file["rfilename"])):
+            file["lfs"] = {"sha256": sha256, "size": file["size"], "pointerSize": 130}
+    model = json.dumps({"id": "own/tiny", "sha": REVISION, "siblings": listed}).encode()
+    pages = {f"/own/tiny/resolve/{REVISION}/{name}": data for name, data in files.items()}
+    pages[f"/api/models/own/tiny/revision/{REVISION}"] = model
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            data = pages.get(self.path.partition("?")[0])
+            self.send_response(404 if data is None else 200)
+            self.send_header("Content-Length", str(len(data or b"")))
+            self.send_header("ETag", f'"{hashlib.sha1(data or b"").hexdigest()}"')
+            self.send_header("X-Repo-Commit", REVISION)
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            self.wfile.write(pages.get(self.path.partition("?")[0], b""))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def fetch(place: Path, endpoint: str, files: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Fetch the model ``tiny`` in a process that knows it: with these SHA-256, if any, before it asks."""
+    boot = (
+        "import sys; from search_to_signal.models.fetching import known;"
+        f"tiny = known.KnownModel('own/tiny', {REVISION!r}, 'Apache-2.0', {files!r});"
+        "known.KNOWN = {'tiny': tiny}; from search_to_signal.cli import main; sys.exit(main())"
+    )
+    place.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-c", boot, "model", "fetch", "tiny"],
+        cwd=place,
+        env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(place.with_name("cache"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def is_refused(done: "subprocess.CompletedProcess[str]", place: Path, said: str) -> bool:
+    """Whether it ended with one line that says this, and left nothing."""
+    one_line = done.stderr.count("\n") == 1
+    return (done.returncode, one_line, said in done.stderr) == (ModelFileError.exit_code, True, True) and (
+        list(place.iterdir()) == []
+    )
+
+
+def test_a_gguf_file_comes_from_its_revision_and_then_from_the_cache(tmp_path: Path) -> None:
+    """Converted as a given one; without the hub the cache has it."""
+    whole = write_gguf(tmp_path / FILE)
+    known = {FILE: file_sha256(whole)}
+    place, again = tmp_path / "work", tmp_path / "again"
+    with hub({FILE: whole.read_bytes()}) as endpoint:
+        done = fetch(place, endpoint, known)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "download tiny: 1/1 MB" in done.stdout
+    out = place / "mounts" / "tiny"
+    assert "model.safetensors" in checked_files(out)
+    assert f"own/tiny on huggingface.co, at revision {REVISION}" in (out / "README.md").read_text()
+    assert "Apache License" in (out / "LICENSE").read_text()
+    done = fetch(again, "http://127.0.0.1:9", known)
+    assert done.returncode == 0
+    assert checked_files(again / "mounts" / "tiny") == checked_files(out)
+
+
+def test_other_bytes_from_the_hub_are_refused_and_not_kept(tmp_path: Path) -> None:
+    """One bit: a line with both SHA-256, nothing left, and the next attempt downloads them again."""
+    whole = write_gguf(tmp_path / FILE)
+    data = bytearray(whole.read_bytes())
+    data[-1] ^= 1
+    place = tmp_path / "work"
+    with hub({FILE: bytes(data)}) as endpoint:
+        done = fetch(place, endpoint, {FILE: file_sha256(whole)})
+    assert is_refused(done, place, f"not {file_sha256(whole)}"), done.stderr
+    with hub({FILE: whole.read_bytes()}) as endpoint:
+        assert fetch(place, endpoint, {FILE: file_sha256(whole)}).returncode == 0
+
+
+def test_what_the_hub_lacks_is_one_line(tmp_path: Path) -> None:
+    """A repository without the file."""
+    with hub({}) as endpoint:
+        done = fetch(tmp_path / "work", endpoint, {FILE: "0" * 64})
+    assert is_refused(done, tmp_path / "work", "cannot get tiny from the hub"), done.stderr
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_published_safetensors_are_what_the_hub_says_of_them(tmp_path: Path, damaged: bool) -> None:
+    """Weights by their SHA-256; code and pickles are not even asked for."""
+
+    save_file({"a": np.ones(9, dtype=np.float32)}, tmp_path / "model.safetensors")
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    sums = {"model.safetensors": hashlib.sha256(weights).hexdigest()}
+    served = weights[:-1] + bytes([weights[-1] ^ damaged])
+    files = {
+        "model.safetensors": served,
+        "config.json": b"{}",
+        "tokenizer.json": b"{}",
+        "run.py": b"",
+        "LICENSE": b"theirs",
+    }
+    place = tmp_path / "work"
+    with hub(files, sums) as endpoint:
+        done = fetch(place, endpoint, {})
+    if damaged:
+        assert is_refused(done, place, f"not {sums['model.safetensors']}"), done.stderr
+        return
+    assert (done.returncode, done.stderr) == (0, "")
+    out = place / "mounts" / "tiny"
+    assert set(checked_files(out)) == {*files, "source.json"} - {"run.py"}
+    assert (out / "LICENSE").read_text() == "theirs"
+    assert (out / "model.safetensors").read_bytes() == weights

@@ -1,0 +1,171 @@
+"""A signature says who vouches for a list: the right key on the right list passes, all else is one line."""
+
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.base.errors import SignatureError
+from search_to_signal.base.processes import command_line
+from search_to_signal.cli import main
+from search_to_signal.records.checksums import SIGNATURE, write_sums
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.findings import SIGNATURE as LEVEL
+from search_to_signal.verify.findings import VERIFY, promise
+from search_to_signal.verify.signature import sign, signer
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+
+Make = Callable[..., Path]
+
+
+def key(directory: Path, name: str) -> Path:
+    """A fresh key without a passphrase."""
+    path = directory / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(path)], check=True)
+    return path
+
+
+def allowed(directory: Path, **keys: Path) -> Path:
+    """A list of allowed signers."""
+    path = directory / "allowed_signers"
+    lines = (f"{name}@example.org {file.with_suffix('.pub').read_text()}" for name, file in keys.items())
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.fixture
+def run(make_run: Make, tmp_path: Path) -> Path:
+    """A sealed run."""
+    return make_run(tmp_path / "run")
+
+
+def test_a_signed_list_names_its_signer(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seal and verify go together; the signature is beside the list and no unlisted file."""
+    mine = key(tmp_path, "mine")
+    signers = allowed(tmp_path, me=mine)
+    assert main(["seal", "--sign", str(mine), str(run)]) == 0
+    assert (run / SIGNATURE).is_file()
+    assert verify(run).problems == ()
+    assert signer(run, signers) == signer(run, signers, "me@example.org") == "me@example.org"
+    capsys.readouterr()
+    assert main(["verify", str(run), "--signer", str(signers)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "signed by me@example.org"
+    assert out[-2:] == [promise(VERIFY), promise(LEVEL)]
+
+
+def test_lists_made_again_are_the_same_list(run: Path, tmp_path: Path) -> None:
+    """The signature is of the list's bytes, and the list does not hold the signature."""
+    mine = key(tmp_path, "mine")
+    sign(run, mine)
+    write_sums(run)
+    assert signer(run, allowed(tmp_path, me=mine)) == "me@example.org"
+
+
+def test_a_signature_of_another_list_is_refused(run: Path, tmp_path: Path) -> None:
+    """Whoever changes a file and makes the list again keeps a signature that no longer fits."""
+    mine = key(tmp_path, "mine")
+    sign(run, mine)
+    (run / "note.txt").write_text("one more file\n")
+    write_sums(run)
+    with pytest.raises(SignatureError, match="me@example.org"):
+        signer(run, allowed(tmp_path, me=mine))
+
+
+def test_keys_of_others_are_refused(run: Path, tmp_path: Path) -> None:
+    """A key that is not on the list, or is there under another name, vouches for nothing."""
+    mine, theirs = key(tmp_path, "mine"), key(tmp_path, "theirs")
+    sign(run, theirs)
+    with pytest.raises(SignatureError, match="by no key"):
+        signer(run, allowed(tmp_path, me=mine))
+    signers = allowed(tmp_path, me=mine, them=theirs)
+    assert signer(run, signers) == "them@example.org"
+    with pytest.raises(SignatureError, match="me@example.org"):
+        signer(run, signers, "me@example.org")
+
+
+def test_a_signature_for_another_purpose_is_refused(run: Path, tmp_path: Path) -> None:
+    """The same key on the same bytes in another namespace does not count."""
+    mine = key(tmp_path, "mine")
+    subprocess.run(
+        ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", str(mine), str(run / "SHA256SUMS")],
+        check=True,
+        capture_output=True,
+    )
+    with pytest.raises(SignatureError):
+        signer(run, allowed(tmp_path, me=mine))
+
+
+def test_allowed_signers_come_from_outside(run: Path, tmp_path: Path) -> None:
+    """A directory cannot bring its own list of whom to trust."""
+    mine = key(tmp_path, "mine")
+    sign(run, mine)
+    with pytest.raises(SignatureError, match="of your own"):
+        signer(run, Path(shutil.move(allowed(tmp_path, me=mine), run / "allowed_signers")))
+
+
+@pytest.mark.parametrize(
+    "what", ["no signature", "no signers", "no key", "no private key", "spoiled", "no program"]
+)
+def test_what_is_missing_is_one_line(
+    run: Path,
+    tmp_path: Path,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No key, no signature or no ssh-keygen is one line with a code of its own, and nothing is written."""
+    mine = key(tmp_path, "mine")
+    signers = allowed(tmp_path, me=mine)
+    commands = {
+        "no signature": ["verify", str(run), "--signer", str(signers)],
+        "no signers": ["verify", str(run), "--signer", str(tmp_path / "nobody")],
+        "no key": ["seal", str(run), "--sign", str(tmp_path / "nokey")],
+        "no private key": ["seal", str(run), "--sign", str(signers)],
+        "spoiled": ["seal", str(run), "--sign", str(mine)],
+        "no program": ["seal", str(run), "--sign", str(mine)],
+    }
+    if what == "spoiled":
+        (run / "steps.jsonl").write_text("")
+    if what == "no program":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(commands[what]) == SignatureError.exit_code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err.startswith("s2s: error: ")) == ("", 1, True)
+    assert not (run / SIGNATURE).exists()
+
+
+def test_a_signature_of_megabytes_is_refused_at_once(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ssh-keygen would read in it for hours."""
+    signers = allowed(tmp_path, me=key(tmp_path, "mine"))
+    with (run / SIGNATURE).open("wb") as file:
+        file.truncate(200 << 20)
+    began = time.monotonic()
+    assert main(["verify", str(run), "--signer", str(signers)]) == SignatureError.exit_code
+    assert "SHA256SUMS.sig is no signature: it has more than 65536 bytes" in capsys.readouterr().err
+    assert time.monotonic() - began < 30.0
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
+    """One line says what to do, and what is not written whole has no file."""
+    mine = key(tmp_path, "mine")
+    done = subprocess.run(
+        command_line("seal", "--sign", str(mine), str(run)),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "make room, then give the command again" in done.stderr
+    assert [path.name for path in run.glob("SHA256SUMS*")] == ["SHA256SUMS"]

@@ -1,0 +1,216 @@
+"""The shared-record audit: hand-made groups, streaming, and what it writes."""
+
+import csv
+import json
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spec.strategies import group, groups, ordinary_groups, record
+from tests.audits import audit
+
+from search_to_signal.base.errors import ConfigError, IllFormedGroupError, RecordError
+from search_to_signal.credit import MAPPINGS
+from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
+from search_to_signal.layers.replay import replay
+from search_to_signal.records.groups import GroupBatch, read_batches, record_files
+from search_to_signal.records.schema import Outcome
+from search_to_signal.report.metrics.replay import EXACT, Magnitudes, affinely_related, context_tallies
+from search_to_signal.report.tables.cells import Cell, Row, Table
+from search_to_signal.report.tables.replay import audit_tables, csv_text, table_lines
+
+FAILED = Outcome.RUNTIME_FAILURE
+TWO = {name: MAPPINGS[name] for name in ("native", "factorized")}
+GROUP = {"group": group_advantages}
+
+# Two values: equivalent by construction. Three values, spaced differently. All fail alike: flat in both.
+SAMPLES = [
+    group([-6.0, -6.0, FAILED, FAILED], bases=[-6.0], frontier=-6.0),
+    group([-5.0, -6.5, -9.0, -9.0], bases=[-6.0], frontier=-6.0),
+    group([FAILED] * 4, bases=[-6.0], frontier=-6.0),
+]
+
+
+def test_pair_by_hand() -> None:
+    """Of three groups two are equivalent at 1e-3, both by construction, and one of them exactly."""
+    tally = audit([("tsp", sample) for sample in SAMPLES], TWO, GROUP).pairs[
+        "tsp", "group", "native", "factorized"
+    ]
+    assert (tally.groups, tally.affine, tally.reordered) == (3, 2, 0)
+    assert tally.equivalent.tolist() == [1, 1, 2]
+    assert tally.by_construction.tolist() == [1, 1, 2]
+    assert tally.differences.largest > 0.1
+
+
+def test_the_median_of_many_equal_signals_is_zero() -> None:
+    """Beyond the numbers that are kept, a majority of exact zeros still has the median 0, no small number."""
+    many = np.zeros(EXACT + 1)
+    many[: EXACT // 3] = 1.0
+    assert Magnitudes.of(many).median == 0.0
+
+
+def test_a_mapping_that_some_groups_cannot_be_asked_is_left_out_of_all() -> None:
+    """A log without exposures beside one with them: no pair, credit or reading of Search-Exposure is left."""
+    silent = group([-5.0, -7.0, FAILED, FAILED], bases=[-6.0], frontier=-6.0, exposure=[np.nan] * 4)
+    three = {name: MAPPINGS[name] for name in ("native", "factorized", "search_exposure")}
+    whole, mixed = (
+        audit([("tsp", SAMPLES[1]), (problem, batch)], three, GROUP)
+        for problem, batch in (("obp", SAMPLES[1]), ("obp", silent))
+    )
+    assert {key[2] for key in whole.credit} == set(three)
+    assert {key[2] for key in mixed.credit} == {key[2] for key in mixed.readings} == {"native", "factorized"}
+    assert {key[2:] for key in mixed.pairs} == {("native", "factorized")}
+    assert {key[0] for key in mixed.pairs} == {"tsp", "obp", "all"}
+
+
+def test_basis() -> None:
+    """Equivalence that no affine relation explains is reported as by data."""
+
+    def lopsided(rewards: np.ndarray) -> np.ndarray:
+        return np.zeros_like(rewards)
+
+    result = audit([("tsp", SAMPLES[1])], TWO, {"erased": lopsided})
+    assert next(table_lines(audit_tables(result, {})["pairs"]))["basis"] == "by data"
+    apart = audit([("tsp", SAMPLES[1])], TWO, GROUP)
+    assert next(table_lines(audit_tables(apart, {})["pairs"]))["basis"] == "never equivalent"
+
+
+@given(batch=ordinary_groups(), slope=st.floats(0.1, 10.0), offset=st.floats(-5.0, 5.0))
+def test_affine(batch: GroupBatch, slope: float, offset: float) -> None:
+    """Positive affine images are recognized, mirrored ones are not."""
+    reward = MAPPINGS["native"](batch).reward
+    assert affinely_related(reward, slope * reward + offset).all() or np.ptp(reward) < 1e-6
+    if np.ptp(reward) > 1e-3 and not np.allclose(np.sort(reward), np.sort(-reward)):
+        assert not affinely_related(reward, -reward).any()
+
+
+@given(batch=groups())
+def test_monotone_indicators_never_reorder(batch: GroupBatch) -> None:
+    """Comparator and frontier ahead of score reorder no group (the paper's count of zero)."""
+    tallies = context_tallies(batch)
+    assert tallies["comparator"].reordered == tallies["frontier"].reordered == 0
+
+
+def test_context_by_hand() -> None:
+    """Novelty reorders where a worse score is new; repetition where a better one is repeated."""
+    archived = group([-6.5, -8.0], bases=[-6.0], frontier=-6.0, gap=[0.0, 1.0])
+    repeated = group([-6.5, -6.5, -8.0], bases=[-6.0], frontier=-6.0, responses=[0, 0, 1])
+    assert context_tallies(archived)["score_novelty"].reordered == 1
+    assert context_tallies(archived)["response_repetition"].reordered == 0
+    assert context_tallies(repeated)["response_repetition"].reordered == 1
+
+
+def test_problems_add_up() -> None:
+    """The problem "all" sums the others, and a batch of three is three batches of one."""
+    result = audit([("tsp", SAMPLES[0]), ("obp", SAMPLES[1]), ("tsp", SAMPLES[2])], TWO, GROUP)
+    assert dict(result.groups) == {"tsp": 2, "obp": 1, "all": 3}
+    assert result.pairs["all", "group", "native", "factorized"].equivalent.tolist() == [1, 1, 2]
+    assert result.credit["all", "group", "native"].groups == 3
+
+
+def test_median() -> None:
+    """The median is exact for few numbers and within 0.2 % for many, in any number of parts."""
+    values = np.abs(np.random.default_rng(1).lognormal(0.0, 4.0, size=3 * EXACT + 1))
+    values[:100] = 0.0
+    few, many = Magnitudes.of(values[:101]), Magnitudes.of(values[:EXACT])
+    assert few.median == float(np.median(values[:101]))
+    assert many.median == float(np.median(values[:EXACT]))
+    for start in range(EXACT, len(values), EXACT):
+        many = many + Magnitudes.of(values[start : start + EXACT])
+    assert many.median == pytest.approx(float(np.median(values)), rel=2e-3)
+    assert many.mean == pytest.approx(float(values.mean()))
+    assert many.largest == values.max()
+
+
+def test_replay_of_a_run(tmp_path: Path) -> None:
+    """A run directory gives a page and four tables; ratios without denominator are empty fields."""
+    run = tmp_path / "run" / "seed-42"
+    run.mkdir(parents=True)
+    records = [
+        record(step=step, index=i, score=-6.0 - i * step, archive_gap=0.1)
+        for step in range(5)
+        for i in range(4)
+    ]
+    (run / "completions.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in records))
+    page = replay([tmp_path / "run"], tmp_path / "out", list(MAPPINGS), list(NORMALIZERS))
+    text = page.read_text(encoding="utf-8")
+    assert "| tsp | 5 |" in text
+    assert "by construction: monotone in score" in text
+    with (tmp_path / "out" / "pairs.csv").open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    keys = [tuple(row[name] for name in ("problem", "normalizer", "mapping_a", "mapping_b")) for row in rows]
+    couples = [(n, *pair) for n in NORMALIZERS for pair in combinations(MAPPINGS, 2)]
+    assert sorted(keys) == sorted((problem, *rest) for problem in ("tsp", "all") for rest in couples)
+    assert {row["groups"] for row in rows} == {"5"}
+    with (tmp_path / "out" / "credit.csv").open(encoding="utf-8") as lines:
+        invalid = [row for row in csv.DictReader(lines) if row["class"] == "invalid"]
+    assert {row["positive_rate"] for row in invalid} == {""}
+
+
+def test_replay_is_reproducible(tmp_path: Path) -> None:
+    """Replaying twice gives the same bytes."""
+    file = outside(tmp_path, 50)
+    for name in ("a", "b"):
+        replay([file], tmp_path / name, ["native", "factorized"], ["group", "rank"])
+    for table in ("audit.md", "pairs.csv", "credit.csv", "signal.csv", "context.csv"):
+        assert (tmp_path / "a" / table).read_bytes() == (tmp_path / "b" / table).read_bytes()
+
+
+def test_replay_of_a_stranger(tmp_path: Path) -> None:
+    """A mapping and a normalizer by import path are replayed on groups from outside."""
+    page = replay(
+        [outside(tmp_path, 20)],
+        tmp_path / "out",
+        ["native", "spec.test_mappings:STRANGER"],
+        ["search_to_signal.credit.normalizers:rloo"],
+    )
+    assert "native, spec.test_mappings:STRANGER" in page.read_text(encoding="utf-8")
+
+
+def test_batches_are_bounded(tmp_path: Path) -> None:
+    """Groups are batched per problem and size, at most so many at once, and none is lost."""
+    file = outside(tmp_path, 100)
+    batches = list(read_batches([file], size=16))
+    assert sum(len(batch.outcome) for _, batch in batches) == 100
+    assert max(len(batch.outcome) for _, batch in batches) == 16
+    assert {problem for problem, _ in batches} == {"tsp", "obp"}
+
+
+def test_refusals(tmp_path: Path) -> None:
+    """Unknown names, empty inputs and missing context are refused with what to do."""
+    file = outside(tmp_path, 3)
+    with pytest.raises(ConfigError, match="use one of"):
+        replay([file], tmp_path / "out", ["nativ"], ["group"])
+    with pytest.raises(ConfigError, match="at least one"):
+        replay([file], tmp_path / "out", [], ["group"])
+    with pytest.raises(RecordError, match=r"holds no completions\.jsonl"):
+        record_files([tmp_path / "nowhere"])
+    with pytest.raises(IllFormedGroupError, match="exposure"):
+        replay([file], tmp_path / "out", ["search_exposure"], ["group"])
+
+
+def test_csv() -> None:
+    """Numbers keep nine digits, commas are quoted, absent values are empty."""
+    row = Row("tsp/native", (Cell(1.0 / 3.0), Cell("x, y"), Cell(None)))
+    table = Table("any", "Any", "audit", ("a", "b", "c"), (row,), "problem/mapping")
+    assert csv_text(table) == 'problem,mapping,a,b,c\ntsp,native,0.333333333,"x, y",\n'
+
+
+def outside(path: Path, number: int) -> Path:
+    """A file of groups from outside, of two problems and two sizes."""
+    stream = np.random.default_rng(3)
+    lines = []
+    for index in range(number):
+        scores = np.round(-6.0 - stream.random(4 if index % 3 else 3), 3).tolist()
+        candidates = [{"outcome": "valid", "score": score} for score in scores] + [
+            {"outcome": "missing_code"}
+        ]
+        fields = {"problem": "tsp" if index % 2 else "obp", "bases": [-6.5], "archive": [-6.5, -6.25]}
+        lines.append(json.dumps({**fields, "candidates": candidates}))
+    file = path / "groups.jsonl"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file

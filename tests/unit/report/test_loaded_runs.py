@@ -1,0 +1,157 @@
+"""Which runs may stand in one table, and what is read back from them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.manifest import Source, write_roster
+from search_to_signal.report.results import Results, load_runs
+
+Make = Callable[..., Path]
+
+
+def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None:
+    """Frozen runs come first, then conditions by name, each by seed as a number."""
+    for condition in ("native", "frozen", "factorized"):
+        for seed in (3407, 42):
+            make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
+    runs = [(run.condition, run.seed) for run in load_runs(tmp_path)]
+    assert runs == [
+        (condition, seed) for condition in ("frozen", "factorized", "native") for seed in (42, 3407)
+    ]
+
+
+def test_a_run_directory_is_a_cohort_of_one(make_run: Make, tmp_path: Path) -> None:
+    """A single run can be read by its own directory, with its groups whole and in order."""
+    (run,) = load_runs(make_run(tmp_path / "run", groups=3))
+    assert [[record.index for record in group] for group in run.groups] == [[0, 1, 2, 3]] * 3
+    assert run.metrics.valid_rate == 0.75
+
+
+def test_best_so_far_by_hand(make_run: Make, tmp_path: Path) -> None:
+    """The best score rises by a tenth with every group, from the seed heuristic's -7."""
+    (run,) = load_runs(make_run(tmp_path / "run"))
+    np.testing.assert_allclose(run.best, [-6.9, -6.8, -6.7, -6.6])
+    assert run.metrics.final_best == pytest.approx(-6.6)
+    assert run.metrics.trajectory_auc == pytest.approx(-6.75)
+
+
+def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
+    """A cohort with an unfinished run is refused, naming it: a table over the rest would look complete."""
+    make_run(tmp_path / "frozen-s42", "frozen")
+    make_run(tmp_path / "native-s42", status="running")
+    with pytest.raises(RunDirectoryError, match="native-s42 is unfinished"):
+        load_runs(tmp_path)
+
+
+def test_runs_that_lie_apart_are_finished_runs_of_the_protocol(make_run: Make, tmp_path: Path) -> None:
+    """They are read beside the cohort's own, which tables keep to; unfinished and other ones are refused."""
+    whole, apart = tmp_path / "whole", tmp_path / "apart"
+    for condition in ("frozen", "native"):
+        make_run(whole / "cohort" / f"{condition}-s42", condition)
+    make_run(apart / "cohort" / "frozen-s7", "frozen", 7)
+    results = Results(whole, apart)
+    assert [run.name for run in results.finished] == ["frozen-s7", "frozen-s42", "native-s42"]
+    assert [run.name for run in results.cohort] == ["frozen-s42", "native-s42"]
+    assert results.finished[0].path == "cohort/frozen-s7"
+    make_run(apart / "cohort" / "native-s8", seed=8, status="running")
+    with pytest.raises(RunDirectoryError, match="native-s8 is unfinished"):
+        _ = Results(whole, apart).finished
+    shutil.rmtree(apart / "cohort" / "native-s8")
+    make_run(apart / "cohort" / "native-s8", seed=8, config={"model": "other"})
+    with pytest.raises(RunDirectoryError, match="native-s8"):
+        _ = Results(whole, apart).finished
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": {"model": "other"}},
+        {"config": {"purpose": "smoke"}},
+        {"config": {"learner": {"learning_rate": 1.0}}},
+        {"groups": 5},
+        {"source": Source(sha256="other", commit=None, clean=None)},
+    ],
+    ids=["model", "purpose", "learner", "groups", "source"],
+)
+def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Runs that differ in more than condition and seed do not share a table; the odd one is named."""
+    make_run(tmp_path / "frozen-s42", "frozen")
+    make_run(tmp_path / "factorized-s42", "factorized")
+    make_run(tmp_path / "native-s42", "native", **changes)
+    with pytest.raises(RunDirectoryError, match="other than the rest: native-s42"):
+        load_runs(tmp_path)
+
+
+def test_runs_of_one_plan_may_be_of_several_sources(make_run: Make, tmp_path: Path) -> None:
+    """They were recorded over days and follow one plan; a run of another plan is the odd one."""
+    later, plan = Source(sha256="other", commit=None, clean=None), "a" * 64
+    make_run(tmp_path / "frozen-s42", "frozen", plan_sha256=plan)
+    make_run(tmp_path / "native-s42", "native", plan_sha256=plan, source=later)
+    assert len(load_runs(tmp_path)) == 2
+    make_run(tmp_path / "factorized-s42", "factorized", plan_sha256="b" * 64)
+    with pytest.raises(RunDirectoryError, match=r"other than the rest: factorized-s42 \(in source\)"):
+        load_runs(tmp_path)
+
+
+def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
+    """A hole in conditions x seeds is refused with the name of the run that is not there."""
+    for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):
+        make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
+    with pytest.raises(RunDirectoryError, match="has no run native-s3407"):
+        load_runs(tmp_path)
+
+
+def test_a_seed_that_is_wholly_missing_is_named(make_run: Make, tmp_path: Path) -> None:
+    """Runs that the roster names and that lie nowhere are refused, although the rest is a grid."""
+    for condition in ("frozen", "native"):
+        make_run(tmp_path / f"{condition}-s42", condition)
+    names = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (42, 3407)]
+    write_roster(tmp_path, names[::2])
+    assert len(load_runs(tmp_path)) == 2
+    write_roster(tmp_path, names)
+    with pytest.raises(RunDirectoryError, match="has no run frozen-s3407, native-s3407"):
+        load_runs(tmp_path)
+
+
+def test_a_run_twice_is_named(make_run: Make, tmp_path: Path) -> None:
+    """Two directories of one condition and seed would count one seed as two."""
+    make_run(tmp_path / "native-s42", "native")
+    make_run(tmp_path / "copy", "native")
+    with pytest.raises(RunDirectoryError, match="native-s42 twice"):
+        load_runs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl", "manifest.json"])
+def test_a_changed_file_is_named(make_run: Make, tmp_path: Path, name: str) -> None:
+    """A file that is not the one that was checksummed stops the table, by its name."""
+    run = make_run(tmp_path / "native-s42")
+    file = run / name
+    file.write_bytes(file.read_bytes().replace(b"tsp", b"tps", 1).replace(b"replacement", b"injection", 1))
+    with pytest.raises(RunDirectoryError, match=rf"native-s42/{name} is missing or differs"):
+        load_runs(tmp_path)
+
+
+def test_a_short_run_is_named(make_run: Make, tmp_path: Path) -> None:
+    """A run that says it is complete and holds fewer groups than it was asked for is refused."""
+    run = make_run(tmp_path / "native-s42", groups=4)
+    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
+        file = run / name
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
+    write_sums(run)
+    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
+        load_runs(tmp_path)
+
+
+def test_nothing_to_load_is_an_error(make_run: Make, tmp_path: Path) -> None:
+    """A directory without runs, or one that is not there, is an error, never an empty table."""
+    make_run(tmp_path / "interrupted" / "native-s42-1")
+    for directory in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunDirectoryError, match="holds no run"):
+            load_runs(directory)

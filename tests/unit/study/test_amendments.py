@@ -1,0 +1,213 @@
+"""What an amendment closes is waited for no longer, says how far it came, and decides nothing."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import STUDY, plan_text, text_sha256
+
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.cli import main
+from search_to_signal.records.manifest import write_roster
+from search_to_signal.study.container import list_evidence
+
+pytestmark = pytest.mark.slow
+
+QUESTION = """
+[[studies.questions]]
+key = "{key}.q"
+asks = "And so?"
+role = "primary"
+metric = "valid_rate"
+estimator = "mean_difference"
+interval = "t"
+pairs = [["{side}", "main/cohort/frozen"]]
+horizon = 160
+seeds = {seeds}
+comparisons = 1
+counts_against = "an interval below zero"
+"""
+
+
+def study(key: str, profile: str, layer: str, side: str, seeds: int = 3) -> str:
+    """A study of one question."""
+    text = STUDY.format(key=key, title=key.title(), profile=profile, layer=layer)
+    return text + QUESTION.format(key=key, side=side, seeds=seeds)
+
+
+PLAN = plan_text({}) + "".join(
+    [
+        study("restart", "main", "restart", "main/restart/native"),
+        study("other", "other", "cohort", "other/cohort/native"),
+        study("fewer", "main", "restart", "main/restart/native", seeds=2),
+    ]
+)
+CLOSING = """
+[[amendments]]
+date = 2001-02-03
+what = "closes"
+studies = [{studies}]
+why = "No machine."
+"""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evidence of three seeds, of whose restarts the last one is missing and another profile whole."""
+    top = tmp_path_factory.mktemp("packed")
+    results, under = top / "results" / "main", text_sha256(PLAN)
+    for seed in (1, 2, 3):
+        for condition in ("frozen", "native"):
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=under)
+    parent = {"run": "../../cohort/native-s1"}
+    for seed in (1, 2):
+        run = results / "restart" / f"native-s{seed}"
+        facts = {"layer": "restart", "config": {"parent": parent}}
+        write_synthetic_run(run, "native", seed, plan_sha256=under, **facts)
+    write_roster(results / "cohort", [f"{c}-s{seed}" for c in ("frozen", "native") for seed in (1, 2, 3)])
+    write_roster(results / "restart", [f"native-s{seed}" for seed in (1, 2, 3)])
+    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
+    (top / "evidence" / "plan.toml").write_text(PLAN)
+    return top / "evidence"
+
+
+def amended(packed: Path, tmp_path: Path, *studies: str) -> Path:
+    """A copy of the evidence in which these studies are closed, with its tables."""
+    evidence = Path(shutil.copytree(packed, tmp_path / "evidence"))
+    if studies:
+        closing = CLOSING.format(studies=", ".join(f'"{study}"' for study in studies))
+        (evidence / "amendments.toml").write_text(closing)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) in (0, 1)
+    return evidence
+
+
+def test_what_is_closed_is_not_waited_for(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither pages nor the command say PARTIAL: they say how many seeds there are, and by what."""
+    evidence = amended(packed, tmp_path, "restart", "other", "fewer")
+    capsys.readouterr()
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "again")]) == 1  # fewer has its seeds
+    out = capsys.readouterr().out
+    pages = [*(tmp_path / "again").rglob("*.html"), *(tmp_path / "again").rglob("*.md")]
+    assert not [page for page in pages if "PARTIAL" in page.read_text()]
+    assert "PARTIAL" not in out
+    text = (tmp_path / "again" / "report" / "evidence.md").read_text()
+    assert "closed: restart (2 of 3 seeds, amendment of 2001-02-03)" in text
+    assert "n = 2 of 3 planned: closed: no verdict (amendment of 2001-02-03)" in text
+    assert "closed before it was recorded: 1 comparison of 3 seeds planned" in text
+    assert "amendment of 2001-02-03 closes it: No machine." in text
+    assert "restart closed: 2 of 3 planned runs, amendment of 2001-02-03" in out
+    table = (tmp_path / "again" / "report" / "outcomes.csv").read_text()
+    assert "restart.q/restart/native minus cohort/frozen,Verdict,closed: no verdict,,2" in table
+
+
+def test_the_page_counts_what_was_closed_and_says_what_is_noted(packed: Path, tmp_path: Path) -> None:
+    """How many studies, which primary questions, which before later ones; a note closes nothing."""
+    evidence = amended(packed, tmp_path, "restart")
+    note = CLOSING.format(studies='"main"').replace("closes", "notes").replace("No machine", "Begun again")
+    with (evidence / "amendments.toml").open("a") as file:
+        file.write(note)
+    main(["rebuild", str(evidence), "--out", str(tmp_path / "noted"), "--ship"])
+    text = (tmp_path / "noted" / "report" / "evidence.md").read_text()
+    wide = text.partition("## Deviations that concern all studies")[2]
+    assert "1 of 4 studies are closed by amendments: restart" in wide
+    assert "the primary questions of restart have no answer" in wide
+    assert "before later studies that were recorded: restart" in wide
+    assert "main, note of 2001-02-03: Begun again" in wide
+    assert "amendment of 2001-02-03 closes it: Begun again" not in text
+
+
+def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> None:
+    """Closing one study leaves the others PARTIAL."""
+    amended(packed, tmp_path, "other")
+    text = (tmp_path / "made" / "report" / "evidence.md").read_text()
+    assert "**PARTIAL.**" in text
+    assert "n = 2 of 3 planned: partial: no verdict" in text
+    assert "restart PARTIAL: 2 of 3 planned runs" in (tmp_path / "made" / "main" / "report.md").read_text()
+
+
+def test_the_page_says_packed_and_not_recorded(packed: Path, tmp_path: Path) -> None:
+    """A run may be recorded and wait for an earlier seed: the page knows what is packed alone."""
+    amended(packed, tmp_path, "restart")
+    text = (tmp_path / "made" / "report" / "evidence.md").read_text()
+    assert "8 runs are packed; " in text
+    assert "Deviation: nothing of it is packed." in text
+    assert "not packed: 1 comparison of 3 seeds planned" in text
+
+
+def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) -> None:
+    """A question over two seeds that are recorded has a verdict, where the one over three was closed."""
+    amended(packed, tmp_path, "restart", "other")
+    table = (tmp_path / "made" / "report" / "outcomes.csv").read_text()
+    row = "fewer.q/restart/native minus cohort/frozen"
+    assert f"{row},Verdict of,fewer.q" in table
+    assert f"{row},Verdict,closed" not in table
+    assert f"{row},Verdict,partial" not in table
+
+
+def test_a_whole_study_cannot_be_closed(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An amendment that closes what is recorded whole, and one that is not in the list, are problems."""
+    evidence = amended(packed, tmp_path, "main")
+    assert "amendments.toml: it closes main, of which every seed is recorded" in capsys.readouterr().out
+    file = evidence / "amendments.toml"
+    file.write_text(file.read_text().replace("No machine", "No reason"))
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "again")]) == 1
+    said = "PROBLEM amendments.toml: SHA256SUMS does not list it as it is here"
+    assert said in capsys.readouterr().out
+    file.unlink()
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "once more")]) == 1
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CLOSING.format(studies='"nothing"'), "nothing, which the plan does not have"),
+        (CLOSING.format(studies='"other"') * 2, "closes other twice"),
+        (
+            CLOSING.format(studies='"other"') + CLOSING.format(studies='"main"').replace("2001", "2000"),
+            "in the order of their dates",
+        ),
+        ("[[amendments]]\nwhat = 1", "amendments.toml"),
+    ],
+)
+def test_amendments_that_contradict_the_plan_are_refused(
+    packed: Path, tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line names the file and what is wrong."""
+    evidence = Path(shutil.copytree(packed, tmp_path / "evidence"))
+    (evidence / "amendments.toml").write_text(text)
+    list_evidence(evidence)
+    code = main(["rebuild", str(evidence), "--out", str(tmp_path / "out")])
+    assert code == ConfigError.exit_code
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_closed_is_not_recorded(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A closed study is left out, and one that is asked for by name is refused with its amendment."""
+    plan = tmp_path / "plan.toml"
+    shutil.copyfile(packed / "plan.toml", plan)
+    studies = ", ".join(f'"{key}"' for key in ("main", "restart", "other", "fewer"))
+    plan.with_name("amendments.toml").write_text(CLOSING.format(studies=studies))
+    record = ["record", "--plan", str(plan), "--out", str(tmp_path / "out")]
+    assert main(record) == 0
+    assert "closed, and not recorded: main, restart, other, fewer" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert main([*record, "--study", "other"]) == ConfigError.exit_code
+    assert "closed: other (amendment of 2001-02-03)" in capsys.readouterr().err
+
+
+def test_the_ledger_beside_it_says_what_was_closed(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads verdicts of the paper's numbers beside this evidence hears of it."""
+    evidence = amended(packed, tmp_path, "restart", "other")
+    assert main(["claims", "--results", str(evidence)]) == 0
+    assert "amendment of 2001-02-03 closes restart, other" in capsys.readouterr().out

@@ -1,0 +1,618 @@
+"""Packed evidence that somebody forged, its lists made again: refused in a line, or told as a problem."""
+
+import hashlib
+import json
+import lzma
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.forging import edit_manifest
+from tests.plans import plan_text, text_sha256
+
+from search_to_signal.cli import main
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.manifest import write_roster
+from search_to_signal.study.container import list_evidence, read_container, write_container
+from search_to_signal.study.plan_checks import table_problems
+
+pytestmark = pytest.mark.slow
+
+CONDITIONS, SEEDS = ("frozen", "native"), (1, 2, 3)
+GIGABYTE = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packed evidence of three seeds under a plan of three."""
+    top = tmp_path_factory.mktemp("honest")
+    results = top / "results" / "main"
+    for seed in SEEDS:
+        for condition in CONDITIONS:
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
+    write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in SEEDS])
+    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
+    (top / "evidence" / "plan.toml").write_text(plan_text({}))
+    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
+    return top / "evidence"
+
+
+@pytest.fixture
+def evidence(honest: Path, tmp_path: Path) -> Path:
+    """A copy that a test may forge."""
+    return Path(shutil.copytree(honest, tmp_path / "evidence"))
+
+
+def container(run: Path) -> tuple[bytes, bytes]:
+    """Head and body of a run's container."""
+    head, _, body = lzma.decompress((run / "records.xz").read_bytes()).partition(b"\n")
+    return head, body
+
+
+def many_lines(run: Path) -> None:
+    parts = {**read_container(run / "records.xz"), "steps.jsonl": b"{}\n" * 300_000 + os.urandom(40_000)}
+    write_container(run / "records.xz", parts)
+
+
+def far_too_large(run: Path) -> None:
+    whole = b'[["steps.jsonl", 100663296]]\n' + b"{}\n" * (32 << 20)
+    (run / "records.xz").write_bytes(lzma.compress(whole))
+
+
+def a_name_twice(run: Path) -> None:
+    head, body = container(run)
+    names = json.loads(head)
+    head = json.dumps([*names, names[0]]).encode()
+    (run / "records.xz").write_bytes(lzma.compress(head + b"\n" + body + body[: names[0][1]]))
+
+
+def bytes_after_the_end(run: Path) -> None:
+    with (run / "records.xz").open("ab") as stream:
+        stream.write(b"more")
+
+
+def a_second_stream(run: Path) -> None:
+    with (run / "records.xz").open("ab") as stream:
+        stream.write(lzma.compress(b"more"))
+
+
+def a_name_of_zero(run: Path) -> None:
+    write_container(run / "records.xz", {**read_container(run / "records.xz"), "whole:a\0b": b""})
+
+
+def a_lone_surrogate(run: Path) -> None:
+    _, body = container(run)
+    (run / "records.xz").write_bytes(lzma.compress(b'[["whole:\\ud800", 0]]\n' + body))
+
+
+def brackets(run: Path) -> None:
+    (run / "records.xz").write_bytes(lzma.compress(b"[" * 100_000 + b"\n"))
+
+
+def folders_without_end(run: Path) -> None:
+    name = "whole:" + "d/" * 2000 + "x"
+    write_container(run / "records.xz", {**read_container(run / "records.xz"), name: b""})
+
+
+def many_whole_lines(run: Path) -> None:
+    parts = read_container(run / "records.xz")
+    texts = b"{}\n" * 5_000_000 + os.urandom(60_000)
+    write_container(run / "records.xz", {**parts, "whole:generations.jsonl": texts})
+
+
+def many_groups(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["groups"] = 10**30
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def a_dictionary_of_gigabytes(run: Path) -> None:
+    data = bytearray(lzma.compress(b"[]\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]))
+    # The size of the dictionary, in the header of the first block; 37 is 1.5 GiB.
+    assert data[12 + 4] == 16
+    data[12 + 4] = 37
+    data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
+    (run / "records.xz").write_bytes(data)
+
+
+def no_completions(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["generation"]["group_size"] = 0
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def a_listed_name_twice(run: Path) -> None:
+    lines = (run / "SHA256SUMS").read_text().splitlines()
+    (run / "SHA256SUMS").write_text("\n".join([f"{'0' * 64}{lines[0][64:]}", *lines]) + "\n")
+
+
+def an_absolute_path(run: Path) -> None:
+    (run.parent / "runs.json").write_text(json.dumps(["/etc-s1"]))
+
+
+def a_link(run: Path) -> None:
+    (run / "manifest.json").rename(run.parents[3] / "elsewhere.json")
+    (run / "manifest.json").symlink_to(run.parents[3] / "elsewhere.json")
+
+
+def a_pipe(run: Path) -> None:
+    (run.parent / "runs.json").unlink()
+    os.mkfifo(run.parent / "runs.json")
+
+
+def a_record_of_the_rest(run: Path) -> None:
+    rest = run.parents[1] / "files.xz"
+    other = read_container(run / "records.xz")["whole:timings.jsonl"].replace(b"1.5", b"9.5")
+    write_container(rest, {**read_container(rest), f"cohort/{run.name}/timings.jsonl": other})
+
+
+FORGED = (
+    *(many_lines, far_too_large, a_name_twice, bytes_after_the_end, a_second_stream, a_name_of_zero),
+    *(a_lone_surrogate, brackets, no_completions, a_link, a_pipe, a_record_of_the_rest),
+    *(folders_without_end, many_whole_lines, many_groups, a_dictionary_of_gigabytes),
+    a_listed_name_twice,
+)
+ATTACKS = [(command, forge) for command in ("rebuild", "unpack") for forge in FORGED]
+
+
+@pytest.mark.parametrize(("command", "forge"), [*ATTACKS, ("rebuild", an_absolute_path)])
+def test_damage_is_one_line(
+    evidence: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    forge: Callable[[Path], None],
+    command: str,
+) -> None:
+    """Its file is named, nothing hangs, nothing fills the memory, and no checked record is written over."""
+    forge(evidence / "main" / "cohort" / "native-s2")
+    list_evidence(evidence)
+    capsys.readouterr()
+    code = main([command, str(evidence), "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err
+    assert code != 0
+    assert told.startswith("s2s: error: ")
+    assert told.count("\n") == 1
+
+
+def test_nothing_is_said_of_records_that_are_written_over(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the rest holds a run's file, no line says that runs have the bytes of their lists."""
+    a_record_of_the_rest(evidence / "main" / "cohort" / "native-s2")
+    list_evidence(evidence)
+    capsys.readouterr()
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 4
+    told = capsys.readouterr()
+    assert "'cohort/native-s2/timings.jsonl', which another file of the evidence is" in told.err
+    assert "have the bytes of their lists" not in told.out
+
+
+@pytest.mark.parametrize("names", [["x-s{up}", "{up}"], ["{up}/x-s1", "native-s9"]])
+def test_no_name_leads_to_what_is_removed(
+    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """Where one of two planned runs is missing its pair is left out, wherever its name leads: not outside."""
+    mine = tmp_path / "mine" / "x-s1"
+    mine.mkdir(parents=True)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    cohort = evidence / "main" / "cohort"
+    roster = [
+        *json.loads((cohort / "runs.json").read_text()),
+        *(one.format(up="../../../../mine") for one in names),
+    ]
+    (cohort / "runs.json").write_text(json.dumps(roster))
+    list_evidence(evidence)
+    code = main(["rebuild", str(evidence), "--out", str(tmp_path / "out")])
+    assert mine.is_dir()
+    assert code == 4
+
+
+@pytest.mark.parametrize(("given", "lead"), [("..", "main"), (".", "")])
+def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
+    evidence: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    given: str,
+    lead: str,
+) -> None:
+    """Given as .. or . its name would be that of the output's parent, or none."""
+    shutil.copy(evidence / "main" / "files.xz", evidence / "files.xz")
+    list_evidence(evidence)
+    out = tmp_path / "home" / "out"
+    (out / "mine").mkdir(parents=True)
+    for place in (out.parent, out, out / "mine"):
+        (place / "mine.csv").write_text("mine")
+    before = sorted(out.parent.rglob("*"))
+    monkeypatch.chdir(evidence / lead)
+    assert main(["rebuild", given, "--out", str(out)]) == 4
+    assert sorted(out.parent.rglob("*")) == before
+    assert f"{given} holds files.xz itself" in capsys.readouterr().err
+
+
+def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
+    """A table of one's own below the output is neither compared nor lost; a shipped report's pages stay."""
+    own = tmp_path / "out" / "main" / "report" / "mine.csv"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    kept = evidence / "main" / "report" / "README"
+    kept.write_text("kept")
+    list_evidence(evidence)
+    for _ in range(2):
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), "--ship"]) == 0
+    assert (own.read_text(), kept.read_text()) == ("mine", "kept")
+    assert not list(evidence.rglob("mine.csv"))
+
+
+@pytest.mark.parametrize("below", ["", "main"])
+def test_the_ledger_reads_no_table_that_is_not_as_listed(
+    evidence: Path, capsys: pytest.CaptureFixture[str], below: str
+) -> None:
+    """A shipped number that was changed would give a verdict on the paper's; its table is named instead."""
+    command = ["claims", "--results", str(evidence / below)]
+    assert main(command) == 0
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_text(table.read_text().replace("1", "2", 1))
+    capsys.readouterr()
+    assert main(command) == 4
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert "main/report/core_results.csv: bytes differ from SHA256SUMS" in told.err
+    list_evidence(evidence)
+    assert main(command) == 0
+
+
+def a_linked_table(table: Path) -> None:
+    table.rename(table.parents[3] / "elsewhere.csv")
+    table.symlink_to(table.parents[3] / "elsewhere.csv")
+
+
+def a_table_that_is_a_pipe(table: Path) -> None:
+    table.unlink()
+    os.mkfifo(table)
+
+
+@pytest.mark.parametrize("forge", [a_linked_table, a_table_that_is_a_pipe])
+@pytest.mark.parametrize("command", [("claims", "--results"), ("trace",)], ids=lambda one: one[0])
+def test_every_reader_refuses_what_is_no_file(
+    evidence: Path, forge: Callable[[Path], None], command: tuple[str, ...]
+) -> None:
+    """Not the rebuilding alone: whoever reads packed evidence names the link or pipe and ends."""
+    forge(evidence / "main" / "report" / "core_results.csv")
+    cell = ["core_results", "native", "Final best"] if command == ("trace",) else []
+    given = [*command, str(evidence / "main"), *cell]
+    found = subprocess.run(
+        [sys.executable, "-m", "search_to_signal.cli", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert found.returncode == 4, found.stdout
+    assert "core_results.csv is a " in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("forge", "told"), [(far_too_large, "hold more than"), (many_whole_lines, "more lines than")]
+)
+def test_a_small_container_takes_little_memory(
+    evidence: Path, tmp_path: Path, forge: Callable[[Path], None], told: str
+) -> None:
+    """A few kilobytes that hold many megabytes of empty lines are refused within a gigabyte of addresses."""
+    forge(evidence / "main" / "cohort" / "native-s2")
+    list_evidence(evidence)
+    command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
+    found = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIGABYTE, GIGABYTE)),
+    )
+    assert told in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_unpacking_writes_below_its_output_alone(
+    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed evidence that is given as .. or . has its own name there."""
+    monkeypatch.chdir(evidence / "main" / "cohort")
+    for given in ("..", "../../main"):
+        out = tmp_path / given.replace("/", "-").replace(".", "x") / "out"
+        assert main(["unpack", given, "--out", str(out)]) == 0
+        assert [path.name for path in out.iterdir()] == ["main"]
+        assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def within_the_evidence(evidence: Path) -> Path:
+    return evidence / "main" / "cohort"
+
+
+def a_file(evidence: Path) -> Path:
+    (evidence.parent / "file").write_text("mine")
+    return evidence.parent / "file"
+
+
+def a_link_to_nothing(evidence: Path) -> Path:
+    (evidence.parent / "links").mkdir()
+    (evidence.parent / "links" / "main").symlink_to(evidence.parent / "nowhere")
+    return evidence.parent / "links"
+
+
+@pytest.mark.parametrize("place", [within_the_evidence, a_file, a_link_to_nothing])
+def test_unpacking_into_no_directory_of_its_own_touches_nothing(
+    evidence: Path, capsys: pytest.CaptureFixture[str], place: Callable[[Path], Path]
+) -> None:
+    """The evidence itself, a file, and a link are refused before a byte is written."""
+    out = place(evidence)
+    before = sorted(evidence.parent.rglob("*"))
+    capsys.readouterr()
+    assert main(["unpack", str(evidence), "--out", str(out)]) == 2
+    assert "give another --out" in capsys.readouterr().err
+    assert sorted(evidence.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("cell", [b"\xff", b"\0", b"1" * 200_000], ids=["bytes", "zero", "long"])
+def test_a_shipped_table_that_is_none_is_a_problem(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: bytes
+) -> None:
+    """Its name is told beside what else is found."""
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_bytes(table.read_bytes() + b'"' + cell + b'",1\n')
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert "PROBLEM main/report/core_results.csv: " in capsys.readouterr().out
+
+
+def test_a_row_of_too_few_cells_is_a_difference(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row that ends before its value was no row at all."""
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_bytes(table.read_bytes() + b'"frozen",1\n')
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert "main/report/core_results.csv: frozen / 1" in capsys.readouterr().out
+
+
+def test_what_is_begun_has_the_bytes_of_the_list(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs that are not packed yet travel in one file, which is listed beside the packed ones."""
+    begun = evidence / "begun.tar.xz"
+    begun.write_bytes(b"runs")
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "whole"), "--ship"]) == 0
+    for damage in (lambda: begun.write_bytes(b"run"), begun.unlink):
+        damage()
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "damaged")]) != 0
+        assert "begun.tar.xz" in capsys.readouterr().err
+
+
+def test_evidence_without_runs_is_no_success(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where every run was taken out, nothing has its recorded bytes."""
+    shutil.rmtree(evidence / "main" / "cohort")
+    list_evidence(evidence)
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 4
+    assert f"{evidence / 'main'} holds no run" in capsys.readouterr().err
+
+
+def test_what_was_unpacked_by_halves_says_so(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
+    command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
+    largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
+    found = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)),
+    )
+    assert (found.returncode, found.stderr.count("\n")) == (4, 1), found.stderr
+    assert "make room, then remove it, and give the command again" in found.stderr
+    left = tmp_path / "out" / "main"
+    assert (left / "cohort" / "runs.json").is_file()
+    assert main(["verify", str(left)]) != 0
+    assert main(["report", str(left), "--out", str(tmp_path / "page")]) != 0
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 2
+    assert "or remove what a stopped command left" in capsys.readouterr().err
+
+
+def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that shrinks more than a reader allows is named, and an earlier container stays."""
+    run = tmp_path / "main" / "cohort" / "frozen-s1"
+    write_synthetic_run(run, "frozen", 1)
+    command = ["pack", str(tmp_path / "main"), "--into", str(tmp_path / "evidence")]
+    assert main(command) == 0
+    before = (tmp_path / "evidence" / "main" / "files.xz").read_bytes()
+    (tmp_path / "main" / "cohort" / "frozen-s1.log").write_bytes(bytes(8 << 20))
+    capsys.readouterr()
+    assert main(command) == 4
+    assert "cohort/frozen-s1.log has 8388608; take it out" in capsys.readouterr().err
+    assert (tmp_path / "evidence" / "main" / "files.xz").read_bytes() == before
+
+
+def cut_to_one_seed(evidence: Path) -> None:
+    cohort = evidence / "main" / "cohort"
+    for condition in CONDITIONS:
+        for seed in (1, 3):
+            shutil.rmtree(cohort / f"{condition}-s{seed}")
+    write_roster(cohort, [f"{condition}-s2" for condition in CONDITIONS])
+
+
+def without_a_chosen_seed(evidence: Path) -> None:
+    for condition in CONDITIONS:
+        shutil.rmtree(evidence / "main" / "cohort" / f"{condition}-s2")
+
+
+def another_level(evidence: Path) -> None:
+    plan = evidence / "plan.toml"
+    plan.write_text(plan.read_text().replace("level = 0.95", "level = 0.5"))
+
+
+def seeds_behind_the_plan(evidence: Path) -> None:
+    cohort = evidence / "main" / "cohort"
+    for condition in CONDITIONS:
+        shutil.copytree(cohort / f"{condition}-s2", cohort / f"{condition}-s77")
+
+
+def two_runs_in_each_other_s_place(evidence: Path) -> None:
+    cohort = evidence / "main" / "cohort"
+    for name, other in (("frozen-s2", "held"), ("native-s2", "frozen-s2"), ("held", "native-s2")):
+        (cohort / name).rename(cohort / other)
+
+
+def another_level_with_its_list(evidence: Path) -> None:
+    another_level(evidence)
+    list_evidence(evidence)
+
+
+def without_any_plan(evidence: Path) -> None:
+    another_level(evidence)
+    for run in (evidence / "main" / "cohort").glob("*-s*"):
+        manifest = json.loads((run / "manifest.json").read_text())
+        del manifest["plan_sha256"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        digest = hashlib.sha256((run / "manifest.json").read_bytes()).hexdigest()
+        sums = (run / "SHA256SUMS").read_text().splitlines()
+        lines = [f"{digest}  manifest.json" if one.endswith("  manifest.json") else one for one in sums]
+        (run / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("forge", "told"),
+    [
+        (cut_to_one_seed, "main/cohort/runs.json lacks 2 of 3 planned runs: native-s1, native-s3"),
+        (without_a_chosen_seed, "main/cohort/native: recorded seeds are not the plan's first 2: native-s2"),
+        (another_level, "plan.toml: SHA256SUMS does not list it with these bytes"),
+        (
+            seeds_behind_the_plan,
+            "main/cohort/native: 1 run of seeds that the plan does not ask for: native-s77",
+        ),
+        (two_runs_in_each_other_s_place, "main/cohort/native-s2 has the configuration of cohort/frozen-s2"),
+        (another_level_with_its_list, "plan.toml: 6 runs recorded under another plan, or none: "),
+        (without_any_plan, "plan.toml: 6 runs recorded under another plan, or none: "),
+    ],
+    ids=[
+        *("shortened roster", "chosen seeds", "another level", "more seeds", "other places"),
+        *("its list", "no plan"),
+    ],
+)
+def test_what_is_planned_follows_from_the_plan(
+    evidence: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    forge: Callable[[Path], None],
+    told: str,
+) -> None:
+    """Evidence of fewer seeds than planned, chosen or cut, of runs misplaced, or of a changed plan fails."""
+    forge(evidence)
+    if forge is not another_level:
+        list_evidence(evidence)
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 1
+        capsys.readouterr()
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert told in capsys.readouterr().out
+
+
+def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its profile has no tables then: --ship takes the shipped ones away, and nothing else would tell."""
+    run = tmp_path / "results" / "main" / "cohort" / "native-s2"
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
+    edit_manifest(run, lambda manifest: manifest["config"]["generation"].update(temperature=0.5))
+    write_sums(run)
+    assert main(["pack", str(tmp_path / "results" / "main"), "--into", str(evidence)]) == 0
+    for more in (["--ship"], []):
+        capsys.readouterr()
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), *more]) == 1
+        assert "PROBLEM main: no tables: main/cohort mixes protocols" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [("rebuild", "--out", "out"), ("trace", "core_results")], ids=lambda one: one[0]
+)
+@pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl"])
+def test_cut_records_are_named_by_their_packed_run(
+    evidence: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    name: str,
+) -> None:
+    """Records that lack a line, under a list of theirs: not the temporary place they were unpacked into."""
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
+    run = tmp_path / "results" / "main" / "cohort" / "native-s2"
+    lines = (run / name).read_bytes().splitlines(keepends=True)
+    (run / name).write_bytes(b"".join(lines[:-1]))
+    write_sums(run)
+    assert main(["pack", str(tmp_path / "results" / "main"), "--into", str(evidence)]) == 0
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    given = evidence if command[0] == "rebuild" else evidence / "main"
+    capsys.readouterr()
+    assert main([command[0], str(given), *command[1:]]) == 4
+    told = capsys.readouterr().err
+    assert f"{evidence / 'main' / 'cohort' / 'native-s2'} does not hold 40 groups" in told
+    assert "temporary" not in told
+
+
+def test_manifests_hold_the_plan(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was recorded under another plan is a problem, though every list was made again."""
+    run = evidence / "main" / "cohort" / "native-s2"
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "plan_sha256": "0" * 64}))
+    sums = (run / "SHA256SUMS").read_text().splitlines()
+    kept = [line for line in sums if not line.endswith("  manifest.json")]
+    (run / "SHA256SUMS").write_text("\n".join(kept) + "\n")
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert (
+        "plan.toml: 1 run recorded under another plan, or none: main/cohort/native-s2"
+        in capsys.readouterr().out
+    )
+
+
+def test_the_page_holds_the_rebuilt_table(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A README with another number in its table is a problem, one with the printed table is none."""
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    page = tmp_path / "README.md"
+    page.write_text("\n".join(rows))
+    command = ["rebuild", str(evidence), "--out", str(tmp_path / "out"), "--readme", str(page)]
+    assert main(command) == 0
+    other = rows[-1].replace("1", "2")
+    text = "\n".join(rows)
+    for held, told in (
+        ([*rows, other], f"its table has a row that is not rebuilt: {other}"),
+        ([*rows, "", *rows, other], f"its table has a row that is not rebuilt: {other}"),
+        ([*rows, rows[-1]], "its table has the rebuilt rows in another order, or twice"),
+        ([], f"its table lacks the rebuilt row {rows[0]}"),
+    ):
+        page.write_text("\n".join(held))
+        assert f"README.md: {told}" in list(table_problems(page, [text], text))
+    page.write_text("\n".join([*rows[:-1], other]))
+    capsys.readouterr()
+    assert main(command) == 1
+    assert f"README.md: its table lacks the rebuilt row {rows[-1]}" in capsys.readouterr().out

@@ -1,0 +1,172 @@
+"""What ships is made again from its records: equal, or named with both values, and partial where it is."""
+
+import shutil
+from html import unescape
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import plan_text, text_sha256
+
+from search_to_signal.claims.tables import load_reports
+from search_to_signal.cli import main
+from search_to_signal.records.manifest import write_roster
+from search_to_signal.report.figures.course import UNPAIRED
+from search_to_signal.report.figures.plot import CsvFrame
+from search_to_signal.study.container import list_evidence
+from search_to_signal.study.rebuilding import table_differences
+
+pytestmark = pytest.mark.slow
+
+CONDITIONS = ("frozen", "native")
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packed evidence of three seeds under a plan, with its tables."""
+    top = tmp_path_factory.mktemp("shipped")
+    results = top / "results" / "main"
+    for seed in (1, 2, 3):
+        for condition in CONDITIONS:
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
+    write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in (1, 2, 3)])
+    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
+    (top / "evidence" / "plan.toml").write_text(plan_text({}))
+    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
+    return top / "evidence"
+
+
+def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and output."""
+    capsys.readouterr()
+    code = main(["rebuild", str(evidence), "--out", str(out)])
+    return code, capsys.readouterr().out
+
+
+def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line is OK and the page, which is there with those of the profiles."""
+    code, out = rebuild(shipped, tmp_path / "out", capsys)
+    page = tmp_path / "out" / "report" / "evidence.html"
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {page}")
+    assert 'href="../main/report.html"' in page.read_text()
+    assert (tmp_path / "out" / "main" / "report.html").is_file()
+    assert "PARTIAL" not in page.read_text()
+    assert "PARTIAL" not in (page.parent / "claims" / "claims.md").read_text()
+
+
+def test_a_changed_table_has_both_values(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Table, row and column, what is shipped and what the records give."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    table = evidence / "main" / "report" / "core_results.csv"
+    lines = table.read_text().splitlines()
+    row, column, value, spread, n = lines[1].split(",")
+    table.write_text("\n".join([lines[0], f"{row},{column},-1.5,{spread},{n}", *lines[2:]]) + "\n")
+    list_evidence(evidence)
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    assert code == 1
+    assert f"main/report/core_results.csv: {row} / {column}, value: shipped -1.5 | rebuilt {value}" in out
+    assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problem;")
+
+
+def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tmp_path: Path) -> None:
+    """Another processor's rounding stays as shipped; a changed and a lacking table are made anew."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    report = evidence / "main" / "report"
+    names = ("core_results.csv", "signal.csv", "normalizer_values.csv")
+    recorded, changed, lacking = (report / name for name in names)
+    lines = recorded.read_text().splitlines()
+    row, column, value, spread, n = lines[1].split(",")
+    rounded = "\n".join([lines[0], f"{row},{column},{float(value) * (1 + 1e-15)!r},{spread},{n}", *lines[2:]])
+    before = {path: path.read_bytes() for path in (changed, lacking)}
+    recorded.write_text(rounded)
+    changed.write_text("another,table\n")
+    lacking.unlink()
+    (report / "stray.csv").write_text("row\n")
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 0
+    assert recorded.read_text() == rounded != "\n".join(lines)
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (report / "stray.csv").exists()
+
+
+def test_a_missing_run_makes_it_partial(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only seeds with all their runs are in the tables, which say how many of how many; no verdict stands."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
+    list_evidence(evidence)
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    assert code == 1  # the shipped tables are of three seeds
+    assert "main: cohort PARTIAL: 5 of 6 planned runs are there" in out
+    assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
+    assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
+    mark = "main: cohort PARTIAL: 5 of 6 planned runs are there: no direction of ours is decided"
+    assert mark in (tmp_path / "out" / "report" / "claims" / "claims.md").read_text()
+    assert main(["claims", "--results", str(evidence), "--out", str(tmp_path / "claims")]) == 0
+    assert mark in capsys.readouterr().out.splitlines()
+    assert mark in (tmp_path / "claims" / "claims.md").read_text()
+    assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()
+    assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
+    assert main(["trace", str(evidence / "main"), "core_results", "native", "Final best"]) == 0
+    assert "cohort/native-s2/completions.jsonl" in capsys.readouterr().out
+
+
+def test_a_condition_has_its_own_seeds_in_the_course(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its finished runs are all there, which the captions say; of a whole cohort they say nothing."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
+    list_evidence(evidence)
+    rebuild(shipped, tmp_path / "whole", capsys)
+    rebuild(evidence, tmp_path / "out", capsys)
+    whole, course = (
+        CsvFrame.read((tmp_path / made / "main/figures/course.csv").read_text()) for made in ("whole", "out")
+    )
+    assert course.where(condition="frozen") == whole.where(condition="frozen")
+    assert course.where(condition="native").names("seed") == ["1", "2"]
+    for seed in ("1", "2"):
+        assert course.where(seed=seed) == whole.where(seed=seed)
+    tables = (tmp_path / "out" / "main" / "core_seeds.csv").read_text()
+    assert "frozen-s2" in tables
+    assert "frozen-s3" not in tables
+    for page in ("main/report.html", "report/evidence.html"):
+        assert UNPAIRED in unescape((tmp_path / "out" / page).read_text())
+        assert UNPAIRED not in unescape((tmp_path / "whole" / page).read_text())
+
+
+def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A number of a profile and one of the plan lead to their records; the ledger has seeds k of n."""
+    assert main(["trace", str(shipped / "main"), "core_results", "native", "Final best", "--show", "1"]) == 0
+    assert "cohort/native-s1/completions.jsonl" in capsys.readouterr().out
+    assert main(["trace", str(shipped), "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
+    assert "main/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+    assert "core_results" in load_reports(shipped).tables
+    assert main(["claims", "--results", str(shipped)]) == 0
+    assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("below", ["", "main", "report"])
+def test_claims_are_not_made_of_what_was_made(
+    shipped: Path, below: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing there says which runs are awaited: one line leads to its verdicts, and to the evidence."""
+    made = shipped.parent / "made"
+    assert main(["claims", "--results", str(made / below)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"in {made / 'report' / 'claims' / 'claims.md'}" in line
+    assert "give --results the evidence" in line
+
+
+def test_lines_of_one_name_are_all_compared(tmp_path: Path) -> None:
+    """Of two lines with the same row and column the first counts as much as the last."""
+    for folder, value in (("one", 1.0), ("other", 2.0)):
+        (tmp_path / folder).mkdir()
+        text = f"row,column,value,spread,n\na,b,{value},,3\na,b,5.0,,3\n"
+        (tmp_path / folder / "t.csv").write_text(text)
+    found = list(table_differences(tmp_path / "one", tmp_path / "other"))
+    assert found == ["t.csv: a / b, value: shipped 1.0 | rebuilt 2.0"]

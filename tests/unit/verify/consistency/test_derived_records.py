@@ -1,0 +1,177 @@
+"""What follows from something else is held against it: every forged value here has fresh checksums."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_to_signal.base.settings import canonical_sha256
+from search_to_signal.records.checksums import write_sums
+from search_to_signal.verify.consistency.directory import verify
+
+Make = Callable[..., Path]
+Line = dict[str, Any]
+
+
+def rewrite(run: Path, name: str, change: Callable[[list[Line]], None]) -> tuple[str, ...]:
+    """Change the lines of a record file, seal, and verify."""
+    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    change(lines)
+    (run / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_sums(run)
+    return verify(run).problems
+
+
+def put(line: int, **values: Any) -> Callable[[list[Line]], None]:
+    """Set some fields of one line."""
+    return lambda lines: lines[line].update(values)
+
+
+def retold(lines: list[Line]) -> None:
+    """Another text for a completion."""
+    lines[1]["completions"][0] = lines[1]["completions"][0].replace("return", "return 1 +")
+
+
+RECORD_EDITS: dict[str, tuple[str, Callable[[list[Line]], None], str]] = {
+    "response": ("completions.jsonl", put(4, response_sha256="0" * 64), "step 1, completion 0: response_sha"),
+    "text": ("generations.jsonl", retold, "step 1, completion 0: response_sha256"),
+    "prompt": ("generations.jsonl", put(1, prompt="another"), "step 1: prompt_sha256 is not that of"),
+    "prompt tokens": ("completions.jsonl", put(4, prompt_tokens=3), "step 1: prompt_tokens"),
+    "completion tokens": ("completions.jsonl", put(5, completion_tokens=4), "step 1: completion_tokens"),
+    "emptied texts": ("generations.jsonl", list.clear, "generations.jsonl ends before step 0"),
+    "last text dropped": ("generations.jsonl", list.pop, "generations.jsonl ends before step 3"),
+    "never ran": ("completions.jsonl", put(5, outcome="missing_code"), "step 1, completion 1: recorded as"),
+    "how it ended": ("completions.jsonl", put(4, evaluation="exception"), "step 1, completion 0: recorded"),
+    "problem": ("completions.jsonl", put(6, problem="cvrp"), "step 1, completion 2: problem cvrp"),
+    "exposure": ("completions.jsonl", put(5, exposure=0.5), "step 1, completion 1: exposure"),
+    "parents": ("completions.jsonl", put(6, parents=["seed"]), "step 1, completion 2: its parents"),
+    "size, a later member": ("completions.jsonl", put(6, archive_size=9), "step 1, completion 2: archive"),
+    "frontier, a later member": ("completions.jsonl", put(6, frontier=-1.0), "step 1, completion 2: archive"),
+    "base code": ("completions.jsonl", put(6, matches_base_code=True), "step 1, completion 2: matches_base"),
+    "idea": ("heuristics.jsonl", put(1, idea="another"), "step 0, completion 0: heuristics.jsonl"),
+    "code": ("heuristics.jsonl", put(1, code="def f(): pass"), "step 0, completion 0: heuristics.jsonl"),
+    "id": ("heuristics.jsonl", put(1, id="0" * 64), "0"),
+    "operator": ("heuristics.jsonl", put(1, operator="crossover"), "step 0, completion 0: heuristics.jsonl"),
+    "seed code": ("heuristics.jsonl", put(0, code="def f(): pass"), "it is not the seed heuristic of tsp"),
+    "mapping": ("steps.jsonl", put(1, mapping="factorized"), "step 1: mapping is factorized"),
+    "zero advantage": ("steps.jsonl", put(1, zero_advantage=True), "step 1: zero_advantage is True"),
+    "training tokens": ("steps.jsonl", put(1, training_tokens=13), "step 1: training_tokens is 13"),
+    "lost loss": ("steps.jsonl", put(1, loss=None), "step 1: a trained step has no finite loss"),
+    "last adapter": (
+        "steps.jsonl",
+        put(3, adapter_sha256="0" * 64),
+        "final_adapter_sha256 is not the adapter",
+    ),
+    "seconds": ("timings.jsonl", lambda lines: lines[1]["seconds"].update(total=9.0), "timings.jsonl:2"),
+    "a step's time dropped": ("timings.jsonl", list.pop, "timings.jsonl does not hold the 4 steps"),
+}
+
+
+@pytest.mark.parametrize("name", RECORD_EDITS)
+def test_forged_record_fields_are_found(make_run: Make, tmp_path: Path, name: str) -> None:
+    """A field that follows from text, tokens, archive, adapter or clock cannot be changed alone."""
+    file, change, expected = RECORD_EDITS[name]
+    problems = rewrite(make_run(tmp_path / "run", "native"), file, change)
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_a_program_hash_is_held_against_its_code_when_asked(make_run: Make, tmp_path: Path) -> None:
+    """Hashing every program takes longer than all the rest: plain verify holds equal code to one hash."""
+    run = make_run(tmp_path / "run", "frozen")
+    assert rewrite(run, "completions.jsonl", put(6, program_sha256="0" * 64)) == ()
+    assert verify(run, programs=True).problems == (
+        f"program {'0' * 64} is not the hash of the code that it is recorded for",
+    )
+
+
+def test_a_score_that_everything_agrees_with_is_left_to_recompute(make_run: Make, tmp_path: Path) -> None:
+    """A frozen run with another score, and all that follows from it, is a run that could have been.
+
+    Only executing the program again can tell (verify --recompute); plain verify must not claim to.
+    """
+    assert verify(make_run(tmp_path / "honest", "frozen")).problems == ()
+    assert verify(make_run(tmp_path / "forged", "frozen", shift=0.2)).problems == ()
+
+
+def remake(change: Callable[[Line], None]) -> Callable[[Path], None]:
+    """Change the manifest."""
+
+    def apply(run: Path) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        change(manifest)
+        (run / "manifest.json").write_text(json.dumps(manifest))
+
+    return apply
+
+
+def pickled(run: Path) -> None:
+    """A pickle beside the tensors."""
+    (run / "adapter" / "adapter_model.bin").write_bytes(pickle.dumps({}))
+
+
+def replaced(run: Path) -> None:
+    """A pickle in their place."""
+    (run / "adapter" / "adapter_model.safetensors").write_bytes(pickle.dumps({}))
+
+
+def nudged(run: Path) -> None:
+    """One bit of a weight."""
+    path = run / "adapter" / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+
+
+def reconfigured(manifest: Line) -> None:
+    """Another purpose, hashed again, in the manifest alone."""
+    manifest["config"]["purpose"] = "smoke"
+    manifest["config_sha256"] = canonical_sha256(manifest["config"])
+
+
+RUN_EDITS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "configuration file": (
+        lambda run: (run / "config.json").write_text("{}") and None,
+        "config.json is not the configuration",
+    ),
+    "configuration": (remake(reconfigured), "config.json is not the configuration"),
+    "configuration hash": (remake(lambda m: m.update(config_sha256="0" * 64)), "config_sha256 is not"),
+    "timing": (remake(lambda m: m["timing"].update(total=1.0)), "timing is not the sum of timings.jsonl"),
+    "speed": (remake(lambda m: m["timing"].update(groups_per_minute=1.0)), "timing is not the sum"),
+    "unit": (remake(lambda m: m.update(score_unit="miles")), "score_unit is 'miles'"),
+    "final adapter": (remake(lambda m: m.update(final_adapter_sha256="0" * 64)), "final_adapter_sha256"),
+    "pickle beside": (pickled, "adapter holds"),
+    "pickle instead": (replaced, "is no sound safetensors file"),
+    "weight": (nudged, "adapter_model.safetensors is not the final adapter"),
+}
+
+
+@pytest.mark.parametrize("name", RUN_EDITS)
+def test_forged_manifests_and_adapters_are_found(make_run: Make, tmp_path: Path, name: str) -> None:
+    """A manifest follows from configuration, timings and adapter, and an adapter holds tensors alone."""
+    change, expected = RUN_EDITS[name]
+    run = make_run(tmp_path / "run", "native")
+    change(run)
+    write_sums(run)
+    problems = verify(run).problems
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_model_files_are_the_shipped_ones(make_run: Make, tmp_path: Path) -> None:
+    """A run that names a shipped model has its files; of other models nothing is known here."""
+    files = {"model.safetensors": "0" * 64}
+    named = make_run(tmp_path / "named", config={"model": "qwen2-2.1m"}, model_files=files)
+    assert verify(named).problems == ("named: model_files are not those shipped as qwen2-2.1m",)
+    assert verify(make_run(tmp_path / "own", config={"model": "own"}, model_files=files)).problems == ()
+
+
+def test_lists_and_purposes_of_one_directory_agree(make_run: Make, tmp_path: Path) -> None:
+    """A run's own list says what the whole list says, and smoke runs do not stand beside formal ones."""
+    out = tmp_path / "out"
+    run = make_run(out / "native-s42", "native")
+    make_run(out / "frozen-s42", "frozen", config={"purpose": "smoke"})
+    write_sums(out)
+    assert verify(out).problems == ("runs differ in purpose",)
+    (run / "SHA256SUMS").write_text((run / "SHA256SUMS").read_text().replace("0", "1"))
+    write_sums(out)
+    assert "native-s42/SHA256SUMS is not what SHA256SUMS says of the same files" in verify(out).problems

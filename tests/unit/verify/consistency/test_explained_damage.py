@@ -1,0 +1,174 @@
+"""Damage is told by file, line, bytes and record; PNGs by what they show."""
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image, PngImagePlugin
+
+from search_to_signal.records.checksums import (
+    DATA_SUMS,
+    SUMS,
+    image_sha256,
+    read_sums,
+    sum_problems,
+    write_sums,
+)
+from search_to_signal.records.seal import (
+    BLOCK_BYTES,
+    BLOCKS,
+    CRATE,
+    Damage,
+    blocks_of,
+    explain_changes,
+    locate,
+    seal,
+)
+from search_to_signal.verify.consistency.directory import verify
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A record file of five lines, 150 bytes or more each."""
+    path = tmp_path / "completions.jsonl"
+    lines = [json.dumps({"step": step, "index": 1, "text": "x" * 150}) for step in range(5)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_a_flipped_bit_is_placed_in_its_block(file: Path, tmp_path: Path) -> None:
+    """One changed byte gives its line and the block of at most 64 bytes that holds it."""
+    before = blocks_of(tmp_path, file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3][:100] + b"y" + lines[3][101:]
+    file.write_bytes(b"".join(lines))
+    assert locate(before, file) == [Damage(4, BLOCK_BYTES, 2 * BLOCK_BYTES - 1)]
+
+
+def test_lost_and_added_lines_leave_the_others_alone(file: Path, tmp_path: Path) -> None:
+    """A line that went missing, or came, is one place; what follows it is not called changed."""
+    before = blocks_of(tmp_path, file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:2] + lines[3:]))
+    assert [damage.line for damage in locate(before, file)] == [3]
+    file.write_bytes(b"".join([*lines[:2], b"{}\n", *lines[2:]]))
+    assert locate(before, file) == [Damage(3, 0, 2)]
+
+
+def sealed(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """A sealed results directory with one run and one picture."""
+    make_run(tmp_path / "out" / "cohort" / "native-s1", "native", 1)
+    (tmp_path / "out" / "report").mkdir()
+    Image.new("RGB", (4, 3), (10, 20, 30)).save(tmp_path / "out" / "report" / "figure.png")
+    seal(tmp_path / "out", "a title")
+    return tmp_path / "out"
+
+
+def test_verify_says_which_bytes_of_which_record(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """The problem line names file, line, bytes, and the step and index of the damaged record."""
+    out = sealed(make_run, tmp_path)
+    path = out / "cohort" / "native-s1" / "completions.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    fields = json.loads(lines[1])
+    lines[1] = lines[1].replace(b'"detail":"', b'"detail":"!', 1)
+    path.write_bytes(b"".join(lines))
+    (told,) = explain_changes(out, ["cohort/native-s1/completions.jsonl"]).values()
+    assert told[0].endswith("were recorded")
+    assert "line 2, bytes " in told[1]
+    assert f"the record of step {fields['step']}, index {fields['index']}" in told[1]
+    assert any("line 2, bytes " in problem for problem in verify(out).problems)
+
+
+def test_a_changed_checksum_is_told_from_a_changed_file(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A file whose every block is as recorded is not the one that was changed."""
+    out = sealed(make_run, tmp_path)
+    sums = out / SUMS
+    line = next(line for line in sums.read_text().splitlines() if line.endswith("completions.jsonl"))
+    sums.write_text(sums.read_text().replace(line, "0" * 64 + line[64:]))
+    (told,) = verify(out).problems
+    assert "the checksum was changed, not the file" in told
+
+
+def test_a_sealed_directory_is_sound_and_complete(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """The seal leaves crate, index and lists, and verify accepts all of it."""
+    out = sealed(make_run, tmp_path)
+    assert verify(out).problems == ()
+    assert {CRATE, BLOCKS, DATA_SUMS} <= set(read_sums(out))
+    graph = {part["@id"]: part for part in json.loads((out / CRATE).read_bytes())["@graph"]}
+    assert graph["./"]["name"] == "a title"
+    assert {"@id": "report/figure.png"} in graph["./"]["hasPart"]
+    assert all(part["@id"] in graph for part in graph["./"]["hasPart"] + graph["./"]["mentions"])
+
+
+def test_a_damaged_index_is_a_problem_and_hides_none(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """When the index itself is unreadable, the changed file is still named."""
+    out = sealed(make_run, tmp_path)
+    (out / BLOCKS).write_bytes(b"{")
+    (out / CRATE).write_bytes(b"{}")
+    problems = verify(out).problems
+    assert any(problem.startswith(f"{CRATE}: bytes differ") for problem in problems)
+    assert any(problem.startswith(f"{BLOCKS}: bytes differ") for problem in problems)
+
+
+def test_pictures_are_compared_by_what_they_show(tmp_path: Path) -> None:
+    """Other compression is the same picture; another pixel, a cut or a flipped metadata bit is not."""
+    path = tmp_path / "a.png"
+    image = Image.new("RGB", (40, 30), (1, 2, 3))
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("note", "words")
+    image.save(path, compress_level=9, pnginfo=notes)
+    write_sums(tmp_path)
+    small = path.read_bytes()
+    image.save(path, compress_level=0)
+    assert path.read_bytes() != small
+    assert sum_problems(tmp_path) == {}
+    image.putpixel((5, 5), (1, 2, 4))
+    image.save(path)
+    assert list(sum_problems(tmp_path)) == ["a.png"]
+    place = small.index(b"words")
+    for damaged in (small[:-3], small + b"\0", small[:place] + b"v" + small[place + 1 :]):
+        path.write_bytes(damaged)
+        assert image_sha256(path) is None
+
+
+def test_a_flipped_line_end_in_the_list_is_found(tmp_path: Path) -> None:
+    """A vertical tab in place of a line feed does not pass for a line end."""
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "b").write_bytes(b"2")
+    write_sums(tmp_path)
+    text = (tmp_path / SUMS).read_bytes()
+    (tmp_path / SUMS).write_bytes(text.replace(b"\n", b"\x0b", 1))
+    assert sum_problems(tmp_path) != {}
+
+
+def test_bytes_that_are_no_text_are_a_problem_and_no_crash(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A record line, a manifest and an index with invalid UTF-8 are named like any other damage."""
+    out = sealed(make_run, tmp_path)
+    for name in ("completions.jsonl", "manifest.json"):
+        path = out / "cohort" / "native-s1" / name
+        path.write_bytes(path.read_bytes().replace(b'"', b'"\xb7', 1))
+    (out / BLOCKS).write_bytes(b'{"path":"\xb7"}')
+    problems = verify(out).problems
+    assert all(any(name in text for text in problems) for name in ("completions", "manifest", BLOCKS))
+
+
+@pytest.mark.parametrize("bytes_of_rows", [1 << 16, (1 << 18) + 1])
+def test_rows_that_unpack_to_many_pieces_are_hashed_whole(
+    tmp_path: Path, bytes_of_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an image unpacks to, its hash is that of header and all rows; more than any has is damage."""
+    header, rows = b"IHDR" + bytes(13), bytes(bytes_of_rows)
+    chunks = (header, b"IDAT" + zlib.compress(rows), b"IEND")
+    body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    assert image_sha256(tmp_path / "a.png") == hashlib.sha256(header + rows).hexdigest()
+    monkeypatch.setattr("search_to_signal.records.checksums._MOST", bytes_of_rows - 1)
+    assert image_sha256(tmp_path / "a.png") is None

@@ -1,0 +1,160 @@
+"""The pairs of a run against its completions: what was forged or left out is named."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from spec.synthetic_runs import write_lines
+
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import STEPS, read_groups, read_records
+from search_to_signal.records.schema import (
+    PREFERENCES,
+    PreferencePair,
+    PreferenceRecord,
+    PreferenceRound,
+    StepRecord,
+)
+from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.consistency.run_records import pair_problems
+
+CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
+OTHERS = "preferences.jsonl:3: the pairs of step 2 are not those that its completions make"
+Records = list[PreferenceRecord]
+
+
+def told(step: int, scores: Sequence[float], collected: int) -> PreferenceRound | None:
+    """The round behind every second group: a score of each class since the last one decides."""
+    if step % 2 == 0:
+        return None
+    recent = [score for group in scores[step - 1 : step + 1] for score in group]  # type: ignore[attr-defined]
+    threshold = float(np.percentile(recent, 30))
+    kept = sum(2 for group in scores[: step + 1] if group[0] >= threshold)  # type: ignore[index]
+    return PreferenceRound(
+        threshold=threshold, collected=collected, kept=kept, optimizer_steps=2, accuracy=0.5, margin=0.1
+    )
+
+
+@pytest.fixture
+def run(make_run: Callable[..., Path], tmp_path: Path) -> Path:
+    """Four groups with an improvement, a failure, a copy and a worse one each, in two rounds of DPO."""
+    directory = make_run(tmp_path / "pairs-s42", "pairs", config=CONFIG)
+    groups = list(read_groups(directory))
+    scores: Any = [[r.score for r in group if r.score is not None] for group in groups]
+    records = []
+    for step, group in enumerate(groups):
+        pairs = tuple(
+            PreferencePair(
+                chosen=0, rejected=i, chosen_score=group[0].score or 0.0, rejected_score=group[i].score
+            )
+            for i in (2, 1)
+        )
+        records.append(PreferenceRecord(step=step, pairs=pairs, round=told(step, scores, 2 * step + 2)))
+    write(directory, records)
+    return directory
+
+
+def write(directory: Path, records: Records) -> None:
+    """The pairs, and steps that trained where there was a round: two epochs of pairs of six tokens."""
+    write_lines(directory / PREFERENCES, records)
+    steps = []
+    for step, record in zip(read_records(directory / STEPS, StepRecord), records, strict=False):
+        tokens = 12 * record.round.kept if record.round else 0
+        steps.append(msgspec.structs.replace(step, training_tokens=tokens))
+    write_lines(directory / STEPS, steps)
+
+
+def problems(directory: Path) -> list[str]:
+    """What is said of the pairs."""
+    return list(pair_problems(directory, read_manifest(directory)))
+
+
+def read(directory: Path) -> Records:
+    """The pairs as they stand there."""
+    return list(read_records(directory / PREFERENCES, PreferenceRecord))
+
+
+def changed(record: PreferenceRecord, **entry: Any) -> PreferenceRecord:
+    """With the first pair changed."""
+    first = msgspec.structs.replace(record.pairs[0], **entry)
+    return msgspec.structs.replace(record, pairs=(first, *record.pairs[1:]))
+
+
+def test_true_pairs_are_accepted(run: Path) -> None:
+    """Rounds, thresholds and tokens that follow from the completions are no problem."""
+    assert [record.round is not None for record in read(run)] == [False, True, False, True]
+    assert problems(run) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({"rejected": 9}, "preferences.jsonl:3: step 2 has no completion 9: restore the file"),
+        ({"chosen": -1}, "preferences.jsonl:3: step 2 has no completion -1: restore the file"),
+        ({"rejected": 3}, OTHERS),
+        (
+            {"chosen_score": 0.0},
+            OTHERS,
+        ),
+    ],
+)
+def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], line: str) -> None:
+    """Unknown ids, other completions and other scores are one line with file, line and step."""
+    records = read(run)
+    write(run, [*records[:2], changed(records[2], **entry), records[3]])
+    assert problems(run) == [line]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"threshold": -9.0}, "the round of step 3 is not the one that its pairs give"),
+        ({"collected": 7}, "the round of step 3 is not the one that its pairs give"),
+        ({"optimizer_steps": 3}, "the round of step 3 is not the one that its pairs give"),
+        ({"accuracy": 1.5}, "the round of step 3 has accuracy 1.5"),
+    ],
+)
+def test_a_round_that_did_not_follow_is_named(run: Path, change: dict[str, Any], text: str) -> None:
+    """Threshold, numbers of pairs and steps follow from the completions alone."""
+    records = read(run)
+    assert records[3].round is not None
+    other = msgspec.structs.replace(records[3].round, **change)
+    write(run, [*records[:3], msgspec.structs.replace(records[3], round=other)])
+    (problem,) = problems(run)
+    assert text in problem
+
+
+def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
+    """A missing round, one that was not due, and a missing line are named."""
+    records = read(run)
+    write(run, [records[0], msgspec.structs.replace(records[1], round=None), *records[2:]])
+    assert problems(run) == ["preferences.jsonl:2: step 1: a round is missing"]
+    write(run, [msgspec.structs.replace(records[0], round=records[1].round), *records[1:]])
+    assert problems(run) == ["preferences.jsonl:1: step 0: a round is recorded that was not due"]
+    write(run, records)
+    write_lines(run / PREFERENCES, records[:3])
+    assert problems(run) == ["preferences.jsonl:4: it does not hold the steps of the run, one line each"]
+
+
+def test_training_without_its_pairs_is_named(run: Path) -> None:
+    """Tokens of a round are those of its pairs, and without a round there are none."""
+    records = list(read_records(run / STEPS, StepRecord))
+    more = [msgspec.structs.replace(step, training_tokens=step.training_tokens + 1) for step in records]
+    write_lines(run / STEPS, more)
+    assert [problem.split(": ", 1)[1] for problem in problems(run)] == [
+        "step 0 was trained without a round",
+        f"step 1: training_tokens is {more[1].training_tokens}, its pairs have {records[1].training_tokens}",
+        "step 2 was trained without a round",
+        f"step 3: training_tokens is {more[3].training_tokens}, its pairs have {records[3].training_tokens}",
+    ]
+
+
+def test_another_rule_has_no_pairs(make_run: Callable[..., Path], tmp_path: Path, run: Path) -> None:
+    """A file of pairs beside a run of GRPO is not its own; without one it is as it always was."""
+    plain = make_run(tmp_path / "native-s42")
+    assert verify(plain).problems == ()
+    write_lines(plain / PREFERENCES, read(run))
+    assert problems(plain) == ["preferences.jsonl: the run's rule learns from no pairs"]
