@@ -373,7 +373,9 @@ def test_a_shipped_table_that_is_none_is_a_problem(
     table.write_bytes(table.read_bytes() + b'"' + cell + b'",1\n')
     list_evidence(evidence)
     assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    assert "PROBLEM main/report/core_results.csv: " in capsys.readouterr().out
+    # Whether a long cell is one to the csv module depends on what else the process reads.
+    wrong = "" if len(cell) > 1 else "it is no table ("
+    assert f"PROBLEM main/report/core_results.csv: {wrong}" in capsys.readouterr().out
 
 
 def test_a_row_of_too_few_cells_is_a_difference(

@@ -29,7 +29,7 @@ def own(results):
 WRONG = {
     "raises": (
         "results.cohort[9]",
-        r"table own raised IndexError: tuple index out of range \(own_\w+\.py:\d+\)",
+        r"table own raised IndexError: tuple index out of range \(own_\w+\.py:13\)",
     ),
     "ends": ("exit(0)", r"table own raised SystemExit"),
     "no_table": ("None", r"returned NoneType: return cells\.Table"),
