@@ -309,6 +309,7 @@ LEFT_OUT = [
         (rb'"(processor_seconds|clean)":\s*(true|false|[0-9][0-9.e+-]*)', rb'"\1":-'),
         (rb"[0-9.]+ groups per minute \(.*\)", b"<speed>"),
         (rb"layer (\w+): [0-9.]+ s\b", rb"layer \1: <seconds>"),
+        (rb"(?m)^[\w./-]+:? [0-9]+/[0-9]+\b.*\n", b""),  # Progress is told again when time has passed.
     )
 ]
 
