@@ -71,7 +71,7 @@ def adverse_results(cells: Cells) -> dict[str, str]:
         "longer": f"factorized's are {of_gap(finals, gap.format('factorized'), 50)} longer",
         "longer at 200": f"native's {of_gap(finals, gap.format('native'), 200)} at 200",
         "than the seed": f"conditions are {min(own):.2f} to {max(own):.2f} % longer than the hand-written",
-        "held out": "{}, {}, {} of 40 final bests beat it at 50, 100, 200".format(*beating()),
+        "held out": "{}, {}, {} of 40 beat it at 50, 100, 200 nodes".format(*beating()),
         "frozen": f"frozen's mean best is {before[2]:.4f}.",
         "numbers": f"constants reach {fewer_best} in {fewer} tries",
         "more numbers": f"In {more} tries, as many as tail-weighted's, they reach {more_best}: "
