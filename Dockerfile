@@ -1,6 +1,6 @@
 # The locked environment, our sources, and the released CALM source at its pinned revision. No model weights.
 #
-# docs/container.md has the lines that build and run it.
+# docs/running.md has the lines that build and run it.
 #
 # BASE, UV and CALM may name local images, for machines that reach no registry or no GitHub; APT may name a
 # mirror; a secret named "ca" may hold the certificates of a proxy. tests/container/run.sh does all of that.

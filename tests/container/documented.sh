@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run the lines of docs/container.md as they stand there, in order; stop at the first that fails.
+# Run the lines of docs/running.md as they stand there, in order; stop at the first that fails.
 #
 #     tests/container/documented.sh                        (needs an engine; hours, embedded and the suite are among them)
 #     EMBEDDED=smoke tests/container/documented.sh         (runs the profile smoke where a line says embedded, and says so)
@@ -20,7 +20,7 @@ if [[ -e results/container ]]; then
     exit 2
 fi
 # shellcheck disable=SC2016
-mapfile -t lines < <(sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/container.md)
+mapfile -t lines < <(sed -n '/^```sh$/,/^```$/{/^```/!p}' docs/running.md)
 written=0
 changed=0
 skipped=0
@@ -41,5 +41,5 @@ for line in "${lines[@]}"; do
     fi
     bash -euo pipefail -c "$run" || { say "FAILED: $run"; exit 1; }
 done
-((written)) || { say "FAILED: docs/container.md has no lines"; exit 1; }
-say "OK: of ${#lines[@]} lines of docs/container.md, $written ran as written, $changed with something in place, $skipped skipped"
+((written)) || { say "FAILED: docs/running.md has no lines"; exit 1; }
+say "OK: of ${#lines[@]} lines of docs/running.md, $written ran as written, $changed with something in place, $skipped skipped"

@@ -164,7 +164,7 @@ told released inside --entrypoint tests/container/released.sh "$image" /opt/calm
 for user in 10001 0; do
     inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
 done
-# The lines of docs/container.md, as they stand there, in a checkout without results; their image is the one just built.
+# The lines of docs/running.md, as they stand there, in a checkout without results; their image is the one just built.
 rm -rf "$work/checkout" && mkdir -p "$work/checkout/tests"
 cp -r "$here/docs" "$work/checkout/" && cp -r "$here/tests/container" "$work/checkout/tests/"
 PATH=${engine%/*}:$PATH

@@ -1,8 +1,8 @@
 """Keep the reference tables of the pages: ``python -m tests.docs.reference``.
 
-Keys of profiles, fields of records, the order of packages, what no check can know and figures of proofs come
-from the code and its files. The last column, what a key is for, is written by hand in the page and kept; a
-new row asks for it with an ellipsis.
+Keys of profiles, fields of records, the order of packages, what no check can know, figures of proofs and the
+numbers of results come from the code and its files. The last column, what a key is for, is written by hand in
+the page and kept; a new row asks for it with an ellipsis.
 """
 
 import importlib
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import tomli
+from tests.docs.numbers import with_numbers
 from tests.figures import read_figures
 from tests.proofs.unknowable import UNKNOWABLE, Unknowable
 from tests.unit.test_import_order import ORDER
@@ -24,7 +25,8 @@ from search_to_signal.base.package_data import PROFILES
 from search_to_signal.base.settings import Range
 from search_to_signal.run.profile import Profile
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+NUMBERED = (ROOT / "README.md", ROOT / "docs" / "results.md")
 UNSAID = "…"
 Kind = type[msgspec.Struct]
 Row = tuple[str, ...]
@@ -157,7 +159,7 @@ def rendered(
 
     Tables end with a column that is written by hand, unless all is ``said`` by the rows.
     """
-    path = DOCS / name
+    path = ROOT / name
     page = path.read_text(encoding="utf-8")
     for marked, source in tables.items():
         marker = f"<!-- table: {marked} -->\n"
@@ -182,15 +184,14 @@ def pages() -> dict[Path, str]:
     keys = ("key", "type", "default", "range", "embedded", "what for")
     fields, order = ("field", "type", "meaning"), ("package", "place", "what it holds")
     proofs, known = ("proof", "command", "printed"), ("files", "fields", "what would tell")
-    return dict(
-        (
-            rendered("profiles.md", keys, dict(profile_tables()), profile_rows, said=False),
-            rendered("records.md", fields, record_kinds(), record_rows, said=False),
-            rendered("architecture.md", order, {"order": ORDER}, order_rows, said=False),
-            rendered("verifying.md", known, {"unknowable": UNKNOWABLE}, unknowable_rows),
-            rendered("performance.md", proofs, {"figures": read_figures()}, figure_rows),
-        )
+    tables = (
+        rendered("docs/reference/profiles.md", keys, dict(profile_tables()), profile_rows, said=False),
+        rendered("docs/reference/records.md", fields, record_kinds(), record_rows, said=False),
+        rendered("CONTRIBUTING.md", order, {"order": ORDER}, order_rows, said=False),
+        rendered("docs/reference/unknowable.md", known, {"unknowable": UNKNOWABLE}, unknowable_rows),
+        rendered("docs/reference/proofs.md", proofs, {"figures": read_figures()}, figure_rows),
     )
+    return dict(tables) | {path: with_numbers(path.read_text(encoding="utf-8")) for path in NUMBERED}
 
 
 if __name__ == "__main__":

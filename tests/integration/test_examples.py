@@ -1,6 +1,6 @@
 """Every file of docs/examples as a reader uses it: run, verified and reported from the command line.
 
-One profile names them all, in a copy of the project, into which layer and tables are put as the page says.
+One profile names them all, in a copy of the project, into which layer and tables are put as the pages say.
 """
 
 import csv
@@ -20,7 +20,7 @@ from search_to_signal.cli import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
-PAGE = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("docs/extending.md", "CONTRIBUTING.md")]
 CONDITION = "my_rewards:improver"
 HEAD = profile_head("frozen", CONDITION, groups=2, seed=42)
 PROFILE = f"""{HEAD}
@@ -59,11 +59,11 @@ NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "neare
 
 
 def put_layer_and_tables(artifact: Path) -> str:
-    """Do to a copy of the package what the page says of a table and of a layer; returns the layer's table."""
+    """Do to a copy of the package what the pages say of a table and of a layer; returns the layer's table."""
     tables = artifact / "search_to_signal" / "report" / "tables"
-    own, _, section = PAGE.partition("## A table\n")[2].partition("## An evidence layer")
-    named = re.findall(r"```python\n(.*?)```", own, re.DOTALL)[1]
-    entry, module, table = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:3]
+    own = PAGES[0].partition("## A table\n")[2]
+    section = PAGES[1].partition("## Adding an evidence layer\n")[2].partition("\n## ")[0]
+    (named,), (entry,) = (re.findall(r"```python\n(.*?)```", part, re.DOTALL) for part in (own, section))
     (setting,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[:1]
     (registry,) = re.findall(r"`artifact/([\w/]+\.py)`", section)[:1]
     module_place, table_place = (
@@ -71,8 +71,8 @@ def put_layer_and_tables(artifact: Path) -> str:
     )
     head, end, tail = (artifact / registry).read_text(encoding="utf-8").partition("\n)\n")
     (artifact / registry).write_text(f"{head}\n{entry}{end.lstrip()}{tail}", encoding="utf-8")
-    module_place.write_text(module, encoding="utf-8")
-    table_place.write_text(table, encoding="utf-8")
+    shutil.copy(EXAMPLES / "repeat_layer.py", module_place)
+    shutil.copy(EXAMPLES / "repeat_table.py", table_place)
     catalogue = (tables / "catalogue.py").read_text(encoding="utf-8")
     start = "BUILDERS: Mapping[str, Builder] = {\n"
     line = "from search_to_signal.report.tables.repeat import repeat\n\n"
@@ -112,12 +112,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_example_is_run() -> None:
-    """A new example has to be named here, or it is run by nobody; logs are those of the page on audits.
+    """A new example has to be named here, or it is run by nobody; logs and hooks are tested with their page.
 
     The minimal loop and the island host have tests of their own.
     """
     elsewhere = {"__pycache__", "minimal_loop.py", "island_host.py"}
-    found = {path.name for path in EXAMPLES.iterdir() if path.suffix != ".jsonl"}
+    found = {path.name for path in EXAMPLES.iterdir() if path.suffix not in (".jsonl", ".md")}
     assert found - elsewhere == {*PLACED, *(f"{name}.py" for name in NAMED)}
 
 

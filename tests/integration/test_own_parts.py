@@ -1,7 +1,6 @@
-"""The examples of docs/adding.md: a run with a host, a rule and a normalizer that are not ours."""
+"""The examples of docs/extending.md: a run with a host, a rule and a normalizer that are not ours."""
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -27,9 +26,7 @@ from search_to_signal.run.profile import load_profile
 from search_to_signal.verify.consistency.directory import verify
 from search_to_signal.verify.consistency.layers import heldout_problems
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
-EXAMPLES = PAGE.parent / "examples"
-SECTIONS = ("normalizer", "learning rule", "host")
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ("my_normalizer", "my_rule", "my_host")
 RECORDS = ("completions", "steps", "generations", "heuristics")
 PROFILE = f"""{profile_head("frozen", "native+my_normalizer:median_scaled", groups=5, seed=42)}
@@ -55,26 +52,16 @@ lora_alpha = 8
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with the page's files, on Python's path as the one where somebody works."""
+    """A directory with the examples, on Python's path as the one where somebody works."""
     directory = tmp_path_factory.mktemp("own")
-    for name, code in zip(NAMES, blocks(), strict=True):
-        (directory / f"{name}.py").write_text(code, encoding="utf-8")
+    for name in NAMES:
+        shutil.copy(EXAMPLES / f"{name}.py", directory)
     (directory / "mine.toml").write_text(PROFILE, encoding="utf-8")
     sys.path.append(str(directory))
     yield directory
     sys.path.remove(str(directory))
     for name in NAMES:
         sys.modules.pop(name, None)
-
-
-def blocks() -> list[str]:
-    """The Python of the page's sections on normalizer, rule and host."""
-    text = PAGE.read_text(encoding="utf-8")
-    sections = [
-        text.split(f"\n## A {what}\n")[1].split("\n## ")[0]
-        for what in ("normalizer", "learning rule", "host")
-    ]
-    return [code for part in sections for code in re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)]
 
 
 def configuration(place: Path) -> RunConfig:
@@ -92,11 +79,6 @@ def done(place: Path) -> Path:
 def rows(directory: Path, name: str) -> list[dict[str, Any]]:
     """A record file."""
     return [json.loads(line) for line in (directory / f"{name}.jsonl").read_text().splitlines()]
-
-
-def test_the_page_shows_the_example_files() -> None:
-    """What the page shows and what docs/examples holds are the same bytes."""
-    assert blocks() == [(EXAMPLES / f"{name}.py").read_text(encoding="utf-8") for name in NAMES]
 
 
 def test_such_a_run_trains_and_verifies(done: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a program is told that asks for the time or its processor, as docs/isolation.md says it."""
+"""What a program is told that asks for the time or its processor, as docs/trust.md says it."""
 
 import subprocess
 import sys

@@ -147,9 +147,9 @@ def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"s2s: FAILED: {files} files, 1 run, " in out
 
 
-def test_the_page_on_verifying_makes_the_same_promises() -> None:
+def test_the_page_on_trust_makes_the_same_promises() -> None:
     """What an OK says stands in the page word for word, with the level that it belongs to."""
-    page = (Path(__file__).parents[2] / "docs" / "verifying.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text(encoding="utf-8")
     levels = page.partition("## Who is trusted for what")[2].partition("## ")[0]
     rows = [line.strip("| ").split(" | ") for line in levels.splitlines() if line.startswith("| `")]
     assert {row[0].strip("`"): row[-1] for row in rows} == dict(PROMISES)

@@ -4,8 +4,8 @@
 >>> live.numbers(rewards=[0, 1, 1, 1], groups=[7, 7, 8, 8], advantages=[-1, 1, 0, 0])["signal/dead_share"]
 0.5
 
-One line in a trainer that holds the rewards and advantages of a batch is enough; docs/live-audits.md shows
-where it stands in verl, OpenRLHF, slime, NeMo-RL and SkyRL. Arrays, lists and tensors are all taken.
+One line in a trainer that holds the rewards and advantages of a batch is enough: the hooks in docs/examples
+show where it goes in verl, OpenRLHF, slime, NeMo-RL and SkyRL. Arrays, lists and tensors are all taken.
 ``Following`` gives each step of a log that is still being written in one line as it comes.
 """
 

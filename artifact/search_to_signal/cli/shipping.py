@@ -87,7 +87,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     from search_to_signal.study.rebuilding import rebuild
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
-        readme = arguments.readme or _own_readme(arguments.directory)
+        readme = arguments.readme or _own_results_page(arguments.directory)
         result = rebuild(arguments.directory, arguments.out, progress, arguments.ship, readme)
     for answer in result.answers:
         print(f"\n{answer}")
@@ -130,12 +130,12 @@ def _standings(arguments: argparse.Namespace) -> int:
     return print_result(number, f"{counted(number, 'problem')}, on the first {count} of each size")
 
 
-def _own_readme(evidence: Path) -> Path | None:
-    """Return the README of this checkout where ``evidence`` is its shipped evidence."""
+def _own_results_page(evidence: Path) -> Path | None:
+    """Return this checkout's page with the first table, where ``evidence`` is its shipped evidence."""
     from search_to_signal.base.package_data import EVIDENCE
 
-    readme = EVIDENCE.parents[1] / "README.md"
-    return readme if evidence.resolve() == EVIDENCE.resolve() and readme.is_file() else None
+    page = EVIDENCE.parents[1] / "docs" / "results.md"
+    return page if evidence.resolve() == EVIDENCE.resolve() and page.is_file() else None
 
 
 _TOKENIZERS = "a model of your own whose tokenizer gives the token ids"

@@ -369,7 +369,7 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     for name in unordered_normalizers(profile):
         yield (
             f"warning: normalizer {name} gives a higher reward a lower advantage, or equal rewards different "
-            "ones: what a run learns then is not its reward (docs/adding.md)"
+            "ones: what a run learns then is not its reward (docs/your-reward.md)"
         )
     if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
         yield (

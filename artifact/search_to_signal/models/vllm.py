@@ -169,7 +169,7 @@ def engine_errors(model: Path) -> Iterator[None]:
     except UNLOADABLE as error:
         raise ModelFileError(
             f"the engine does not start with the model in {model}: {one_line(str(error), 400)}; compare the "
-            "model and the card's free memory with docs/reproducing-the-paper.md"
+            "model and the card's free memory with docs/reference/7b.md"
         ) from error
 
 

@@ -41,7 +41,7 @@ def _checked(name_or_path: str, plugin: object) -> Problem:
             f"{', '.join(_PROTOCOLS)}; call a class first"
         )
     if missing := [name for name in _members(protocol) if not hasattr(plugin, name)]:
-        raise ConfigError(f"the problem {name_or_path!r} lacks {', '.join(missing)}: see docs/adding.md")
+        raise ConfigError(f"the problem {name_or_path!r} lacks {', '.join(missing)}: see docs/extending.md")
     return cast(Problem, plugin)
 
 

@@ -1,6 +1,6 @@
 """The evidence layers: what the paper calls each, and what it may claim at most.
 
-This is the one list of them, in the order in which they run. ``docs/adding.md`` says how to add one.
+This is the one list of them, in the order in which they run. ``CONTRIBUTING.md`` says how to add one.
 """
 
 from dataclasses import dataclass

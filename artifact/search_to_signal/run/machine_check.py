@@ -27,7 +27,7 @@ from search_to_signal.run.profile import Profile
 
 _MIB = 1 << 20
 # Memory of a process's CUDA context, and what torch's allocator and its graphs keep beyond the tensors, so
-# that the estimate covers the largest measured run (docs/performance.md).
+# that the estimate covers the largest measured run (artifact/evidence/NOTEBOOK.md).
 _CONTEXT_MIB, _SLACK = 1000, 1.4
 
 
@@ -36,8 +36,8 @@ def required_mib(
 ) -> int:
     """Return the memory in MiB of a run at its longest prompt and completions; ``learner`` is None if frozen.
 
-    It is an upper estimate, compared with measured runs in docs/performance.md. Raises ModelFileError for a
-    directory without a configuration.
+    It is an upper estimate, compared with measured runs in artifact/evidence/NOTEBOOK.md. Raises
+    ModelFileError for a directory without a configuration.
     """
     sizes = _sizes(directory)
     weights = _weights(sizes, loading) + _cache(sizes, loading, generation)

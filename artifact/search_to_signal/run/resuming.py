@@ -103,7 +103,7 @@ def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
 
 # Facts of a machine that decide no bit of a record.
 _FREE = ("kernel", "cpu_count", "memory_mib")
-# Cards of one chip, whose runs came out byte for byte the same (docs/performance.md, Cards).
+# Cards of one chip, whose runs came out byte for byte the same (artifact/evidence/NOTEBOOK.md).
 _SAME_CHIP = {"NVIDIA H200": "NVIDIA H100 80GB HBM3"}
 
 

@@ -1,4 +1,4 @@
-"""Checks of recorded evidence against its plan, and of the README's table against the rebuilt one."""
+"""Checks of recorded evidence against its plan, and of a page's first table against the rebuilt one."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -75,7 +75,7 @@ def findings_of(where: str, problems: Iterable[str], unreadable: str) -> Iterato
         yield Finding("", f"{unreadable} cannot be read ({type(error).__name__}: {error})")
 
 
-# The guarantee of an OK at each level of verification, as printed and as docs/verifying.md quotes it.
+# The guarantee of an OK at each level of verification, as printed and as docs/trust.md quotes it.
 
 VERIFY = "verify"
 TABLES = "verify --tables"

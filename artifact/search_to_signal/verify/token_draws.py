@@ -202,7 +202,7 @@ def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
 Numbers = NDArray[np.float64]
 
 # By the precision of sampling: the largest distance, in log-odds, by which rounding moves the end of an
-# interval. It is many times the distance measured in honest bfloat16 runs (docs/performance.md).
+# interval. It is many times the distance measured in honest bfloat16 runs (docs/reference/proofs.md).
 BOUNDS = {"float32": 0.01, "bfloat16": 0.5}
 
 # An update that is made again in other bits moves logits once more: Adam's first steps have one size, and the

@@ -1,4 +1,4 @@
-"""The lines of docs/container.md against what the image is, as far as that can be told without an engine."""
+"""The lines of docs/running.md against what the image is, as far as that can be told without an engine."""
 
 import os
 import re
@@ -27,7 +27,7 @@ docker run --rm -v "$PWD/results:/results:ro" --entrypoint s2s search-to-signal 
 
 def documented() -> str:
     """The fenced block of the page."""
-    page = (ROOT / "docs" / "container.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
     return str(block)
 

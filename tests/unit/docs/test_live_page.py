@@ -1,4 +1,4 @@
-"""The hooks that the page on live audits shows run, on stand-ins shaped as the frameworks' objects are."""
+"""The hooks for trainers run, on stand-ins shaped as the frameworks' objects are."""
 
 import re
 import sys
@@ -15,7 +15,9 @@ from search_to_signal.audit import live
 from search_to_signal.audit.live import Following
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "live-audits.md").read_text(encoding="utf-8")
+PAGE, AUDIT = (
+    (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("examples/trainer-hooks.md", "audit.md")
+)
 # Two groups of two: one in which the first answer is right, one in which both are.
 REWARDS, ADVANTAGES = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.5, -0.5, 0.0, 0.0])
 MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0]])
@@ -128,4 +130,4 @@ def test_the_quoted_line_is_printed() -> None:
     log = Following(ROOT / "docs" / "examples" / "tight.jsonl", normalizer="verl-grpo")
     log.look()
     (line,) = log.look()
-    assert f"\n    {line}\n" in PAGE
+    assert f"\n    {line}\n" in AUDIT

@@ -56,7 +56,7 @@ def with_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int) ->
 
 
 def test_the_estimate_covers_what_long_runs_took(tmp_path: Path) -> None:
-    """The largest measured run of the 1.5B (docs/performance.md) fits, and three fit on a card of 80 GB."""
+    """The largest measured run of the 1.5B (in the notebook) fits, and three fit on a card of 80 GB."""
     sizes = {
         "hidden_size": 1536,
         "intermediate_size": 8960,

@@ -18,7 +18,7 @@ def test_the_pages_have_the_counted_numbers(capsys: pytest.CaptureFixture[str]) 
     assert alone == valid
     evidence, host = (
         " ".join((ROOT / page).read_text(encoding="utf-8").split())
-        for page in ("docs/evidence.md", "artifact/calm/HOST.md")
+        for page in ("artifact/evidence/NOTEBOOK.md", "artifact/calm/HOST.md")
     )
     assert f"would change {changed} of its {total} completions and the outcome of {valid}, both" in evidence
     assert f"of its {total} completions the host's reading changes {changed}," in host
