@@ -7,7 +7,7 @@ tasks, or of a run resumed, are held, and given step by step.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def by_step(sources: Sequence[Source], limit: int) -> Iterator[RewardGroups]:
         if len(meeting) == 1:
             yield from sources[meeting[0]]()
         else:
-            files = [reduce(joined, sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
+            files = [joined(*sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
             yield from _cut(_merged(files), limit)
 
 
@@ -123,7 +123,7 @@ def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
         numbers.append(at)
     if len(samplings) < len(files):
         notes.append(Assumption("joined_files", _JOINED, {"files": len(files)}))
-    whole = reduce(joined, files)
+    whole = joined(*files)
     sampling = np.repeat(numbers, [len(file.step) for file in files])
     before = np.zeros_like(whole.step) if whole.sampling is None else whole.sampling
     sampling = sampling * (int(before.max()) + 1) + before
