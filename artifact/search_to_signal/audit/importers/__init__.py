@@ -175,13 +175,13 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     options = options or ReadOptions()
     chosen, files = find(path, format, options.columns)
     asked = {
-        "sums": (options.components or options.weights, "what the reward is: components are named"),
-        "several": (options.reward is not None, "what the reward is: one of several is named"),
-        "splits": (options.group_size is not None, "what a group is: a group size is given"),
+        "components": (options.components or options.weights, "what the reward is: components are named"),
+        "reward": (options.reward is not None, "what the reward is: one of several is named"),
+        "group_size": (options.group_size is not None, "what a group is: a group size is given"),
     }
-    for able, (given, says) in asked.items():
-        if given and not getattr(chosen, able):
-            names = ", ".join(form.name for form in FORMATS if getattr(form, able))
+    for option, (given, says) in asked.items():
+        if given and option not in chosen.takes:
+            names = ", ".join(form.name for form in FORMATS if option in form.takes)
             raise ConfigError(f"{chosen.name} says {says} for {names} alone")
     notes = _beside(path, files) if path.is_dir() else []
     if chosen.joined and path.is_dir():

@@ -470,8 +470,7 @@ NEUTRAL_JSONL = Format(
     read=_read,
     writer="anybody, by rollouts.schema.json",
     met="real writer: GroupRecorder in TRL 0.15.1 and 1.16.0",
-    sums=True,
-    maps=True,
+    takes=("components", "columns"),
 )
 NEUTRAL_JSON = replace(
     NEUTRAL_JSONL,

@@ -26,10 +26,9 @@ from search_to_signal.audit.importers.neutral import (
     NEUTRAL_PARQUET,
     S2S,
 )
-from search_to_signal.audit.importers.openevolve import CHECKPOINT, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.prime_rl import PRIME_RL, PRIME_RL_TOKENS
 from search_to_signal.audit.importers.rows import number
-from search_to_signal.audit.importers.searches import LLM4AD, SHINKA
+from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.streams import (
     LARGEST_DOCUMENT,
     SUFFIXES,
@@ -253,9 +252,9 @@ def find(
         known = ", ".join(form.name for form in FORMATS)
         raise ConfigError(f"no format is called {format}: choose one of {known}")
     if columns:
-        able = tuple(form for form in candidates if form.maps)
+        able = tuple(form for form in candidates if "columns" in form.takes)
         if not able:
-            names = ", ".join(form.name for form in FORMATS if form.maps)
+            names = ", ".join(form.name for form in FORMATS if "columns" in form.takes)
             raise ConfigError(f"{format} knows its columns: they are named for {names} alone")
         # Whatever the file's columns are called, the caller says which are which.
         named = {"group": "group", **columns}

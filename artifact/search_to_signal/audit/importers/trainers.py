@@ -117,7 +117,7 @@ NEMO_RL = Format(
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
     read=_read_nemo_rl,
-    splits=True,
+    takes=("group_size",),
     usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
     "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
@@ -293,7 +293,7 @@ SLIME = Format(
     needs=("group_index", "index", "reward", "status", "response"),
     patterns=("rollout_data/[0-9]*.jsonl", "[0-9]*.jsonl", "rollout_[0-9]*.jsonl"),
     read=_read_slime,
-    several=True,
+    takes=("reward",),
     usual="slime-grpo",
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
     "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
@@ -323,7 +323,7 @@ THETA_EVOLVE = replace(
     name="theta-evolve",
     needs=("index", "prompt", "reward", "status"),
     read=_read_theta_evolve,
-    splits=True,
+    takes=("reward", "group_size"),
     usual="thetaevolve-grpo",
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
     met="real writer: _save_debug_rollout_data, called with given samples, as lines of JSON",
@@ -399,7 +399,7 @@ TINKER = Format(
         "*_rollout_summaries.jsonl",
     ),
     read=_read_tinker,
-    several=True,
+    takes=("reward",),
     usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
     "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
@@ -456,7 +456,7 @@ TTT_DISCOVER = Format(
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
     read=_read_ttt_discover,
-    several=True,
+    takes=("reward",),
     usual="discover-entropic-adaptive",
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
