@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pickle
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -215,25 +214,6 @@ def _column(values: list[Any]) -> Any:
         return pa.array([odd] * len(values), pa.uint64() if odd == 2**63 else None)
 
 
-def _write_dump(path: Path, samples: Sequence[Any]) -> bool:
-    path.write_bytes(pickle.dumps({"rollout_id": 9, "samples": list(samples)}, protocol=2))
-    return True
-
-
-def _samples(path: Path) -> list[Any]:
-    return pickle.loads(path.read_bytes())["samples"]  # type: ignore[no-any-return]
-
-
-def _dump(**more: Any) -> Callable[[Path], Path]:
-    def build(directory: Path) -> Path:
-        groups = [{"group_index": at % 2} if more else {} for at in range(4)]
-        samples = [{**logs.sample(at), **group, **more} for at, group in enumerate(groups)]
-        _write_dump(directory / "9.pt", samples)
-        return directory / "9.pt"
-
-    return build
-
-
 def _cells(path: Path) -> list[Any]:
     with path.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
@@ -328,8 +308,8 @@ LOGS: dict[str, _Log] = {
     "prime-rl-tokens": (logs.prime_tokens, _lines, _write_lines),
     "tinker": (logs.tinker, _lines, _write_lines),
     "ttt-discover": (logs.ttt, _lines, _write_lines),
-    "slime": (_dump(remove_sample=False), _samples, _write_dump),
-    "theta-evolve": (_dump(), _samples, _write_dump),
+    "slime": (logs.slime, _lines, _write_lines),
+    "theta-evolve": (logs.theta_evolve, _lines, _write_lines),
     "ms-swift": (logs.ms_swift, _lines, _write_lines),
     "ms-swift-ray": (logs.ms_swift_ray, _lines, _write_lines),
     "roll": (logs.roll, _lines, _write_lines),

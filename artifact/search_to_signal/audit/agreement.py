@@ -65,7 +65,8 @@ class StepBatches:
             sizes[sizes > 0],
             groups.source,
             parts,
-            groups.weights,
+            # Of a reward that is tried without a component, its weight is left out too.
+            {name: weight for name, weight in groups.weights.items() if name in parts},
             step=groups.step[sizes > 0],
             tokens=groups.tokens[rows],
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -394,62 +394,65 @@ def taken(
     )
 
 
-def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
-    """The groups of both, in order, under the source and weights of the first."""
-    counts = (len(first_part.reward), len(second_part.reward))
-    parts = (first_part, second_part)
+def joined(*parts: RewardGroups) -> RewardGroups:
+    """The groups of all, in order, under the source of the first.
+
+    A component whose weight differs is weighted already, and has 1.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    weights, components = dict[str, float](), [dict(one.components) for one in parts]
+    for name in dict.fromkeys(name for one in parts for name in one.weights):
+        given = [one.weights[name] for one in parts if name in one.weights]
+        weights[name] = given[0] if given.count(given[0]) == len(given) else 1.0
+        for one, values in zip(parts, components, strict=True):
+            if name in values and one.weights.get(name, 1.0) != weights[name]:
+                values[name] = values[name] * one.weights[name]
+    starts = np.cumsum([0, *(len(one.reward) for one in parts)])[:-1]
+    offsets = [one.offsets[1:] + start for one, start in zip(parts, starts.tolist(), strict=True)]
     samplings = [np.zeros_like(one.step) if one.sampling is None else one.sampling for one in parts]
+    scattered = any(one.file is not None or one.source != parts[0].source for one in parts)
+    files = [one.file or named([one.source] * len(one.reward)) for one in parts] if scattered else []
+    plain = (*_ROWS, "step", "prompt_id")
     return replace(
-        first_part,
-        offsets=np.concatenate([first_part.offsets, second_part.offsets[1:] + first_part.offsets[-1]]),
-        step=np.concatenate([first_part.step, second_part.step]),
-        label=_names(first_part.label, second_part.label),
-        status=_names(first_part.status, second_part.status),
-        components=_table(first_part.components, second_part.components, counts),
-        metrics=_table(first_part.metrics, second_part.metrics, counts),
-        weights={**second_part.weights, **first_part.weights},
-        name=_texts(first_part.name, second_part.name, (len(first_part.step), len(second_part.step))),
-        prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
-        prompt_id=np.concatenate([first_part.prompt_id, second_part.prompt_id]),
-        sampling=None if first_part.sampling is second_part.sampling is None else np.concatenate(samplings),
-        file=_files(first_part, second_part),
-        assumptions=(*first_part.assumptions, *second_part.assumptions),
-        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
+        parts[0],
+        offsets=np.concatenate([[0], *offsets]).astype(np.int64),
+        label=_names([one.label for one in parts]),
+        status=_names([one.status for one in parts]),
+        components=_table(components, parts),
+        metrics=_table([one.metrics for one in parts], parts),
+        weights=weights,
+        name=_texts([one.name for one in parts], parts),
+        prompt=_texts([one.prompt for one in parts], parts),
+        sampling=None if all(one.sampling is None for one in parts) else np.concatenate(samplings),
+        file=_names(files) if files else None,
+        assumptions=tuple(chain.from_iterable(one.assumptions for one in parts)),
+        **{name: np.concatenate([getattr(one, name) for one in parts]) for name in plain},
     )
 
 
-def _files(first_part: RewardGroups, second_part: RewardGroups) -> Names | None:
-    if first_part.source == second_part.source and first_part.file is second_part.file is None:
-        return None
-    parts = (first_part, second_part)
-    return _names(*(part.file or named([part.source] * len(part.reward)) for part in parts))
+def _names(parts: Sequence[Names]) -> Names:
+    names = max((one.names for one in parts), key=len)
+    codes = [one.code for one in parts]
+    if any(one.names != names[: len(one.names)] for one in parts):
+        names = tuple(dict.fromkeys(chain.from_iterable(one.names for one in parts)))
+        places = {name: place for place, name in enumerate(names)}
+        codes = [np.array([places[name] for name in one.names], dtype=np.int32)[one.code] for one in parts]
+    return Names(np.concatenate(codes), names)
 
 
-def _names(first_part: Names, second_part: Names) -> Names:
-    if first_part.names == second_part.names[: len(first_part.names)]:
-        return Names(np.concatenate([first_part.code, second_part.code]), second_part.names)
-    names = tuple(dict.fromkeys((*first_part.names, *second_part.names)))
-    places = {name: place for place, name in enumerate(names)}
-    code = np.array([places[name] for name in second_part.names], dtype=np.int32)
-    return Names(np.concatenate([first_part.code, code[second_part.code]]), names)
-
-
-def _texts(
-    first_part: tuple[str, ...], second_part: tuple[str, ...], counts: tuple[int, int]
-) -> tuple[str, ...]:
-    if not first_part and not second_part:
+def _texts(texts: Sequence[tuple[str, ...]], parts: Sequence[RewardGroups]) -> tuple[str, ...]:
+    if not any(texts):
         return ()
-    return (*(first_part or ("",) * counts[0]), *(second_part or ("",) * counts[1]))
+    filled = (given or ("",) * len(one.step) for given, one in zip(texts, parts, strict=True))
+    return tuple(chain.from_iterable(filled))
 
 
-def _table(
-    first_part: Mapping[str, Floats], second_part: Mapping[str, Floats], counts: tuple[int, int]
-) -> dict[str, Floats]:
-    absent = [np.full(count, np.nan) for count in counts]
-    names = dict.fromkeys((*first_part, *second_part))
+def _table(tables: Sequence[Mapping[str, Floats]], parts: Sequence[RewardGroups]) -> dict[str, Floats]:
+    absent = [np.full(len(one.reward), np.nan) for one in parts]
     return {
-        name: np.concatenate([first_part.get(name, absent[0]), second_part.get(name, absent[1])])
-        for name in names
+        name: np.concatenate([table.get(name, none) for table, none in zip(tables, absent, strict=True)])
+        for name in dict.fromkeys(chain.from_iterable(tables))
     }
 
 

@@ -1,9 +1,7 @@
 """Small logs of every format, built as the frameworks' writers build them."""
 
 import json
-import pickle
 import sqlite3
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER
@@ -222,22 +219,15 @@ def sample(index: int, **more: Any) -> dict[str, Any]:
 
 
 def slime(directory: Path, rollout: int = 9, **more: Any) -> Path:
-    """Two groups of two, interleaved; with tensors, as replayed routing leaves them."""
-    torch = pytest.importorskip("torch")
+    """Two groups of two, interleaved, as the command that a dump is refused with makes them lines."""
     own = [{"group_index": i % 2, "rollout_id": i, "remove_sample": False, **more} for i in range(4)]
-    samples = [sample(i, **fields) for i, fields in enumerate(own)]
-    samples[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
-    path = directory / f"{rollout}.pt"
-    torch.save({"rollout_id": rollout, "samples": samples}, path)
-    return path
+    rows = [{"step": rollout, **sample(i, **fields)} for i, fields in enumerate(own)]
+    return jsonl(directory / f"{rollout}.jsonl", rows)
 
 
 def theta_evolve(directory: Path) -> Path:
     """Two prompts of two copies each, and no group_index."""
-    torch = pytest.importorskip("torch")
-    path = directory / "5.pt"
-    torch.save({"rollout_id": 5, "samples": [sample(i) for i in range(4)]}, path)
-    return path
+    return jsonl(directory / "5.jsonl", [{"step": 5, **sample(i)} for i in range(4)])
 
 
 def openevolve(directory: Path) -> Path:
@@ -473,16 +463,3 @@ def neutral_rows() -> list[dict[str, Any]]:
         },
         {"group": "b", "reward": 1.0, "step": 1, "components": {"format": 0.5}, "weights": {"format": 2.0}},
     ]
-
-
-def dump(path: Path, pickled: bytes) -> Path:
-    """A pickle in the archive that torch.save writes."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled)
-        archive.writestr("archive/byteorder", "little")
-    return path
-
-
-def dump_of(path: Path, thing: object) -> Path:
-    """Anything, pickled as torch.save would, in its archive."""
-    return dump(path, pickle.dumps({"rollout_id": 1, "samples": [thing]}, protocol=2))

@@ -316,13 +316,6 @@ def test_a_name_for_every_row_gives_one_line(tmp_path: Path) -> None:
     assert "300 different names" in line_of(logs.jsonl(tmp_path / "1.jsonl", rows))
 
 
-def test_a_directory_says_what_is_wrong_with_its_first_file(tmp_path: Path) -> None:
-    """A dump that is refused is refused by its own line, also where the directory was given."""
-    logs.dump_of(tmp_path / "1.pt", Path("x"))
-    with pytest.raises(RecordError, match=r"1\.pt: refused, it names pathlib"):
-        list(read(tmp_path))
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.slow
 def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:

@@ -172,6 +172,18 @@ def test_a_trace_that_failed_takes_no_part_in_its_group(tmp_path: Path) -> None:
     assert found.signal.waste == pytest.approx(0.25)
 
 
+def test_a_part_of_the_reward_is_left_out_of_groups_in_which_a_trace_failed(tmp_path: Path) -> None:
+    """The rewards of those that count are tried without each part, whatever weight it had."""
+    logs.prime_traces(tmp_path)
+    found = audit.audit(read(tmp_path))
+    assert {name: knob.groups for name, knob in found.knobs.items()} == {
+        "all rewards times 10": 1,
+        "component correct": 1,
+        "component style": 1,
+    }
+    assert [found.knobs[f"component {name}"].changed for name in ("correct", "style")] == [1, 0]
+
+
 def test_traces_of_agents_that_are_not_trained_are_no_rollouts(tmp_path: Path) -> None:
     """A judge's trace stands in the episode, has its own reward, and is in no group."""
     judged = [episode("g", at, float(at)) for at in (0, 1)]

@@ -19,19 +19,17 @@ def line_with(found: audit.Findings, words: str) -> str:
 
 def test_uneven_groups_over_the_whole_batch(tmp_path: Path) -> None:
     """slime #1414 and #2230: of groups of 4, 3 and 4, the one with three 5.0 gets an advantage."""
-    torch = pytest.importorskip("torch")
-
     rewards = [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0, 0.0, 1.0, 0.0, 1.0]
     places = [0] * 4 + [1] * 3 + [2] * 4
     samples = [
-        logs.sample(number, reward=reward, group_index=group, rollout_id=number, remove_sample=False)
+        logs.sample(number, step=9, reward=reward, group_index=group, rollout_id=number)
         for number, (reward, group) in enumerate(zip(rewards, places, strict=True))
     ]
-    torch.save({"rollout_id": 9, "samples": samples}, tmp_path / "9.pt")
+    logs.jsonl(tmp_path / "9.jsonl", samples)
     found = audit.audit(audit.read(tmp_path), usual="slime-grpo")
     line = line_with(found, "Groups are uneven: 3, 4")
     assert "slime-grpo then takes the whole step as one group" in line
-    assert ":4, step 9" in line_with(found, "equal rewards and still get an advantage")
+    assert ":5, step 9" in line_with(found, "equal rewards and still get an advantage")
 
 
 def test_tight_groups() -> None:

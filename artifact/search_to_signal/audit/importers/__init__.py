@@ -7,7 +7,7 @@ tasks, or of a run resumed, are held, and given step by step.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def by_step(sources: Sequence[Source], limit: int) -> Iterator[RewardGroups]:
         if len(meeting) == 1:
             yield from sources[meeting[0]]()
         else:
-            files = [reduce(joined, sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
+            files = [joined(*sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
             yield from _cut(_merged(files), limit)
 
 
@@ -123,7 +123,7 @@ def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
         numbers.append(at)
     if len(samplings) < len(files):
         notes.append(Assumption("joined_files", _JOINED, {"files": len(files)}))
-    whole = reduce(joined, files)
+    whole = joined(*files)
     sampling = np.repeat(numbers, [len(file.step) for file in files])
     before = np.zeros_like(whole.step) if whole.sampling is None else whole.sampling
     sampling = sampling * (int(before.max()) + 1) + before
@@ -175,13 +175,13 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     options = options or ReadOptions()
     chosen, files = find(path, format, options.columns)
     asked = {
-        "sums": (options.components or options.weights, "what the reward is: components are named"),
-        "several": (options.reward is not None, "what the reward is: one of several is named"),
-        "splits": (options.group_size is not None, "what a group is: a group size is given"),
+        "components": (options.components or options.weights, "what the reward is: components are named"),
+        "reward": (options.reward is not None, "what the reward is: one of several is named"),
+        "group_size": (options.group_size is not None, "what a group is: a group size is given"),
     }
-    for able, (given, says) in asked.items():
-        if given and not getattr(chosen, able):
-            names = ", ".join(form.name for form in FORMATS if getattr(form, able))
+    for option, (given, says) in asked.items():
+        if given and option not in chosen.takes:
+            names = ", ".join(form.name for form in FORMATS if option in form.takes)
             raise ConfigError(f"{chosen.name} says {says} for {names} alone")
     notes = _beside(path, files) if path.is_dir() else []
     if chosen.joined and path.is_dir():

@@ -71,10 +71,10 @@ class Format:
     directory, packed ones too: the first pattern with any wins, so that one rollout is not counted in two of
     them.
     ``usual`` is the entry of the atlas for a log without advantages: its framework's own, by default.
-    ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
-    rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
-    that may write a batch twice. ``maps``: a caller may say what its columns are called. ``splits``: a
-    group is a run of rows, which a caller may split by the group size.
+    ``takes`` are the ReadOptions that have a use: ``components``, where the reward is the weighted sum of
+    columns; ``reward``, where a row has several; ``columns``, where they may have any name; ``group_size``,
+    where a group is a run of rows. ``contents``: a digest of a file without its step, for a writer that may
+    write a batch twice.
     ``of_run``: reads the files of a run after a look at them, where one by itself says too little.
     ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
     files that stand among them. ``run`` finds the run in a path: files of several are refused. ``nameless``:
@@ -91,12 +91,9 @@ class Format:
     writer: str
     met: str
     usual: str | None = None
-    sums: bool = False
-    several: bool = False
+    takes: tuple[str, ...] = ()
     contents: Callable[[Path], bytes] | None = None
     of_run: Callable[[Sequence[Path], ReadOptions], Read] | None = None
-    maps: bool = False
-    splits: bool = False
     newest: bool = False
     beside: tuple[str, ...] = ()
     run: str | None = None

@@ -7,16 +7,16 @@ nothing beside or within a database changes, and nothing in it is run.
 import io
 import os
 import re
+import shlex
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from search_to_signal.audit.importers.plain_pickle import load_plain
 from search_to_signal.audit.importers.streams import (
     SUFFIXES,
     csv_columns,
@@ -213,8 +213,13 @@ def table_columns(path: Path) -> tuple[str, ...]:
     return tuple(f"{name}.{column['name']}" for name in plain for column in columns[name])
 
 
-JSONL, JSON, CSV = "JSON Lines", "JSON", "CSV"
-PARQUET, SQLITE, TORCH = "Parquet", "SQLite", "torch.save"
+JSONL, JSON, CSV, PARQUET, SQLITE = "JSON Lines", "JSON", "CSV", "Parquet", "SQLite"
+_DUMP = "torch.save"
+# What makes lines of JSON of a dump of samples, with the torch that wrote it.
+_CONVERT = (
+    "import json, sys, torch; d = torch.load(sys.argv[1], weights_only=True); [print(json.dumps("
+    "{'step': d['rollout_id'], **s}, default=lambda v: v.tolist())) for s in d['samples']]"
+)
 
 
 @dataclass(frozen=True)
@@ -231,21 +236,28 @@ def sniff(path: Path) -> Sniffed:
     tables = {PARQUET: parquet_columns, CSV: csv_columns, SQLITE: table_columns}
     if container in tables:
         return Sniffed(container, tables[container](path))
-    if container == TORCH:
-        record = next(iter(samples_in(path, load_plain(path))), {})
-    else:
-        record = next(iter(read_document(path)), {}) if container == JSON else first_record(path)
+    record = next(iter(read_document(path)), {}) if container == JSON else first_record(path)
     return Sniffed(container, tuple(map(str, record)))
 
 
 def container_of(path: Path) -> str:
-    """The container of a file by its first bytes. Raises RecordError for a file that is empty or unknown."""
+    """The container of a file by its first bytes.
+
+    Raises RecordError for a file that is empty or unknown, and for a pickle, which is a program: it is never
+    read, and the line says how to convert it.
+    """
     start = start_of(path, 4096)
     text = start.lstrip()
     if not text:
         raise RecordError(f"{path} is empty: it holds no groups; give a log that was written to")
     for magic, container in _MAGIC.items():
         if start.startswith(magic):
+            if container == _DUMP:
+                names = map(shlex.quote, (path.name, f"{path.stem}.jsonl"))
+                raise RecordError(
+                    f"{path} is a pickle, as {_DUMP} writes it, and may run anything when it is read: where "
+                    f'you trust it, python -c "{_CONVERT}" {" > ".join(names)}'
+                )
             return container
     # The mark of a packer is no suffix of a table.
     name = path.stem if path.suffix in (".gz", ".zst") else path.name
@@ -255,9 +267,7 @@ def container_of(path: Path) -> str:
         return JSON
     if text.startswith(b"{"):
         return JSON if text.split(b"\n", 1)[0].strip() == b"{" else JSONL
-    raise RecordError(
-        f"{path} is no log that is known here: not {', '.join(sorted(set(_MAGIC.values())))}, JSON or CSV"
-    )
+    raise RecordError(f"{path} is no log that is known here: not Parquet, SQLite, JSON or CSV")
 
 
 def is_cut(path: Path) -> bool:
@@ -269,16 +279,6 @@ def is_cut(path: Path) -> bool:
 _MAGIC = {
     b"PAR1": PARQUET,
     b"SQLite format 3\x00": SQLITE,
-    b"PK\x03\x04": TORCH,
-    b"\x80": TORCH,
+    b"PK\x03\x04": _DUMP,
+    b"\x80": _DUMP,
 }
-
-
-def samples_in(path: Path, dump: object) -> list[dict[str, Any]]:
-    """The ``samples`` of a dump that was loaded. Raises RecordError where it holds no such list."""
-    samples = dump.get("samples") if isinstance(dump, Mapping) else None
-    if not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
-        raise RecordError(
-            f"{path}: no list of samples; a rollout dump is a mapping with rollout_id and samples"
-        )
-    return samples

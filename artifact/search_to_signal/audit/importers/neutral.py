@@ -12,10 +12,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
+from operator import ne
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, UNTRAINED, Assumption, RewardGroups, with_advantages
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
@@ -36,17 +39,17 @@ from search_to_signal.audit.importers.rows import (
     Key,
     Prompts,
     RolloutRow,
-    Table,
     Texts,
     assembled,
     batches,
     count,
     digest,
+    groups_of,
     has,
+    no_rollout,
     noted,
     number,
     score,
-    table_of,
 )
 from search_to_signal.audit.importers.streams import (
     Lines,
@@ -302,9 +305,8 @@ def _groups(
     begun = Beginnings(str(path)) if options.together else None
     runs = None if begun else runs_of(until_damaged(_keys(path, columns)))
     if runs is None or runs.whole:
-        texts = Texts(options.prompts)
-        tables = _tables(_chunks(path, columns, known), columns, texts)
-        yield from assembled(str(path), tables, options.rows, texts, begun.add if begun else None)
+        chunks = _grouped(path, columns, known, Texts(options.prompts))
+        yield from assembled(chunks, options.rows, options.prompts, begun.add if begun else None)
         if begun:
             begun.check()
         return
@@ -407,14 +409,23 @@ def _chunks_of(path: Path, records: Records, columns: Columns) -> Iterator[Chunk
         raise refusal
 
 
-def _tables(chunks: Iterable[Chunk], columns: Columns, texts: Texts) -> Iterator[Table]:
+def _grouped(
+    path: Path, columns: Columns, known: Sequence[str], texts: Texts
+) -> Iterator[tuple[bool, RewardGroups]]:
+    """Chunks as groups, and whether the first of each goes on the last of the chunk before."""
     last: Key | None = None
-    for positions, rows in chunks:
-        table = table_of(rows, _classes(rows, columns), positions, texts)
-        steps = table["step"]
-        table["begins"][0] = (steps[0], rows[0].group) != last
-        last = (steps[-1], rows[-1].group)
-        yield table
+    for positions, rows in _chunks(path, columns, known):
+        groups = [row.group for row in rows]
+        begins = np.fromiter(chain([True], map(ne, groups[1:], groups)), np.bool_, len(rows))
+        if has(rows, "step"):
+            steps = np.fromiter([row.step for row in rows], np.int64, len(rows))
+            begins[1:] |= steps[1:] != steps[:-1]
+        offsets = np.append(np.flatnonzero(begins), len(rows))
+        made = groups_of(str(path), rows, offsets, texts, _classes(rows, columns), positions)
+        yield (int(made.step[0]), groups[0]) == last, made
+        last = (int(made.step[-1]), groups[-1])
+    if last is None:
+        raise no_rollout(path)
 
 
 def _classes(rows: Sequence[Any], columns: Columns) -> list[str] | None:
@@ -459,8 +470,7 @@ NEUTRAL_JSONL = Format(
     read=_read,
     writer="anybody, by rollouts.schema.json",
     met="real writer: GroupRecorder in TRL 0.15.1 and 1.16.0",
-    sums=True,
-    maps=True,
+    takes=("components", "columns"),
 )
 NEUTRAL_JSON = replace(
     NEUTRAL_JSONL,

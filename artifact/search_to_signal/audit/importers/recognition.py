@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from search_to_signal.audit.importers.base import PACKED, Format, in_order
-from search_to_signal.audit.importers.containers import TORCH, Sniffed, sniff
+from search_to_signal.audit.importers.containers import Sniffed, sniff
 from search_to_signal.audit.importers.neutral import (
     NEUTRAL_CSV,
     NEUTRAL_JSON,
@@ -26,10 +26,9 @@ from search_to_signal.audit.importers.neutral import (
     NEUTRAL_PARQUET,
     S2S,
 )
-from search_to_signal.audit.importers.openevolve import CHECKPOINT, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.prime_rl import PRIME_RL, PRIME_RL_TOKENS
 from search_to_signal.audit.importers.rows import number
-from search_to_signal.audit.importers.searches import LLM4AD, SHINKA
+from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.streams import (
     LARGEST_DOCUMENT,
     SUFFIXES,
@@ -204,6 +203,8 @@ FORMATS: tuple[Format, ...] = (
 
 
 USUAL = {form.name: form.usual for form in FORMATS if form.usual}
+# What slime and ThetaEvolve call their dumps of samples.
+_DUMPS = ("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt")
 # Files that may be a log of any format, by the end of their names.
 _TABLES = (".jsonl", ".parquet", ".csv", ".tsv", ".json")
 # So many levels of directories are looked through, and so many files of a directory that holds no log.
@@ -238,8 +239,8 @@ class _Look:
         return form.score(known) if known else 0
 
     def fitting(self, form: Format) -> Callable[[Path], bool]:
-        """Which files are of a format; a dump is large, and taken for one by its name."""
-        return lambda file: form.container == TORCH or self.score(form, file) > 0
+        """Which files are of a format."""
+        return lambda file: self.score(form, file) > 0
 
 
 def find(
@@ -251,9 +252,9 @@ def find(
         known = ", ".join(form.name for form in FORMATS)
         raise ConfigError(f"no format is called {format}: choose one of {known}")
     if columns:
-        able = tuple(form for form in candidates if form.maps)
+        able = tuple(form for form in candidates if "columns" in form.takes)
         if not able:
-            names = ", ".join(form.name for form in FORMATS if form.maps)
+            names = ", ".join(form.name for form in FORMATS if "columns" in form.takes)
             raise ConfigError(f"{format} knows its columns: they are named for {names} alone")
         # Whatever the file's columns are called, the caller says which are which.
         named = {"group": "group", **columns}
@@ -351,9 +352,8 @@ def _own_run(directory: Path, look: _Look) -> Path | None:
 
 def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> RecordError:
     """One line: the nearest to a log that is there, or what is there at all."""
-    for form in candidates:
-        if form.container == TORCH and (dumps := form.files(directory)):
-            return _unknown(dumps[0], sniff(dumps[0]), (form,))
+    for dump in (path for name in _DUMPS for path in in_order(directory, directory.glob(name))):
+        sniff(dump)
     if arrow := next((path for depth in ("", "*/") for path in directory.glob(f"{depth}*.arrow")), None):
         return RecordError(
             f"{directory} is a data set of Hugging Face: write it by datasets.load_from_disk({arrow.parent})"

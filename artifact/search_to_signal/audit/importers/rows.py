@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from ctypes import c_float
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from operator import ne
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,9 @@ from search_to_signal.audit.groups import (
     Integers,
     Names,
     RewardGroups,
-    named,
+    joined,
+    part,
+    taken,
 )
 from search_to_signal.base.errors import RecordError
 
@@ -254,24 +256,34 @@ def batches(
 
     ``prompts`` has those that the rows number. Raises RecordError where there is no group at all.
     """
-    waiting: list[Group] = []
-    held, seen = 0, False
+    texts, waiting, held = Texts(prompts or Prompts()), list[Group](), 0
+
+    def batch() -> RewardGroups:
+        rows = [row for group in waiting for row in group]
+        offsets = np.cumsum([0, *map(len, waiting)], dtype=np.int64)
+        made = groups_of(source, rows, offsets, texts, [row.label for row in rows])
+        said = evidence(waiting) if evidence else ()
+        return _finished(made, texts.prompts, said)
+
+    group: Group | None = None
     for group in groups:
         if waiting and held + len(group) > limit:
-            yield _batch(source, waiting, evidence, prompts or Prompts())
+            yield batch()
             waiting, held = [], 0
         waiting.append(group)
-        held, seen = held + len(group), True
+        held += len(group)
         if held >= limit:
-            yield _batch(source, waiting, evidence, prompts or Prompts())
+            # What is whole is given before a line that may be damaged.
+            yield batch()
             waiting, held = [], 0
+    if group is None:
+        raise no_rollout(source)
     if waiting:
-        yield _batch(source, waiting, evidence, prompts or Prompts())
-    if not seen:
-        raise _no_rollout(source)
+        yield batch()
 
 
-def _no_rollout(source: str) -> RecordError:
+def no_rollout(source: object) -> RecordError:
+    """The error for a log without a row."""
     return RecordError(f"{source} holds no groups: it has no rollout in it; give a log that was written to")
 
 
@@ -292,61 +304,6 @@ def sizes(groups: Sequence[Group]) -> dict[str, int]:
     return {"groups": len(groups), **{f"groups of {size}": counts[size] for size in sorted(counts)}}
 
 
-def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None, prompts: Prompts) -> RewardGroups:
-    rows = [row for group in groups for row in group]
-    weights, codes = _weights(rows), [group[0].prompt for group in groups]
-    reward = np.array([row.reward for row in rows], dtype=np.float64)
-    sampling = np.array([group[0].sampling for group in groups], dtype=np.int64)
-    columns: dict[str, Any] = {
-        name: np.array([getattr(row, name) for row in rows], dtype=COLUMNS[name][0])
-        for name in ("position", "advantage", "masked", "tokens", "response", "improvement", "admitted")
-    }
-    return RewardGroups(
-        source=source,
-        offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
-        step=np.array([group[0].step for group in groups], dtype=np.int64),
-        reward=reward,
-        has_advantage=np.array([row.advantage is not None for row in rows], dtype=np.bool_),
-        label=named([row.label for row in rows]),
-        status=named([row.status for row in rows]),
-        components=_components(source, rows, weights),
-        weights=weights,
-        metrics=_table(source, [row.metrics for row in rows]),
-        name=tuple(group[0].name for group in groups),
-        prompt=prompts.excerpts(codes),
-        prompt_id=np.array(codes, dtype=np.uint64),
-        sampling=sampling if sampling.any() else None,
-        assumptions=(*(evidence(groups) if evidence else ()), *_unscored(reward)),
-        **columns,
-    )
-
-
-def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    refuse_many_names(source, len(names), len(rows))
-    return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
-
-
-def _weights(rows: Sequence[RolloutRow]) -> dict[str, float]:
-    """One weight per component; 1 for a component whose weight changes, which is then weighted already."""
-    weights: dict[str, set[float]] = {}
-    for row in rows:
-        for name, weight in row.weights.items():
-            weights.setdefault(name, set()).add(weight)
-    return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in weights.items()}
-
-
-def _components(source: str, rows: Sequence[RolloutRow], weights: Mapping[str, float]) -> dict[str, Floats]:
-    scaled = [
-        {
-            name: value if row.weights.get(name) == weights.get(name) else value * row.weights[name]
-            for name, value in row.components.items()
-        }
-        for row in rows
-    ]
-    return _table(source, scaled)
-
-
 def evaluated(groups: int) -> tuple[Assumption, ...]:
     """Evidence that groups are evaluations, which no trainer trained."""
     says = "these are evaluations: nothing of them was trained"
@@ -365,61 +322,22 @@ def no_ties(option: str, groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (Assumption("no_ties", says, {"groups": len(levels)}),)
 
 
-def refuse_many_names(source: str, names: int, rows: int) -> None:
-    """Raise RecordError for more names of numbers than are read."""
-    if names > MOST_NAMES:
-        raise RecordError(
-            f"{source}: {names} different names of numbers in {rows} rows, where "
-            f"{MOST_NAMES} are read: leave out what is no reward or metric"
-        )
-
-
-def _unscored(reward: Floats) -> tuple[Assumption, ...]:
-    """Rewards that are no finite number are data: they are kept, and counted here."""
-    nan, infinite = int(np.isnan(reward).sum()), int(np.isinf(reward).sum())
-    counts = {"rewards": len(reward), "NaN": nan, "infinite": infinite}
-    says = "a reward that is missing, NaN or infinite is kept as it is, and is no number to average"
-    return (Assumption("unscored", says, counts),) if nan or infinite else ()
-
-
-Table = dict[str, NDArray[Any]]
-# Further columns of a table: a part of the reward, its weight, and whether a row has it.
-_VALUE, _WEIGHT, _PRESENT = "value of ", "weight of ", "presence of "
-_PLAIN = ("position", "reward", "advantage", "has_advantage", "masked", "tokens", "response")
-_ABSENT = {_VALUE: np.nan, _WEIGHT: np.nan, _PRESENT: False}
-
-
-# A row without a column is read as None of it; reading by name would take half as long again.
-_READ: Mapping[str, Callable[[Sequence[Any]], list[Any]]] = {
-    "step": lambda rows: [row.step for row in rows],
-    "reward": lambda rows: [row.reward for row in rows],
-    "advantage": lambda rows: [row.advantage for row in rows],
-    "masked": lambda rows: [row.masked for row in rows],
-    "tokens": lambda rows: [row.tokens for row in rows],
-    "response": lambda rows: [row.response for row in rows],
-    "status": lambda rows: [row.status or "" for row in rows],
-    "prompt": lambda rows: [row.prompt for row in rows],
-}
-
-
 @dataclass
 class Codes:
     """Texts by number, in order of first appearance in a log."""
 
     known: dict[str, int] = field(default_factory=dict)
 
-    def of(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """(R,): the number of each text; new ones are added."""
-        known, met = self.known, dict.fromkeys(texts)
+    def of(self, texts: Sequence[str] | None, count: int) -> Names:
+        """The texts of (count,) rows, empty ones where there are none; new ones are added."""
+        known, met = self.known, [""] if texts is None else dict.fromkeys(texts)
         for text in met:
             known.setdefault(text, len(known))
-        if len(met) == 1:
-            return np.full(len(texts), known[texts[0]], dtype=np.int32)
-        return np.fromiter(map(known.__getitem__, texts), np.int32, len(texts))
-
-    def same(self, text: str, count: int) -> NDArray[np.int32]:
-        """(count,): the number of one text, which is added."""
-        return np.full(count, self.known.setdefault(text, len(self.known)), dtype=np.int32)
+        if texts is None or len(met) == 1:
+            code = np.full(count, known[next(iter(met))], dtype=np.int32)
+        else:
+            code = np.fromiter(map(known.__getitem__, texts), np.int32, count)
+        return Names(code, tuple(known))
 
 
 @dataclass
@@ -431,49 +349,69 @@ class Texts:
     statuses: Codes = field(default_factory=Codes)
 
 
-def table_of(
-    rows: Sequence[Any], classes: Sequence[str] | None, positions: Sequence[int], texts: Texts
-) -> Table:
-    """Columns of rows with fields of Rollout that were read together; ``begins`` is False for the first.
+def groups_of(
+    source: str,
+    rows: Sequence[Any],
+    offsets: Integers,
+    texts: Texts,
+    classes: Sequence[str] | None,
+    positions: Sequence[int] | None = None,
+) -> RewardGroups:
+    """Rows (R,) that were read together as groups, which begin at ``offsets``; prompts by number alone.
 
-    A column that the rows lack is filled with the default of Rollout.
+    Rows are RolloutRows, or have fields of Rollout, some or all; a field that they lack has its default.
+    ``positions`` are those of rows without one. Raises RecordError for more names of numbers than are read.
     """
-    count = len(rows)
-    groups = [row.group for row in rows]
-    step = _numbers(_values(rows, "step"), count, np.int64, UNKNOWN)
-    begins = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, count)
-    begins[1:] |= step[1:] != step[:-1]
-    # Group and prompt are those of the rows where a group begins, and of the first, which may begin one.
-    firsts = [0, *np.flatnonzero(begins).tolist()]
-    names, prompts = np.full(count, None, dtype=object), np.zeros(count, dtype=np.uint64)
-    names[firsts] = [groups[row] for row in firsts]
-    status, response, prompt = (_values(rows, name) for name in ("status", "response", "prompt"))
-    if prompt is not None:
-        prompts[firsts] = np.array([texts.prompts.add(prompt[row]) for row in firsts], dtype=np.uint64)
-    advantage = _values(rows, "advantage")
-    # Where a value is given, be it NaN.
+    count, numbered = len(rows), isinstance(rows[0], RolloutRow)
+    firsts = [rows[at] for at in offsets[:-1].tolist()]
+
+    def values(name: str) -> list[Any] | None:
+        # Reading by attribute would take half as long again.
+        return list(map(attrgetter(name), rows)) if has(rows, name) else None
+
+    def column(name: str, given: Sequence[Any] | None) -> NDArray[Any]:
+        dtype, absent = COLUMNS.get(name, (np.float64, NAN))
+        if given is None:
+            return np.full(count, absent, dtype=dtype)
+        if isinstance(given, range):
+            # An array of its numbers would take far longer.
+            return np.arange(given.start, given.stop)
+        try:
+            return np.fromiter(given, dtype, count)
+        except TypeError:
+            # Slower; a value that is None becomes NaN.
+            return np.array(given, dtype=dtype)
+
+    advantage, response, prompt = values("advantage"), values("response"), np.zeros(len(firsts), np.uint64)
     given = np.full(count, advantage is not None, dtype=np.bool_)
     if advantage is not None and None in advantage:
+        # Where a value is given, be it NaN.
         given = np.array([value is not None for value in advantage], dtype=np.bool_)
-    return {
-        "begins": begins,
-        # An array of the range would take far longer.
-        "position": np.arange(positions.start, positions.stop)
-        if isinstance(positions, range)
-        else np.array(positions, dtype=np.int64),
-        "step": step,
-        "reward": _numbers(_values(rows, "reward"), count, np.float64, NAN),
-        "advantage": _numbers(advantage, count, np.float64, NAN),
-        "has_advantage": given,
-        "masked": _numbers(_values(rows, "masked"), count, np.bool_, False),
-        "tokens": _numbers(_values(rows, "tokens"), count, np.int64, UNKNOWN),
-        "response": np.zeros(count, dtype=np.uint64) if response is None else digests(response),
-        "label": texts.labels.same("", count) if classes is None else texts.labels.of(classes),
-        "status": texts.statuses.same("", count) if status is None else texts.statuses.of(status),
-        "group": names,
-        "prompt": prompts,
-        **_parts_of(rows),
-    }
+    if has(rows, "prompt"):
+        codes = (row.prompt if numbered else texts.prompts.add(row.prompt) for row in firsts)
+        prompt = np.fromiter(codes, np.uint64, len(firsts))
+    components, weights = _parts(source, rows)
+    sampling = np.array([row.sampling for row in firsts] if numbered else [0], dtype=np.int64)
+    of_rows = ("reward", "masked", "tokens", "improvement", "admitted")
+    others: dict[str, Any] = {name: column(name, values(name)) for name in of_rows}
+    return RewardGroups(
+        source=source,
+        offsets=offsets,
+        step=column("step", values("step"))[offsets[:-1]],
+        position=column("position", values("position") if numbered else positions),
+        advantage=column("advantage", advantage),
+        has_advantage=given,
+        response=column("response", response) if numbered or response is None else digests(response),
+        label=texts.labels.of(classes, count),
+        status=texts.statuses.of([text or "" for text in values("status") or ()] or None, count),
+        components=components,
+        weights=weights,
+        metrics=_table(source, [row.metrics for row in rows]) if numbered else {},
+        name=tuple(row.name if numbered else str(row.group) for row in firsts),
+        prompt_id=prompt,
+        sampling=sampling if sampling.any() else None,
+        **others,
+    )
 
 
 def has(rows: Sequence[Any], name: str) -> bool:
@@ -481,133 +419,84 @@ def has(rows: Sequence[Any], name: str) -> bool:
     return name in rows[0].__struct_fields__
 
 
-def _values(rows: Sequence[Any], name: str) -> list[Any] | None:
-    return _READ[name](rows) if has(rows, name) else None
+def _table(source: str, rows: Sequence[Mapping[str, float | None]]) -> dict[str, Floats]:
+    names = dict.fromkeys(chain.from_iterable(rows))
+    if len(names) > MOST_NAMES:
+        raise RecordError(
+            f"{source}: {len(names)} different names of numbers in {len(rows)} rows, where "
+            f"{MOST_NAMES} are read: leave out what is no reward or metric"
+        )
+    return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
 
 
-def _numbers(values: list[Any] | None, count: int, dtype: type[np.generic], absent: float) -> NDArray[Any]:
-    if values is None:
-        return np.full(count, absent, dtype=dtype)
-    try:
-        return np.fromiter(values, dtype, len(values))
-    except TypeError:
-        # Slower; a value that is None becomes NaN.
-        return np.array(values, dtype=dtype)
-
-
-def _parts_of(rows: Sequence[Any]) -> Table:
-    table: Table = {}
+def _parts(source: str, rows: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, float]]:
+    """Components and their weights; one whose weight changes is weighted already, and has 1."""
     if not has(rows, "components"):
-        return table
+        return {}, {}
     parts = [row.components or {} for row in rows]
-    weights = [row.weights or {} for row in rows] if has(rows, "weights") else [{}] * len(rows)
-    for name in dict.fromkeys(chain.from_iterable(parts)):
-        present = np.fromiter((name in part for part in parts), np.bool_, len(parts))
-        table[_PRESENT + name] = present
-        table[_VALUE + name] = np.array([part.get(name) for part in parts], dtype=np.float64)
-        table[_WEIGHT + name] = np.array([weight.get(name, 1.0) for weight in weights], dtype=np.float64)
-    return table
+    components, weights = _table(source, parts), dict[str, float]()
+    weighed = [row.weights or {} for row in rows] if has(rows, "weights") else [{}] * len(rows)
+    for name, value in components.items():
+        weight = np.array([one.get(name, 1.0) for one in weighed], dtype=np.float64)
+        given = weight[[name in part for part in parts]]
+        same = bool((given == given[0]).all())
+        components[name] = value if same else value * weight
+        weights[name] = float(given[0]) if same else 1.0
+    return components, weights
 
 
 def assembled(
-    source: str,
-    tables: Iterable[Table],
+    chunks: Iterable[tuple[bool, RewardGroups]],
     limit: int,
-    texts: Texts,
+    prompts: Prompts,
     begun: Callable[[Sequence[Key]], None] | None,
 ) -> Iterator[RewardGroups]:
     """Batches of at most ``limit`` rows, cut where groups begin; a larger group is a batch of its own.
 
-    ``begun``, if given, is called with the steps and groups of each batch before it is given.
-    Raises RecordError where there is no row at all.
+    Each chunk comes with whether its first group goes on the last one of the chunk before. ``begun``, if
+    given, is called with the steps and names of each batch before it is given.
     """
-    seen = False
-    for table in _cut(tables, limit):
-        starts = np.unique(np.append(0, np.flatnonzero(table["begins"])))
+    held, goes_on, rows = list[RewardGroups](), list[bool](), 0
+
+    def whole() -> RewardGroups:
+        # Where a group goes on, it does not begin.
+        starts = np.cumsum([0, *(len(chunk.step) for chunk in held)])[:-1]
+        kept = np.delete(np.arange(sum(len(chunk.step) for chunk in held)), starts[goes_on])
+        every = joined(*held)
+        return taken(every, slice(None), np.append(every.offsets[kept], rows), kept)
+
+    def finished(batch: RewardGroups) -> RewardGroups:
         if begun is not None:
-            begun(list(zip(table["step"][starts].tolist(), table["group"][starts].tolist(), strict=True)))
-        yield _table_batch(source, table, starts, texts)
-        seen = True
-    if not seen:
-        raise _no_rollout(source)
+            begun(list(zip(batch.step.tolist(), batch.name, strict=True)))
+        return _finished(batch, prompts)
+
+    for continued, chunk in chunks:
+        held.append(chunk)
+        goes_on.append(continued and len(held) > 1)
+        rows += len(chunk.reward)
+        if rows > limit:
+            groups, first = whole(), 0
+            starts = groups.offsets[:-1]
+            # The last group may still grow.
+            while rows - starts[first] > limit and first < len(starts) - 1:
+                end = max(int(np.searchsorted(starts, starts[first] + limit, "right")) - 1, first + 1)
+                yield finished(part(groups, first, end))
+                first = end
+            held, goes_on = [part(groups, first, len(starts))], [False]
+            rows = len(held[0].reward)
+    if held:
+        yield finished(whole())
 
 
-def _cut(tables: Iterable[Table], limit: int) -> Iterator[Table]:
-    held: list[Table] = []
-    count = 0
-    for table in tables:
-        held.append(table)
-        count += len(table["step"])
-        if count > limit:
-            whole = _joined(held)
-            for cut in _cuts(whole["begins"], limit):
-                yield {name: column[cut] for name, column in whole.items()}
-                count = len(whole["step"]) - cut.stop
-            held = [{name: column[len(column) - count :] for name, column in whole.items()}]
-    if count:
-        yield _joined(held)
+def _finished(groups: RewardGroups, prompts: Prompts, said: tuple[Assumption, ...] = ()) -> RewardGroups:
+    """A batch with its prompts to recognize them by, and with what was assumed.
 
-
-def _cuts(begins: NDArray[np.bool_], limit: int) -> Iterator[slice]:
-    """Rows of whole groups, at most ``limit`` where a group allows; what may still grow is left over."""
-    starts = np.flatnonzero(begins)
-    first = 0
-    while len(begins) - first > limit:
-        later = starts[starts > first]
-        if not len(later):
-            return
-        fitting = later[later - first <= limit]
-        end = int(fitting[-1] if len(fitting) else later[0])
-        yield slice(first, end)
-        first = end
-
-
-def _joined(tables: Sequence[Table]) -> Table:
-    if len(tables) == 1:
-        return tables[0]
-    names = dict.fromkeys(name for table in tables for name in table)
-
-    def column(table: Table, name: str) -> NDArray[Any]:
-        if name in table:
-            return table[name]
-        absent = next(value for kind, value in _ABSENT.items() if name.startswith(kind))
-        return np.full(len(table["step"]), absent)
-
-    return {name: np.concatenate([column(table, name) for table in tables]) for name in names}
-
-
-def _table_batch(source: str, table: Table, starts: Integers, texts: Texts) -> RewardGroups:
-    rows = len(table["step"])
-    components, weights = _parts(source, table)
-    return RewardGroups(
-        source=source,
-        offsets=np.append(starts, rows).astype(np.int64),
-        step=table["step"][starts],
-        label=Names(table["label"], tuple(texts.labels.known)),
-        status=Names(table["status"], tuple(texts.statuses.known)),
-        improvement=np.full(rows, np.nan),
-        admitted=np.full(rows, -1, dtype=np.int8),
-        components=components,
-        name=tuple(map(str, table["group"][starts].tolist())),
-        prompt=texts.prompts.excerpts(table["prompt"][starts].tolist()),
-        prompt_id=table["prompt"][starts],
-        weights=weights,
-        assumptions=_unscored(table["reward"]),
-        **{name: table[name] for name in _PLAIN},  # type: ignore[arg-type]
-    )
-
-
-def _parts(source: str, table: Table) -> tuple[Mapping[str, Floats], Mapping[str, float]]:
-    """Components and their weights; one whose weight changes is weighted already, and has 1."""
-    names = [name.removeprefix(_VALUE) for name in table if name.startswith(_VALUE)]
-    names = [name for name in names if table[_PRESENT + name].any()]
-    refuse_many_names(source, len(names), len(table["step"]))
-    values: dict[str, Floats] = {}
-    weights: dict[str, float] = {}
-    for name in names:
-        value, weight = table[_VALUE + name], table[_WEIGHT + name]
-        given = weight[table[_PRESENT + name]]
-        same = bool((given == given[0]).all())
-        values[name] = np.asarray(value if same else value * weight, dtype=np.float64)
-        weights[name] = float(given[0]) if same else 1.0
-    return values, weights
+    Rewards that are no finite number are data: they are kept, and counted here.
+    """
+    reward = groups.reward
+    nan, infinite = int(np.isnan(reward).sum()), int(np.isinf(reward).sum())
+    if nan or infinite:
+        says = "a reward that is missing, NaN or infinite is kept as it is, and is no number to average"
+        counts = {"rewards": len(reward), "NaN": nan, "infinite": infinite}
+        said = (*said, Assumption("unscored", says, counts))
+    return replace(groups, prompt=prompts.excerpts(groups.prompt_id.tolist()), assumptions=said)

@@ -5,13 +5,11 @@ What each was read in is in its ``Format``; above it stands what its files hold 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
@@ -20,17 +18,14 @@ from search_to_signal.audit.importers.base import (
     groups_by_prompt,
     prompt_evidence,
     read_json,
-    refuse_unknown_label,
     value_at,
 )
-from search_to_signal.audit.importers.containers import JSONL, TORCH, samples_in
+from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.gathering import gathered
-from search_to_signal.audit.importers.plain_pickle import load_plain
 from search_to_signal.audit.importers.rows import (
     Group,
     RolloutRow,
     assumed,
-    batches,
     count,
     digest,
     digest_of,
@@ -38,7 +33,6 @@ from search_to_signal.audit.importers.rows import (
     no_ties,
     number,
     numbers,
-    rows_of,
     score,
 )
 from search_to_signal.base.errors import RecordError
@@ -123,7 +117,7 @@ NEMO_RL = Format(
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
     read=_read_nemo_rl,
-    splits=True,
+    takes=("group_size",),
     usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
     "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
@@ -222,11 +216,12 @@ SKYRL_EVAL = Format(
 )
 
 
-# slime: one ``torch.save`` file per rollout, by ``--save-debug-rollout-data``: ``{"rollout_id", "samples"}``.
-# A sample (slime/utils/types.py, ``Sample.to_dict``) has group_index, index, reward (a number, or several by
-# name), status, response, response_length, loss_mask, remove_sample. What ``remove_sample`` is true of counts
-# in its group and not in the loss; a status takes nothing out. The reward is raw: advantages are computed
-# later (slime/ray/rollout.py, ``_post_process_rewards``) and not dumped. Samples cut from one rollout share
+# slime: one ``torch.save`` file per rollout, by ``--save-debug-rollout-data``, made into lines of JSON by the
+# command with which the file itself is refused. A sample (slime/utils/types.py, ``Sample.to_dict``) has
+# group_index, index, reward (a number, or several by name), status, response, response_length, loss_mask,
+# remove_sample; step is the rollout_id of the file. What ``remove_sample`` is true of counts in its group and
+# not in the loss; a status takes nothing out. The reward is raw: advantages are computed later
+# (slime/ray/rollout.py, ``_post_process_rewards``) and not dumped. Samples cut from one rollout share
 # rollout_id and count one by one. Missing: groups that a dynamic sampling filter dropped. Files of
 # evaluations start with ``eval_``.
 
@@ -237,8 +232,12 @@ _CUT = (
 
 
 def _read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    groups = gathered(_dump_rows(path, options, _group_index))
-    yield from batches(str(path), groups, options.rows, partial(_slime_evidence, path), options.prompts)
+    def row(sample: dict[str, Any], position: int) -> RolloutRow:
+        group = sample.get("group_index")
+        own = group if isinstance(group, int | str) else ("alone", position)
+        return _sample_row(path, options, own, sample, position)
+
+    return read_json(path, options, row, gathered, partial(_slime_evidence, path))
 
 
 def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -252,40 +251,25 @@ def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ..
     return (*cut, *no_ties("--dynamic-sampling-filter-path", groups))
 
 
-def _group_index(sample: Mapping[str, Any]) -> Hashable:
-    group = sample.get("group_index")
-    return group if isinstance(group, int | str) else ("alone", id(sample))
-
-
-def _dump_rows(
-    path: Path, options: ReadOptions, group: Callable[[Mapping[str, Any]], Hashable]
-) -> Iterator[RolloutRow]:
-    """The samples of a dump as rows; ``group`` says which samples belong together."""
-    dump = load_plain(path)
-    samples = samples_in(path, dump)
-    refuse_unknown_label(path, next(iter(samples), {}), options.label)
-    step = count(dump.get("rollout_id"))
-
-    def row(sample: dict[str, Any], position: int) -> RolloutRow:
-        reward, components = _named_reward(path, position, sample.get("reward"), options)
-        mask = sample.get("loss_mask")
-        trained = sum(map(bool, mask)) if isinstance(mask, list | tuple | np.ndarray) else None
-        return RolloutRow(
-            group=group(sample),
-            name=value_at(sample, "group_index"),
-            prompt=options.prompts.add(sample.get("prompt")),
-            position=position,
-            step=step,
-            reward=reward,
-            tokens=count(sample.get("response_length")) if trained is None else trained,
-            response=digest_of(sample.get("response")),
-            label=value_at(sample, options.label),
-            status=value_at(sample, "status"),
-            masked=bool(sample.get("remove_sample")),
-            metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
-        )
-
-    return rows_of(path, enumerate(samples), row)
+def _sample_row(
+    path: Path, options: ReadOptions, group: Hashable, sample: dict[str, Any], position: int
+) -> RolloutRow:
+    reward, components = _named_reward(path, position, sample.get("reward"), options)
+    mask = sample.get("loss_mask")
+    return RolloutRow(
+        group=group,
+        name=value_at(sample, "group_index"),
+        prompt=options.prompts.add(sample.get("prompt")),
+        position=position,
+        step=count(sample.get("step")),
+        reward=reward,
+        tokens=sum(map(bool, mask)) if isinstance(mask, list) else count(sample.get("response_length")),
+        response=digest_of(sample.get("response")),
+        label=value_at(sample, options.label),
+        status=value_at(sample, "status"),
+        masked=bool(sample.get("remove_sample")),
+        metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
+    )
 
 
 def _named_reward(
@@ -293,11 +277,11 @@ def _named_reward(
 ) -> tuple[float, dict[str, float]]:
     if not isinstance(reward, Mapping):
         if options.reward is not None:
-            raise RecordError(f"{path}: sample {position} has one reward without a name: leave `reward` out")
+            raise RecordError(f"{path}:{position}: one reward without a name: leave `reward` out")
         return score(reward), {}
     if options.reward not in reward:
         raise RecordError(
-            f"{path}: sample {position} has several rewards ({', '.join(map(str, reward))}): "
+            f"{path}:{position}: several rewards ({', '.join(map(str, reward))}): "
             "name the one that was trained as `reward`"
         )
     return score(reward[options.reward]), numbers(reward, without=[str(options.reward)])
@@ -305,15 +289,15 @@ def _named_reward(
 
 SLIME = Format(
     name="slime",
-    container=TORCH,
+    container=JSONL,
     needs=("group_index", "index", "reward", "status", "response"),
-    patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
+    patterns=("rollout_data/[0-9]*.jsonl", "[0-9]*.jsonl", "rollout_[0-9]*.jsonl"),
     read=_read_slime,
-    several=True,
+    takes=("reward",),
     usual="slime-grpo",
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
     "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
-    met="real writer: save_debug_rollout_data, called with given samples",
+    met="real writer: save_debug_rollout_data, called with given samples, as lines of JSON",
 )
 
 
@@ -323,15 +307,15 @@ SLIME = Format(
 
 
 def _read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    runs = groups_by_prompt(path, _dump_rows(path, options, _prompt), options)
-    yield from batches(str(path), runs, options.rows, prompt_evidence(options), options.prompts)
+    def row(sample: dict[str, Any], position: int) -> RolloutRow:
+        prompt = sample.get("prompt")
+        messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
+        contents = [message.get("content") for message in messages if isinstance(message, dict)]
+        own = tuple(content for content in contents if isinstance(content, str))
+        return _sample_row(path, options, own, sample, position)
 
-
-def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:
-    prompt = sample.get("prompt")
-    messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
-    contents = [message.get("content") for message in messages if isinstance(message, dict)]
-    return tuple(content for content in contents if isinstance(content, str))
+    runs = partial(groups_by_prompt, path, options=options)
+    return read_json(path, options, row, runs, prompt_evidence(options))
 
 
 THETA_EVOLVE = replace(
@@ -339,10 +323,10 @@ THETA_EVOLVE = replace(
     name="theta-evolve",
     needs=("index", "prompt", "reward", "status"),
     read=_read_theta_evolve,
-    splits=True,
+    takes=("reward", "group_size"),
     usual="thetaevolve-grpo",
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
-    met="real writer: _save_debug_rollout_data, called with given samples",
+    met="real writer: _save_debug_rollout_data, called with given samples, as lines of JSON",
 )
 
 
@@ -415,7 +399,7 @@ TINKER = Format(
         "*_rollout_summaries.jsonl",
     ),
     read=_read_tinker,
-    several=True,
+    takes=("reward",),
     usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
     "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
@@ -472,7 +456,7 @@ TTT_DISCOVER = Format(
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
     read=_read_ttt_discover,
-    several=True,
+    takes=("reward",),
     usual="discover-entropic-adaptive",
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",

@@ -454,11 +454,10 @@ TRL = Format(
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=partial(_read, _parquet),
     of_run=partial(_reader, _parquet),
-    splits=True,
     usual="trl-grpo",
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
     met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
-    sums=True,
+    takes=("components", "group_size"),
     contents=partial(_contents, _parquet),
 )
 
@@ -515,13 +514,12 @@ TRL_WANDB = Format(
     run=r"(?:offline-)?run-\d+_\d+-\w+",
     read=partial(_read, _wandb),
     of_run=partial(_reader, _wandb),
-    splits=True,
     usual="trl-0.15.1-grpo",
     writer="huggingface/trl 0.15.1 and f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24 "
     "trl/trainer/grpo_trainer.py, rloo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
     met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
-    sums=True,
+    takes=("components", "group_size"),
     contents=partial(_contents, _wandb),
 )
 
@@ -623,12 +621,11 @@ MS_SWIFT = Format(
     needs=("prompt", "completion", "advantages"),
     patterns=("completions.jsonl",),
     read=_read_lists,
-    splits=True,
     usual="trl-grpo",
     writer="modelscope/ms-swift swift/rlhf_trainers/grpo_trainer.py "
     "3602360a562313afbf2ef6065fdf61f271a2c5b9 2026-08-22",
     met="reconstruction: by its JsonlWriter",
-    sums=True,
+    takes=("components", "group_size"),
 )
 MS_SWIFT_RAY = replace(MS_SWIFT, name="ms-swift-ray", needs=("gen_step", "prompt", "completion", "reward"))
 ROLL = replace(

@@ -287,7 +287,7 @@ VERL = Format(
     needs=("input", "output", "score", "step"),
     patterns=("[0-9]*.jsonl",),
     read=_read,
-    several=True,
+    takes=("reward",),
     usual="verl-grpo",
     writer="verl-project/verl verl/trainer/ppo/v1/trainer_base.py, ray_trainer.py "
     "1dda039b9c6311889a9c9a26040677e1254814f9 2026-08-22",
