@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import torch
 from safetensors.torch import load, save
-from trl import DPOTrainer
+from torch.nn import functional
 
 from search_to_signal.base.errors import LearnerError
 from search_to_signal.base.seeding import stream
@@ -23,11 +22,10 @@ from search_to_signal.learner.optimizer import build_optimizer, clipped_step
 from search_to_signal.learner.settings import DpoSettings, refuse_unread
 from search_to_signal.records.schema import PreferencePair, PreferenceRecord, PreferenceRound
 
-# TRL 0.15.1's own DPO loss on prepared pairs, so that any caller can fix their tokens.
-#
-# TRL reads the prompt once for each side and asks the reference in every epoch; here the prompt is read once
-# a pair and the reference asked once a round. The numbers are TRL's to float32 rounding, which a test
-# asserts.
+# The DPO loss of TRL 0.15.1 on prepared pairs, so that any caller can fix their tokens: from equal
+# log-probabilities loss and gradient are TRL's to the bit. TRL reads the prompt once for each side and asks
+# the reference in every epoch; here the prompt is read once a pair and the reference asked once a round: the
+# numbers are TRL's to float32 rounding. Tests assert both.
 
 Ids = Sequence[int]
 
@@ -65,24 +63,28 @@ def reference_log_probabilities(model: Any, pairs: Sequence[TokenPair], pad_id: 
 def dpo_loss(
     policy: torch.Tensor, reference: torch.Tensor, settings: DpoSettings
 ) -> tuple[torch.Tensor, float, float]:
-    """Return (mean loss, accuracy, margin) of a batch from log-probabilities (N, 2) by TRL's ``dpo_loss``.
+    """Return (mean loss, accuracy, margin) of a batch from log-probabilities (N, 2), as TRL's ``dpo_loss``.
 
     The accuracy is how often the chosen side has the higher implicit reward, the margin the mean difference.
     """
-    # dpo_loss reads these attributes of its trainer and nothing else.
-    trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(device=policy.device),
-        beta=settings.beta,
-        loss_type="sigmoid",
-        label_smoothing=0.0,
-        reference_free=False,
-        f_divergence_type=settings.f_divergence_type,
-        f_divergence_params={"alpha_divergence_coef": settings.f_alpha_divergence_coef},
-    )
-    sides = (*policy.unbind(dim=1), *reference.unbind(dim=1))
-    losses, chosen, rejected = DPOTrainer.dpo_loss(trainer, *sides)
-    accuracy, margin = (chosen > rejected).float().mean(), (chosen - rejected).mean()
+    chosen, rejected = (policy - reference).unbind(dim=1)
+    if settings.f_divergence_type == "alpha_divergence":
+        power = settings.f_alpha_divergence_coef
+        logits = (_bounded_exp(-power * rejected) - _bounded_exp(-power * chosen)) / power
+    else:
+        logits = (policy[:, 0] - policy[:, 1]) - (reference[:, 0] - reference[:, 1])
+        if settings.f_divergence_type == "js_divergence":
+            logits = logits - (functional.softplus(chosen) - functional.softplus(rejected))
+    losses = -functional.logsigmoid(settings.beta * logits)
+    of_chosen, of_rejected = settings.beta * chosen.detach(), settings.beta * rejected.detach()
+    accuracy, margin = (of_chosen > of_rejected).float().mean(), (of_chosen - of_rejected).mean()
     return losses.mean(), float(accuracy), float(margin)
+
+
+def _bounded_exp(values: torch.Tensor) -> torch.Tensor:
+    """The exponential, bounded as TRL's is: by what its type holds, to four places of the exponent."""
+    most = math.floor(math.log(torch.finfo(values.dtype).max) * 10_000) / 10_000
+    return torch.exp(values.clamp(max=most))
 
 
 # The pairs that a run has collected, with their tokens, and what of them a round is made of.

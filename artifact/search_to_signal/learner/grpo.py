@@ -1,7 +1,6 @@
 """One GRPO step: one group, one optimizer opportunity."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,11 +123,12 @@ class GrpoLearner:
     ) -> tuple[float, float]:
         """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
         parts = self._parts(group)
-        score = partial(token_log_probabilities, self.model) if self._passes is None else self._passes.policy
         losses, kls = [], []
         for part in parts:
             rows = group.rows(part)
-            loss, kl = grpo_loss(score, rows, reference[part], credit[part], self._settings.kl)
+            passes = self._passes
+            logps = token_log_probabilities(self.model, rows) if passes is None else passes.policy(rows)
+            loss, kl = grpo_loss(logps, rows, reference[part], credit[part], self._settings.kl)
             (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
             losses.append(share * float(loss.detach()))
             kls.append(kl)

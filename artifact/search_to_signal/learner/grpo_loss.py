@@ -1,15 +1,16 @@
-"""TRL 0.15.1's own GRPO loss on a prepared batch, so that any caller can fix its tokens.
+"""The GRPO loss of TRL 0.15.1 on a prepared batch, so that any caller can fix its tokens.
 
-Two facts about this version matter wherever its numbers are read. There is no clipping: the policy
-ratio is exp(logp - logp.detach()), which is one, so the loss is -A on average and only its gradient
-carries the credit. And log-probabilities are taken from the logits as they are, not divided by the
-sampling temperature, unless the settings ask for it (D24).
+Two facts about this version matter wherever its numbers are read. It makes one step per group and clips
+nothing: the policy ratio is exp(logp - logp.detach()), which is one, so the loss is -A on average and only
+its gradient carries the credit. And log-probabilities are taken from the logits as they are, not divided by
+the sampling temperature, unless the settings ask for it (D24).
 
-One thing is done in another way: TRL reads the prompt once per completion, here it is read once per
-group and its keys and values are shared. The numbers are TRL's to float32 rounding, which a test asserts.
+From equal log-probabilities loss, KL and gradient are TRL's to the bit. The log-probabilities are TRL's to
+float32 rounding: TRL reads the prompt once per completion, here it is read once per group and its keys and
+values are shared. Tests assert both.
 """
 
-from collections import defaultdict
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -17,8 +18,6 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache
-from trl import GRPOTrainer
-from trl.trainer.utils import selective_log_softmax
 
 from search_to_signal.base.errors import LearnerError
 
@@ -131,8 +130,7 @@ def _cached_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor
     # Padding stands on the right of a causal model, so no token that counts ever sees it.
     later = model(input_ids=ids, past_key_values=cache, use_cache=True)
     logits = torch.cat([first.logits.expand(len(ids), -1, -1), later.logits[:, :-1]], dim=1)
-    logps: torch.Tensor = selective_log_softmax(logits, ids)
-    return logps
+    return chosen_log_probabilities(logits, ids)
 
 
 def _reads_a_cached_prompt(model: Any) -> bool:
@@ -144,49 +142,54 @@ def _reads_a_cached_prompt(model: Any) -> bool:
 
 
 def _repeated_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor:
-    """The same by TRL's own function, which reads the prompt G times.
+    """Read the prompt once per completion, as TRL does.
 
     No mask hides the padding on the right, which no token that counts sees: with one, attention would hold a
     score for every pair of tokens at once.
     """
     ids = torch.cat([group.prompt_ids, group.completion_ids], dim=1)
     width = group.completion_ids.size(1)
-    logps: torch.Tensor = GRPOTrainer._get_per_token_logps(None, model, ids, torch.ones_like(ids), width)
-    return logps
+    logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), logits_to_keep=width + 1).logits
+    return chosen_log_probabilities(logits[:, :-1][:, -width:], group.completion_ids)
 
 
-def _credited(logps: torch.Tensor, group: TokenGroup) -> torch.Tensor:
-    """The same numbers (G, C), from which a gradient reaches the credited tokens alone."""
-    return logps if group.credited is None else torch.where(group.credited, logps, logps.detach())
+def chosen_log_probabilities(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities (G, C) of ids (G, C) under logits (G, C, vocabulary), row by row to save memory."""
+    if logits.dtype in (torch.float32, torch.float64):
+        chosen = logits.gather(-1, ids[..., None])[..., 0]
+        return chosen - torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+    # A difference of two rounded numbers would lose what a shorter float has left.
+    rows = zip(logits, ids, strict=True)
+    return torch.stack([row.log_softmax(-1).gather(-1, tokens[:, None])[:, 0] for row, tokens in rows])
 
 
 def grpo_loss(
-    score: Callable[[TokenGroup], torch.Tensor],
+    logps: torch.Tensor,
     group: TokenGroup,
     reference: torch.Tensor,
     advantages: torch.Tensor,
     kl: float,
+    *,
+    sampled: torch.Tensor | None = None,
+    epsilon: float = math.inf,
 ) -> tuple[torch.Tensor, float]:
-    """Return (loss, mean policy-reference KL) of the group by TRL's ``compute_loss``.
+    """Return (loss, mean policy-reference KL) of the group: means over completions of means over tokens.
 
-    ``score`` gives the policy's token log-probabilities (G, C) with their gradient, ``reference`` (G, C) are
-    those of the reference policy, ``advantages`` (G,).
+    ``logps`` (G, C) are the policy's token log-probabilities with their gradient, ``reference`` (G, C) those
+    of the reference policy, ``advantages`` (G,). For a further step on one group ``sampled`` (G, C) are those
+    of the policy that sampled it; the ratio to it is clipped at 1 +- ``epsilon``, as in PPO.
     """
-    metrics: dict[str, list[float]] = defaultdict(list)
-    # compute_loss reads four attributes of its trainer and nothing else.
-    trainer = SimpleNamespace(
-        beta=kl,
-        accelerator=SimpleNamespace(gather_for_metrics=lambda tensor: tensor),
-        _metrics=metrics,
-        _get_per_token_logps=lambda *_: _credited(score(group), group),
-    )
-    inputs = {
-        "prompt_ids": group.prompt_ids,
-        "prompt_mask": torch.ones_like(group.prompt_ids),
-        "completion_ids": group.completion_ids,
-        "completion_mask": group.completion_mask,
-        "ref_per_token_logps": reference,
-        "advantages": advantages,
-    }
-    loss = GRPOTrainer.compute_loss(trainer, None, inputs)
-    return loss, metrics["kl"][0]
+    mask, advantages = group.completion_mask, advantages[:, None]
+    if group.credited is not None:
+        logps = torch.where(group.credited, logps, logps.detach())
+    # Operation by operation as in TRL, so that the gradient adds up in its order.
+    divergence = torch.exp(reference - logps) - (reference - logps) - 1
+    ratio = torch.exp(logps - (logps.detach() if sampled is None else sampled))
+    credit = ratio * advantages
+    if math.isfinite(epsilon):
+        credit = torch.min(credit, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+
+    def mean(values: torch.Tensor) -> torch.Tensor:
+        return ((values * mask).sum(dim=1) / mask.sum(dim=1)).mean()
+
+    return mean(-(credit - kl * divergence)), float(mean(divergence))

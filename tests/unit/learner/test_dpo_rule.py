@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from stock_dpo_trainer import stock_dpo_trainer
+from trl import DPOTrainer
 
 from search_to_signal.base.errors import ConfigError, LearnerError
 from search_to_signal.base.seeding import stream
@@ -16,7 +18,7 @@ from search_to_signal.base.settings import settings_of
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.dpo import DpoLearner, TokenPair
+from search_to_signal.learner.dpo import DpoLearner, TokenPair, dpo_loss
 from search_to_signal.learner.settings import DpoSettings, LearnerSettings
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord, PreferencePair
@@ -48,6 +50,31 @@ def tokens(tokenizer: Any) -> list[TokenPair]:
     ids = [[tokenizer.encode(text, add_special_tokens=False) for text in texts] for texts in TEXTS]
     end = [tokenizer.eos_token_id]
     return [TokenPair(prompt, chosen + end, rejected + end) for prompt, chosen, rejected in ids]
+
+
+@pytest.mark.parametrize("divergence", ["alpha_divergence", "reverse_kl", "js_divergence"])
+def test_loss_and_gradient_are_trl_s_to_the_bit(divergence: Any) -> None:
+    """On random batches, also where the ratio is beyond what a float holds."""
+    draw = torch.Generator().manual_seed(1)
+    for number in range(60):
+        settings = DpoSettings(
+            f_divergence_type=divergence, f_alpha_divergence_coef=(0.5, 1.0, 2.0)[number % 3]
+        )
+        reference, step = (torch.randn(1 + number % 5, 2, generator=draw) for _ in range(2))
+        policy = reference + (0.0, 0.1, 5.0, 60.0)[number % 4] * step
+        ours, theirs = (policy.clone().requires_grad_() for _ in range(2))
+        trainer = SimpleNamespace(
+            accelerator=SimpleNamespace(device=policy.device),
+            **{"beta": settings.beta, "loss_type": "sigmoid", "label_smoothing": 0.0},
+            **{"reference_free": False, "f_divergence_type": divergence},
+            f_divergence_params={"alpha_divergence_coef": settings.f_alpha_divergence_coef},
+        )
+        losses, chosen, rejected = DPOTrainer.dpo_loss(trainer, *theirs.unbind(1), *reference.unbind(1))
+        loss, accuracy, margin = dpo_loss(ours, reference, settings)
+        assert torch.equal(loss, losses.mean())
+        assert torch.equal(*torch.autograd.grad(loss, ours), *torch.autograd.grad(losses.mean(), theirs))
+        assert accuracy == float((chosen > rejected).float().mean())
+        assert margin == float((chosen - rejected).mean())
 
 
 @pytest.mark.parametrize("divergence", ["alpha_divergence", "reverse_kl", "js_divergence"])

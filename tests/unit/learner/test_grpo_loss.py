@@ -1,7 +1,9 @@
-"""The loss is TRL's, and TRL's is the formula: mean over completions of the mean over their tokens."""
+"""The loss is TRL's: mean over completions of the mean over their tokens."""
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +11,17 @@ import torch
 
 from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.grpo_loss import grpo_loss, token_group, token_log_probabilities
+from search_to_signal.learner.grpo_loss import (
+    TokenGroup,
+    chosen_log_probabilities,
+    grpo_loss,
+    token_group,
+    token_log_probabilities,
+)
 from search_to_signal.learner.settings import LearnerSettings
+
+trl = pytest.importorskip("trl")
+OLD = trl.__version__ == "0.15.1"
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 2), (15, 16, 17, 18, 19, 20))
@@ -73,32 +84,96 @@ def test_log_probabilities_ignore_padding_and_temperature(model: Any) -> None:
         assert not torch.allclose(row[: len(completion)], by_hand(model, completion, 0.9), atol=1e-3)
 
 
-def test_loss_is_the_formula(model: Any) -> None:
-    """Loss and KL are those of the formula, and so is the gradient, in which the ratio of one is no clip."""
+def test_log_probabilities_are_trl_s(model: Any) -> None:
+    """Reading the prompt once for all completions changes rounding alone, whatever the precision."""
     group = token_group(PROMPT, COMPLETIONS, pad_id=0)
-    with torch.no_grad(), model.disable_adapter():
-        reference = token_log_probabilities(model, group)
-    loss, kl = grpo_loss(
-        partial(token_log_probabilities, model), group, reference, torch.tensor(ADVANTAGES), KL
-    )
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    gradient = torch.autograd.grad(loss, parameters)
+    utils = pytest.importorskip("trl.trainer.utils")
+    ids = torch.cat([group.prompt_ids, group.completion_ids], dim=1)
+    for precision in (torch.float32, torch.bfloat16):
+        logits = model(input_ids=ids).logits[:, len(PROMPT) - 1 : -1].to(precision)
+        theirs = utils.selective_log_softmax(logits, group.completion_ids)
+        assert torch.equal(chosen_log_probabilities(logits, group.completion_ids), theirs)
+        if precision == torch.float32:
+            counted = group.completion_mask.bool()
+            torch.testing.assert_close(token_log_probabilities(model, group)[counted], theirs[counted])
 
-    losses, surrogates, divergences = [], [], []
-    for row, completion, advantage in zip(reference, COMPLETIONS, ADVANTAGES, strict=True):
-        scored = by_hand(model, completion)
-        gap = row[: len(completion)] - scored
-        divergence = gap.exp() - gap - 1
-        losses.append((-advantage + KL * divergence).mean())
-        surrogates.append((-advantage * scored + KL * divergence).mean())
-        divergences.append(divergence.mean())
-    torch.testing.assert_close(loss, torch.stack(losses).mean())
-    assert kl == pytest.approx(float(torch.stack(divergences).mean()), rel=1e-4)
-    assert kl > 1e-3
-    for found, expected in zip(
-        gradient, torch.autograd.grad(torch.stack(surrogates).mean(), parameters), strict=True
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+
+def of_trl(
+    logps: torch.Tensor, group: TokenGroup, inputs: dict[str, Any], epsilon: float
+) -> tuple[torch.Tensor, Any]:
+    """Loss and metrics by the method of TRL's trainer, on what it reads of a trainer and nothing else."""
+
+    def same(tensor: torch.Tensor, reduction: str = "") -> torch.Tensor:
+        return tensor
+
+    metrics: Any = defaultdict(list)
+    trainer = SimpleNamespace(
+        beta=KL,
+        accelerator=SimpleNamespace(gather=same, gather_for_metrics=same, reduce=same),
+        _metrics=metrics if OLD else defaultdict(lambda: metrics),
+        _get_per_token_logps=lambda *_: logps,
+        # What newer releases read as well.
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps, torch.zeros_like(logps), None),
+        **{"loss_type": "grpo", "importance_sampling_level": "token", "top_entropy_quantile": 1.0},
+        **{"epsilon_low": epsilon, "epsilon_high": epsilon, "current_gradient_accumulation_steps": 1},
+        **dict.fromkeys(("aux_loss_enabled", "use_vllm", "_entropy_bonus_enabled"), False),
+        off_policy_mask_threshold=None,
+        args=SimpleNamespace(use_bias_correction_kl=False, delta=None),
+        model=SimpleNamespace(training=True),
+    )
+    inputs = {
+        "prompt_ids": group.prompt_ids,
+        "prompt_mask": torch.ones_like(group.prompt_ids),
+        "completion_ids": group.completion_ids,
+        "completion_mask": group.completion_mask,
+        **inputs,
+    }
+    method = trl.GRPOTrainer.compute_loss if OLD else trl.GRPOTrainer._compute_loss
+    return method(trainer, None, inputs), metrics
+
+
+@pytest.mark.parametrize(
+    "epsilon",
+    [math.inf, pytest.param(0.2, marks=pytest.mark.skipif(OLD, reason="TRL 0.15.1 clips nothing"))],
+)
+def test_loss_and_gradient_are_trl_s(epsilon: float) -> None:
+    """On random groups, of TRL 0.15.1 to the bit with the KL; of newer releases, which clip, the loss."""
+    draw = torch.Generator().manual_seed(1)
+    for number in range(200):
+        size, width = 1 + number % 5, 1 + number % 37
+        lengths = torch.randint(1, width + 1, (size,), generator=draw).tolist()
+        group = token_group(PROMPT, [[3] * length for length in lengths], pad_id=0)
+        shape = group.completion_ids.shape
+        reference, step, older = (torch.randn(shape, generator=draw) for _ in range(3))
+        policy, advantages = reference + 0.3 * step, torch.randn(size, generator=draw)
+        given: dict[str, Any] = {"ref_per_token_logps": reference, "advantages": advantages}
+        sampled = None
+        if math.isfinite(epsilon):
+            sampled = given["old_per_token_logps"] = policy + 0.3 * older
+        ours, theirs = (policy.clone().requires_grad_() for _ in range(2))
+        loss, kl = grpo_loss(ours, group, reference, advantages, KL, sampled=sampled, epsilon=epsilon)
+        expected, metrics = of_trl(theirs, group, given, epsilon)
+        assert torch.equal(loss, expected)
+        assert not OLD or [kl] == metrics["kl"]
+        gradients = *torch.autograd.grad(loss, ours), *torch.autograd.grad(expected, theirs)
+        if OLD:
+            assert torch.equal(*gradients)
+        else:  # which add up in another order
+            torch.testing.assert_close(*gradients)
+
+
+def test_a_ratio_beyond_the_clip_has_no_gradient() -> None:
+    """A token that became likelier than 1 + epsilon allows earns nothing more."""
+    group = token_group(PROMPT, ((11,), (12,), (13,)), pad_id=0)
+    sampled = torch.full((3, 1), -2.0)
+    policy = (sampled + torch.tensor([[0.5], [0.5], [0.1]])).requires_grad_()
+    credit = torch.tensor([1.0, -1.0, 1.0])
+    loss, _ = grpo_loss(policy, group, sampled, credit, kl=0.0, sampled=sampled, epsilon=0.2)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert policy.grad is not None
+    assert policy.grad[0] == 0.0
+    assert policy.grad[1] > 0.0 > policy.grad[2]
+    assert float(loss) == pytest.approx((-1.2 + math.exp(0.5) - math.exp(0.1)) / 3)
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
