@@ -21,3 +21,8 @@ def register() -> None:
     settings.register_profile("ci", max_examples=300, **fixed, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.register_profile("meta", max_examples=300, phases=unshrunk, **fixed, **common)
+
+
+def many(examples: int) -> int:
+    """So many examples of a property that is cheap to try; a quarter of them under the profile few."""
+    return examples if settings().max_examples > 15 else examples // 4

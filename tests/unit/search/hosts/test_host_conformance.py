@@ -89,9 +89,9 @@ DRAWS = {
     "repeated words counted": 600,
     "words between blanks": 3500,
     "words of letters": 1300,
-    "a head of nine": 5000,
-    "unequal wordings": 3000,
-    "a counter from one": 2000,
+    "a head of nine": 2000,
+    "unequal wordings": 1300,
+    "a counter from one": 450,
 }
 
 
