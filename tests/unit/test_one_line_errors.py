@@ -276,7 +276,7 @@ def test_what_a_mapping_may_not_return_is_one_line(
     )
     monkeypatch.chdir(tmp_path)
     code = main(["replay", str(run), "--mapping", "mine:mine", "--out", str(tmp_path / "out")])
-    monkeypatch.delitem(sys.modules, "mine")
+    del sys.modules["mine"]
     err = capsys.readouterr().err
     assert (code, is_one_line(err)) == (MappingError.exit_code, True), err
     assert "mapping m" in err

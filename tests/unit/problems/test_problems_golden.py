@@ -25,6 +25,7 @@ def test_golden_scores_per_instance(golden):
 
 
 @pytest.mark.parametrize("name", SEED_SCORES)
+@pytest.mark.slow
 def test_seed_heuristic_has_its_published_score(name):
     """The seeds, in our words, score what the host's seeds score (12 decimals are known for obp)."""
     problem = PROBLEMS[name]

@@ -435,7 +435,7 @@ _CHANGES: dict[tuple[str, str], list[tuple[str, str, str]]] = {
 }
 
 
-def _read(change: str) -> tuple[str, str]:
+def texts_of(change: str) -> tuple[str, str]:
     """The text before and after."""
     found = re.fullmatch(r"(.*?)⟦(.*?)→(.*?)⟧(.*)", change, re.DOTALL)
     assert found is not None, change
@@ -444,7 +444,7 @@ def _read(change: str) -> tuple[str, str]:
 
 
 MUTANTS = {
-    name: (family, subject, file, *_read(change))
+    name: (family, subject, file, *texts_of(change))
     for (family, file), changes in _CHANGES.items()
     for name, subject, change in changes
 }
