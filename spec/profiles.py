@@ -15,9 +15,14 @@ def register() -> None:
     fixed: dict[str, Any] = {"derandomize": True, "database": None}
     # Faults are only to be found in the meta profile, not explained, so nothing is shrunk.
     unshrunk = (Phase.explicit, Phase.generate)
-    settings.register_profile("quick", max_examples=60, **common)
+    settings.register_profile("quick", max_examples=40, **common)
     # Where the same properties hold under the locked Python: what another one breaks, it breaks at once.
     settings.register_profile("few", max_examples=15, **common)
     settings.register_profile("ci", max_examples=300, **fixed, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.register_profile("meta", max_examples=300, phases=unshrunk, **fixed, **common)
+
+
+def many(examples: int) -> int:
+    """So many examples of a property that is cheap to try; a quarter of them under the profile few."""
+    return examples if settings().max_examples > 15 else examples // 4

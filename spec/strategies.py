@@ -21,9 +21,7 @@ EXTREMES = (0.0, 1e-300, -1e-300, 5e-324, -5e-324, 1e300, -1e300, LARGEST, -LARG
 
 ordinary_scores = st.floats(-10.0, -1.0).map(lambda score: round(score, 6))
 any_scores = st.one_of(
-    ordinary_scores,
-    st.sampled_from(EXTREMES),
-    st.floats(allow_nan=False, allow_infinity=False),
+    ordinary_scores, st.sampled_from(EXTREMES), st.floats(allow_nan=False, allow_infinity=False)
 )
 sizes = st.integers(2, 16)
 # Of a candidate, made once: Hypothesis checks every strategy that it meets for the first time.

@@ -164,10 +164,7 @@ def test_every_cell_carries_its_n_and_its_records(linked: Callable[..., Path]) -
                     assert all(1 <= number <= lines[root / origin.path] for number in numbers)
 
 
-@given(
-    values=st.lists(st.floats(-100, 100), min_size=1, max_size=8),
-    order=st.randoms(use_true_random=False),
-)
+@given(values=st.lists(st.floats(-100, 100), min_size=1, max_size=8), order=st.randoms(use_true_random=False))
 def test_the_seed_is_the_unit(values: list[float], order: object) -> None:
     """R-ANA-07: A mean over seeds is plain and carries their number, in whatever order they come."""
     cells = [Cell(value, formula="f") for value in values]
@@ -257,11 +254,7 @@ def test_stages_cover_a_run_once(length: int) -> None:
     assert list(stage_bounds(500).values()) == [(0, 100), (100, 250), (250, 500)]
 
 
-@given(
-    length=st.integers(1, 80),
-    width=st.integers(1, 12),
-    at=st.sets(st.integers(0, 79), max_size=8),
-)
+@given(length=st.integers(1, 80), width=st.integers(1, 12), at=st.sets(st.integers(0, 79), max_size=8))
 def test_windows_hold_one_population_a_side(length: int, width: int, at: set[int]) -> None:
     """R-ANA-15: A collapse window stays within its width, within the run, and short of other collapses."""
     collapses = sorted(step for step in at if step < length)

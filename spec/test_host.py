@@ -18,6 +18,7 @@ from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, initial_state
 from search_to_signal.search.hosts.calm.transition import replay, transition
 from search_to_signal.search.member import Evaluated, archive_gap, frontier, seed_member
+from spec.profiles import many
 
 SETTINGS = SearchSettings(population_size=3, collapse_threshold=4, collapse_speed=0.1)
 OPENING = "The idea of the algorithm is to"
@@ -196,5 +197,5 @@ class Host(RuleBasedStateMachine):
         )
 
 
-Host.TestCase.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
+Host.TestCase.settings = settings(max_examples=many(120), stateful_step_count=25, deadline=None)
 TestHost = Host.TestCase

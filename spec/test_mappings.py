@@ -157,8 +157,7 @@ def test_alternatives(name: str, batch: GroupBatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exposure", "asked"),
-    [([0.5, 0.5], True), ([0.5, np.nan], True), ([np.nan, np.nan], False)],
+    ("exposure", "asked"), [([0.5, 0.5], True), ([0.5, np.nan], True), ([np.nan, np.nan], False)]
 )
 def test_asked_where_exposures_are_recorded(exposure: list[float], asked: bool) -> None:
     """R-MAP-14: What reads exposures is asked unless eligible completions exist and none has one."""

@@ -148,11 +148,7 @@ def test_groups_without_a_whole_checkpoint_are_refused(config: RunConfig, stoppe
     ],
 )
 def test_a_run_never_goes_on_as_another(
-    config: RunConfig,
-    stopped: Path,
-    what: str,
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
+    config: RunConfig, stopped: Path, what: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another configuration, source, model or machine is refused by name, and not a byte changes."""
     found, facts, files = source(), environment(), {"model.safetensors": "0" * 64}

@@ -71,15 +71,7 @@ def go(
             yield parts
 
     try:
-        run(
-            config,
-            directory,
-            lines,
-            resume=True,
-            checkpoint_every=SELDOM,
-            assemble=with_stop,
-            stop=stop,
-        )
+        run(config, directory, lines, resume=True, checkpoint_every=SELDOM, assemble=with_stop, stop=stop)
     except KeyboardInterrupt as ended:
         lines.lines.append(" ".join(["ended", *ended.args]))
     return sampled[0].calls, lines.lines

@@ -244,16 +244,13 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
     assert (code, "NOT CHECKED" in out, "native-s42: 2 groups, " in out) == (0, False, True)
     assert "0 of 2 adapters made again have the recorded bits, the final one is 0.0" in out
-    bounds = [
-        draws.tally.bound
-        for updates in (None, 2)
-        for draws in check_draws(tmp_path / "tiny", TokenDrawOptions(updates=updates), PlainProgress())
-    ]
-    assert bounds == [0.5, 1.0]
+    for updates, bound in ((0, 0.5), (2, 1.0)):
+        (draws,) = check_draws(tmp_path / "tiny", TokenDrawOptions(updates=updates), PlainProgress())
+        assert draws.tally.bound == bound
     stored = tmp_path / "tiny" / "native-s42" / ADAPTER / TENSORS
     # Clones, since loaded tensors are views of the file, which is written again.
     tensors = {name: tensor.clone() for name, tensor in load_file(stored).items()}
-    for scale, size in ((0.0, "inf"), (1000.0, "999"), (0.001, "999")):
+    for scale, size in ((0.0, "inf"), (1000.0, "999")):
         scaled = {name: tensor * (scale if "lora_B" in name else 1.0) for name, tensor in tensors.items()}
         save_file(scaled, stored)
         code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)

@@ -127,7 +127,7 @@ def test_an_update_that_is_not_finite_is_said(
     lost: list[int] = []
     monkeypatch.setattr(GrpoLearner, "update", broken)
     progress = StopsAt()
-    run(config, tmp_path / "run", progress)
+    run(msgspec.structs.replace(config, groups=2), tmp_path / "run", progress)
     (line,) = progress.lines
     assert "not finite" in line
     steps = [json.loads(step) for step in (tmp_path / "run" / "steps.jsonl").read_text().splitlines()]

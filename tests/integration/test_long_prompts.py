@@ -91,12 +91,11 @@ def test_what_was_sampled_from_was_scored_and_is_recorded(
     assert prompts_of("cohort")(Results(tmp_path / "run")).cell("native", "Cut prompts").value == 3
 
 
-@pytest.mark.parametrize("condition", ["frozen", "native"])
 def test_a_run_of_cut_prompts_goes_on_after_a_stop(
-    tmp_path: Path, condition: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped between two groups and resumed, it ends with the bytes of one that was never stopped."""
-    config = configuration(condition)
+    config = configuration("native")
     run(config, tmp_path / "whole", PlainProgress())
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "stopped", StoppingAfter(2))

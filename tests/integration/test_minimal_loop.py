@@ -10,7 +10,7 @@ from tests.profiles import profile_head
 from search_to_signal.cli import main
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "minimal_loop.py"
-GROUPS = 3
+GROUPS = 2
 PROFILE = f"""{profile_head("factorized", groups=GROUPS, seed=42)}
 idea_end = "any_fence"
 

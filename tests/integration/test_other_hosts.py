@@ -83,7 +83,7 @@ def test_a_forged_archive_event_is_found(done: tuple[str, Path]) -> None:
     copy = Path(shutil.copytree(whole, whole.with_name("event")))
     text = (copy / COMPLETIONS).read_text(encoding="utf-8")
     (copy / COMPLETIONS).write_text(text.replace('"admitted"', '"duplicate_score"', 1), encoding="utf-8")
-    with pytest.raises(RecordError, match="archive events of step"):
+    with pytest.raises(RecordError):
         list(search_draw_problems(copy))
 
 

@@ -49,7 +49,7 @@ def test_an_evaluation_is_never_written_over(results: Path) -> None:
     """The same evaluation is kept, another one into the same place is refused; the first stays as it was."""
     before = (results / "heldout" / "scores.jsonl").read_bytes()
     heldout(results, SETTINGS, PlainProgress())
-    with pytest.raises(RunDirectoryError, match="move it away"):
+    with pytest.raises(RunDirectoryError):
         heldout(results, msgspec.structs.replace(SETTINGS, instances=3), PlainProgress())
     assert (results / "heldout" / "scores.jsonl").read_bytes() == before
 

@@ -56,12 +56,7 @@ def stock_trainer(
     quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
     size = config["num_generations"]
     arguments = GRPOConfig(
-        str(out),
-        per_device_train_batch_size=size,
-        num_train_epochs=1,
-        seed=SEED,
-        **quiet,
-        **config,
+        str(out), per_device_train_batch_size=size, num_train_epochs=1, seed=SEED, **quiet, **config
     )
     shuffled = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(SEED)).tolist()
     rows = {place: {"prompt": prompt} for place, prompt in zip(shuffled, prompts, strict=True)}

@@ -27,7 +27,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from gpu_budget import CARD_MIB, QWEN_7B
 
 from search_to_signal.base.package_data import MODELS, PROFILES
 from search_to_signal.base.settings import load_toml
@@ -43,8 +42,15 @@ from search_to_signal.run.learning import begin_training, open_run_generator
 from search_to_signal.run.profile import Profile
 from search_to_signal.search.member import Prompt
 
+CARD_MIB = 24_564  # the paper's RTX 4090 and 3090 as nvidia-smi reports them
 SHAPE = {
-    **QWEN_7B,
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "rope_theta": 1_000_000.0,
     "rms_norm_eps": 1e-6,
     "max_position_embeddings": 32_768,
     "tie_word_embeddings": False,

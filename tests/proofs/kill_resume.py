@@ -218,13 +218,7 @@ def main() -> None:
             reference, seconds = references[config.sha256]
             left = options.kills - phases.total()
             met, whole = torment(
-                config,
-                directory,
-                reference,
-                seconds,
-                chance,
-                left,
-                without_weights=options.without_weights,
+                config, directory, reference, seconds, chance, left, without_weights=options.without_weights
             )
             phases, clean, runs = phases + met, clean + whole, runs + 1
             equal += same(directory, reference)

@@ -61,13 +61,7 @@ def main() -> None:
     plan = read_plan(path)
     for study in plan.studies:
         for question in study.questions:
-            print(
-                _line(
-                    question,
-                    smallest_effects(plan, question),
-                    path.parent / OUTCOMES,
-                )
-            )
+            print(_line(question, smallest_effects(plan, question), path.parent / OUTCOMES))
 
 
 if __name__ == "__main__":

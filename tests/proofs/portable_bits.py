@@ -29,11 +29,7 @@ RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.
 CONDITIONS = ("frozen", "native", "factorized")
 AVX512 = KERNELS["NPY_DISABLE_CPU_FEATURES"]
 # Empty values count as set, so that the command leaves them as they are.
-PROCESSOR = {
-    **dict.fromkeys(KERNELS, ""),
-    "MKL_CBWR": "AUTO",
-    "ONEDNN_MAX_CPU_ISA": "ALL",
-}
+PROCESSOR = {**dict.fromkeys(KERNELS, ""), "MKL_CBWR": "AUTO", "ONEDNN_MAX_CPU_ISA": "ALL"}
 LEVELS: Mapping[str, Mapping[str, str]] = {
     "fixed": {},
     "maker": {MKL_PROCESSOR: "own"},

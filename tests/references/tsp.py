@@ -1,11 +1,14 @@
 """Make the reference tours of the held-out TSP instances: ``python -m tests.references.tsp``.
 
+With ``--check`` the first small one is made again instead and held against the shipped one.
+
 PyVRP finds a tour of each instance as a problem with one vehicle and no demand, on distances in
 millionths; kicks with 2-opt and Or-opt polish it on the exact distances; Held and Karp's bound says how
 far from optimal it can be at most. Equal versions give equal bytes.
 """
 
 import json
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -75,5 +78,13 @@ def main() -> None:
     Path(FILE).write_text(json.dumps(written, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
+def check() -> None:
+    """PyVRP, polishing and bound give the shipped tour of the first small instance again, or it fails."""
+    shipped = json.loads(Path(FILE).read_text(encoding="utf-8"))["splits"][SPLITS[0]]["instances"][0]
+    if (again := reference((SPLITS[0], 0))) != shipped:
+        raise SystemExit(f"made again: {again}, shipped: {shipped}")
+    print("equal")
+
+
 if __name__ == "__main__":
-    main()
+    check() if sys.argv[1:] == ["--check"] else main()

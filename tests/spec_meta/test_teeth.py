@@ -76,6 +76,7 @@ def test_wrong_normalizer(normalizer: Callable[..., Any]) -> None:
         state(identifier, normalizer)
 
 
+@pytest.mark.slow
 def test_knobs_at_rest_are_right() -> None:
     """With no knob turned the second implementations are right, so each fault is its knob alone."""
     for mapping in (wrong_mappings.WrongNative(), wrong_mappings.WrongTail(), wrong_mappings.WrongSearch()):

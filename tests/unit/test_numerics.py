@@ -80,7 +80,7 @@ def test_plugins() -> None:
     known = {"name": 1}
     assert plugins.load("name", known, "no.such.group") == 1
     assert plugins.load("math:pi", known, "no.such.group") == math.pi
-    with pytest.raises(ConfigError, match="use one of name"):
+    with pytest.raises(ConfigError):
         plugins.load("other", known, "no.such.group")
     for path in ("no_such_module:x", "math:no_such_name"):
         with pytest.raises(ConfigError, match="PYTHONPATH"):

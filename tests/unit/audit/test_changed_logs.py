@@ -35,10 +35,7 @@ def test_every_format_is_tried() -> None:
 
 @pytest.mark.slow
 def test_any_value_in_any_field_is_an_audit_or_one_line(tmp_path: Path) -> None:
-    """Every field gets one value that nobody expects there, drawn by a fixed seed, and is the class as well.
-
-    The whole grid is tests/proofs/changed_logs.py.
-    """
+    """Every field gets one value that nobody expects, drawn by a fixed seed, and is the class as well."""
     drawn = random.Random(65)
     values: dict[tuple[str, Place], str] = {}
 

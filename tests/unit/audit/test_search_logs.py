@@ -449,6 +449,7 @@ def _spoiled_cells(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", GOOD)
+@pytest.mark.slow
 def test_any_value_in_any_place_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
     """No value of another type ends in a traceback, in reading or in what is said of it."""
     path = GOOD[name](tmp_path)

@@ -71,6 +71,7 @@ def test_no_cell_of_a_table_is_a_formula(text: str, cell: str, tmp_path: Path) -
 @pytest.mark.parametrize("label", [["a"], {"a": 1}, 1, 1.5, True, 2**70, None, [], [[["x"]]]])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 @pytest.mark.parametrize("together", [True, False])
+@pytest.mark.slow
 def test_a_class_may_be_anything(label: Any, name: str, together: bool, tmp_path: Path) -> None:
     """A number is its text, and what is neither number nor text is no class; beside rows with a text."""
     odd = [row | {"label": label if at % 2 else "x", "advantage": 1.0} for at, row in enumerate(rows("t"))]

@@ -61,6 +61,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
     return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+@pytest.mark.slow
 def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     """A split of the shipped seeds has a direction only where a sign test tells it from chance."""
     splits = 0
@@ -76,6 +77,7 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     assert splits > 100
 
 
+@pytest.mark.slow
 def test_one_comparison_counts_once(
     beside: dict[str, dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,6 +237,7 @@ def test_rules_meet_entries(edited) -> None:  # type: ignore[no-untyped-def]
         )
 
 
+@pytest.mark.slow
 def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPathFactory) -> None:
     """With four conditions and three seeds about half of all entries have an estimate, negatives first."""
     root = tmp_path_factory.mktemp("four") / "results"

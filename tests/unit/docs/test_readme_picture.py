@@ -23,6 +23,7 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image.Image]:
         yield image
 
 
+@pytest.mark.slow
 def test_the_picture_is_of_the_shipped_table(again: Image.Image) -> None:
     """After other runs are shipped it is drawn again; it looks as the code draws it, on any processor."""
     with Image.open(COURSE) as shipped:

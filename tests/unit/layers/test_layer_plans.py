@@ -120,7 +120,7 @@ def test_a_parent_without_final_adapter_stops_the_layer(
     """Nothing is restarted from an adapter that no manifest vouches for."""
     for config in profile(seeds=(42,)).runs():
         make_run(tmp_path / "other" / config.name, config.condition, 42, final_adapter_sha256=None)
-    with pytest.raises(RunDirectoryError, match="no final adapter"):
+    with pytest.raises(RunDirectoryError):
         restarts(profile(seeds=(42,)), RestartSettings(), tmp_path / "other")
 
 

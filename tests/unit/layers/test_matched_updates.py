@@ -258,7 +258,7 @@ def test_one_run_per_problem_and_model(
     assert choose_runs(list(made.values())) == [made["e"], made["b"]]
     write_manifest(made["b"], manifest(read_manifest(made["b"]).config, status="running"))
     assert choose_runs(list(made.values())) == [made["e"], made["c"]]
-    with pytest.raises(ConfigError, match="no complete run"):
+    with pytest.raises(ConfigError):
         choose_runs([made["b"]])
 
 

@@ -169,7 +169,7 @@ def test_a_bank_larger_than_the_records_is_refused(runs: dict[Path, RunConfig]) 
 def test_records_that_were_not_drawn_so_are_refused(runs: dict[Path, RunConfig]) -> None:
     """Under another seed the recorded steps come out otherwise, and no bank is made of that."""
     wrong = {run: msgspec.structs.replace(config, seed=config.seed + 10) for run, config in runs.items()}
-    with pytest.raises(RecordError, match="cannot be drawn again"):
+    with pytest.raises(RecordError):
         build_bank(wrong, 8)
 
 

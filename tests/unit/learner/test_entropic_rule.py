@@ -102,6 +102,7 @@ def test_the_penalty_pulls_back_to_the_base(learner: Make) -> None:
     assert made._scored(waiting).ratio[counted].std() < 0.9 * before[counted].std()
 
 
+@pytest.mark.slow
 def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
     """Seven groups in batches of three are the same adapters with a dump after any of them."""
     adam = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)

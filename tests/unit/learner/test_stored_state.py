@@ -41,6 +41,7 @@ def steps(learner: GrpoLearner, first: int, last: int) -> list[str]:
     return made
 
 
+@pytest.mark.slow
 def test_a_learner_goes_on_where_it_was(learner: Make) -> None:
     """Six steps are the same six adapters with a dump and another learner after any of them."""
     undisturbed = steps(learner(), 0, 6)

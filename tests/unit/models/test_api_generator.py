@@ -147,6 +147,7 @@ def test_what_is_recorded_is_what_was_reported(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("fault", [BUSY, BROKEN, hang, hang_up, MALFORMED, EMPTY, UNCOUNTED, TWO])
+@pytest.mark.slow
 def test_what_passes_is_tried_again(endpoint: Endpoint, fault: Answer) -> None:
     """A rate limit, a server error, a hang, a lost connection and an unusable body cost a repetition only."""
     # On a busy machine the answer itself takes a while.

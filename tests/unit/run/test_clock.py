@@ -20,10 +20,7 @@ BURN = f"import time\nwhile time.process_time() < {BURNT}: pass\n"
 STAY = "print('burnt', flush=True)\nsys.stdin.read()\n"
 WAIT = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {!r}])\n"
 # A child whose child burns time: it has waited for it, as a fork server does, or both are alive.
-FAMILIES = {
-    "ended": WAIT.format(BURN) + STAY,
-    "alive": WAIT.format(f"import sys; {BURN}{STAY}"),
-}
+FAMILIES = {"ended": WAIT.format(BURN) + STAY, "alive": WAIT.format(f"import sys; {BURN}{STAY}")}
 # Evaluated in a worker, which its fork server waits for.
 SLOW = """def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     sum(range(100000))

@@ -7,13 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.conftest import made_manifest
-from tests.unit.run.test_live_loop import (
-    LIMITS,
-    Grammar,
-    Silent,
-    configuration,
-    host_of,
-)
+from tests.unit.run.test_live_loop import LIMITS, Grammar, Silent, configuration, host_of
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.problems import get_problem

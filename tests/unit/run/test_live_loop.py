@@ -264,10 +264,7 @@ def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Ma
 
 @pytest.mark.parametrize("condition", ["frozen", "native", "factorized"])
 def test_live_records_are_consistent(
-    tmp_path: Path,
-    pool: EvaluationPool,
-    manifest: Callable[..., Manifest],
-    condition: str,
+    tmp_path: Path, pool: EvaluationPool, manifest: Callable[..., Manifest], condition: str
 ) -> None:
     """A real stream with failures, copies, admissions and collapses has no contradiction in its records."""
     config, training = play(tmp_path / "run", pool, condition)
@@ -287,15 +284,15 @@ def test_live_records_are_consistent(
 def test_equal_seeds_write_equal_records(tmp_path: Path) -> None:
     """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "first", fresh, "native")
+        play(tmp_path / "first", fresh, "native", groups=6)
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "second", fresh, "native")
+        play(tmp_path / "second", fresh, "native", groups=6)
     for name in RECORDS:
         first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in ("first", "second"))
         assert first == second, name
     split = read_timing(tmp_path / "first")
     assert split.total == pytest.approx(split.generation + split.evaluation + split.update + split.other)
-    assert split.groups_per_minute == pytest.approx(60 * 12 / split.total)
+    assert split.groups_per_minute == pytest.approx(60 * 6 / split.total)
 
 
 def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
@@ -303,7 +300,7 @@ def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
     streams = []
     for condition in ("frozen", "native"):
         with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-            play(tmp_path / condition, fresh, condition)
+            play(tmp_path / condition, fresh, condition, groups=6)
         records = [record for group in read_groups(tmp_path / condition) for record in group]
         streams.append(
             [msgspec.structs.replace(r, components=None, reward=None, advantage=None) for r in records]
@@ -334,7 +331,7 @@ def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., P
     """Not a byte of an earlier run is touched, its manifest least of all."""
     directory = make_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    with pytest.raises(RunDirectoryError, match="not empty"):
+    with pytest.raises(RunDirectoryError):
         run(configuration("native"), directory, Silent())
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 

@@ -27,6 +27,8 @@ from search_to_signal.run.planned_runs import Reproduction, plan_runs
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.resuming import begin_again_where_changed
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 
 
@@ -119,7 +121,6 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
-@pytest.mark.slow
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
     progress, out = Quiet(), tmp_path / "results" / "deep"
@@ -134,7 +135,6 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
     assert subprocess.run(check, cwd=out, check=False).returncode == 0
 
 
-@pytest.mark.slow
 def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A second call starts nothing, says so, and changes nothing."""
     run_cohort(profile, tmp_path / "out", Quiet())
@@ -149,7 +149,6 @@ def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp
     ]
 
 
-@pytest.mark.slow
 def test_unfinished_runs_are_set_aside_whole(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -173,7 +172,6 @@ def test_unfinished_runs_are_set_aside_whole(
     assert launched.count(profile.runs()[0]) == 1
 
 
-@pytest.mark.slow
 def test_a_run_interrupted_before_its_manifest_starts_again(
     profile: Profile, launched: list[RunConfig], tmp_path: Path
 ) -> None:
@@ -186,7 +184,6 @@ def test_a_run_interrupted_before_its_manifest_starts_again(
     assert launched == list(profile.runs())[::-1]
 
 
-@pytest.mark.slow
 def test_a_run_interrupted_before_its_sums_starts_again(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -261,7 +258,6 @@ def _run_is_a_file(out: Path, make_run: Make, profile: Profile) -> None:
         _run_is_a_file,
     ],
 )
-@pytest.mark.slow
 def test_foreign_directories_are_refused_untouched(
     profile: Profile,
     launched: list[RunConfig],
@@ -279,7 +275,6 @@ def test_foreign_directories_are_refused_untouched(
     assert tree(tmp_path) == before
 
 
-@pytest.mark.slow
 def test_runs_of_a_plan_stay_whichever_source_made_them(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -308,7 +303,6 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
         plan_runs(more.runs(), out, execution.Execution(plan=plan))
 
 
-@pytest.mark.slow
 def test_runs_that_are_finished_elsewhere_are_not_run_again(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -329,7 +323,6 @@ def test_runs_that_are_finished_elsewhere_are_not_run_again(
     assert read_roster(out) == sorted(config.name for config in more.runs())
 
 
-@pytest.mark.slow
 def test_what_another_version_began_begins_again(profile: Profile, make_run: Make, tmp_path: Path) -> None:
     """An unfinished run of a plan goes on where nothing changed, and is moved aside, whole, where it did."""
     config = profile.runs()[0]
@@ -352,7 +345,6 @@ def test_what_another_version_began_begins_again(profile: Profile, make_run: Mak
     begin_again_where_changed(tmp_path / "nothing" / config.name, config, "a" * 64)
 
 
-@pytest.mark.slow
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A profile that gained a seed keeps the finished runs and adds the new ones."""
     run_cohort(profile, tmp_path / "out", Quiet())
@@ -368,7 +360,6 @@ def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig
     assert [config.seed for config in launched] == [7, 7]
 
 
-@pytest.mark.slow
 def test_failed_runs_name_their_log(
     profile: Profile, launched: list[RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

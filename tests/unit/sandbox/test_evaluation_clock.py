@@ -24,9 +24,11 @@ NEAREST = HEAD + "return min(unvisited, key=lambda v: distance[here][v])"
 ENDLESS = HEAD + "while True: pass"
 
 
-def evaluated(clock: Literal["processor", "wall"], slots: int, codes: list[str]) -> list[Any]:
+def evaluated(
+    clock: Literal["processor", "wall"], slots: int, codes: list[str], timeout_s: float = 5.0
+) -> list[Any]:
     """What a pool makes of programs, without the seconds."""
-    settings = EvaluationSettings(timeout_s=5.0, clock=clock, slots=slots, memory_mb=128)
+    settings = EvaluationSettings(timeout_s=timeout_s, clock=clock, slots=slots, memory_mb=128)
     with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool:
         found = pool.replay(codes)
     return [
@@ -51,10 +53,10 @@ def test_how_a_program_ends_does_not_depend_on_the_slots() -> None:
     """The first instance that fails is named, one limit holds for all, and scores keep their order."""
     marks = [round(float(one["distance"][0][1]), 6) for one in PROBLEMS["tsp"].instances("embedded")]
     codes = [NEAREST, FAILING.format(marked={marks[6], marks[5], marks[14]}), ENDLESS, "x = 1"]
-    alone = evaluated("processor", 1, codes)
+    alone = evaluated("processor", 1, codes, 1.0)
     assert [one[0].value for one in alone] == ["ok", "exception", "timeout", "no_function"]
     for slots in (4, 6):
-        assert evaluated("processor", slots, codes) == alone
+        assert evaluated("processor", slots, codes, 1.0) == alone
 
 
 def test_elapsed_time_is_a_limit_of_its_own() -> None:
@@ -177,8 +179,8 @@ class PausedOnce(list[Any]):
 @pytest.mark.parametrize("clock", ["processor", "wall"])
 def test_a_pause_of_the_machine_fails_no_program(clock: Literal["processor", "wall"]) -> None:
     """What elapsed time ended is run once more by processor time; elapsed time itself counts the pause."""
-    task = ProgramTask(PROBLEMS["tsp"], PausedOnce(PROBLEMS["tsp"].instances("embedded"), 3.5))
-    slot = Slot(EvaluationSettings(timeout_s=3.0, wall_factor=1.0, memory_mb=128, clock=clock), ALL)
+    task = ProgramTask(PROBLEMS["tsp"], PausedOnce(PROBLEMS["tsp"].instances("embedded"), 1.5))
+    slot = Slot(EvaluationSettings(timeout_s=1.0, wall_factor=1.0, memory_mb=128, clock=clock), ALL)
     try:
         ended = slot.run(task, NEAREST)
     finally:

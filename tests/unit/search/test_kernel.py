@@ -47,7 +47,7 @@ def test_a_valid_completion_becomes_a_member() -> None:
 @pytest.mark.parametrize("name", ["", "Improve", "two words", "2nd", "a\n", "x" * 33, "crossover!"])
 def test_an_operator_is_a_name(name: str) -> None:
     """A request whose operator no record could hold is refused as it is made."""
-    with pytest.raises(MappingError, match="is no name"):
+    with pytest.raises(MappingError):
         Request(Prompt("", ""), name, (), (), (), None)
     assert Request(Prompt("", ""), "best_shot_2", (), (), (), None).operator == "best_shot_2"
 

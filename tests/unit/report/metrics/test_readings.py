@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from spec.strategies import group, groups, ordinary_groups, record
 from tests.audits import audit
@@ -42,6 +43,7 @@ def rate(batch: GroupBatch, advantages: Floats, kind: int, nested: bool = False)
 
 
 @given(batch=ordinary_groups())
+@pytest.mark.slow
 def test_a_construction_read_otherwise_is_counted_as_it_is(batch: GroupBatch) -> None:
     """Changed groups, largest change and positive rates are those of the two mappings side by side."""
     tallies = reading_tallies(batch, MAPPINGS)
@@ -58,6 +60,7 @@ def test_a_construction_read_otherwise_is_counted_as_it_is(batch: GroupBatch) ->
 
 
 @given(batch=groups())
+@pytest.mark.slow
 def test_normalizer_and_classes_are_readings_of_every_mapping(batch: GroupBatch) -> None:
     """TRL's order of operations moves advantages, nested classes move none and count improvers twice."""
     tallies = reading_tallies(batch, {"native": MAPPINGS["native"], "factorized": MAPPINGS["factorized"]})

@@ -100,11 +100,11 @@ def _browse(address: str, profile: Path) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="session")
-def visit(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit:
+def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit:
     """One visit of headless Chromium to the page."""
     asked: list[str] = []
     handler = type("Handler", (_Handler,), {"asked": asked})
-    serve = functools.partial(handler, directory=str(results / "report"))
+    serve = functools.partial(handler, directory=str(drawn_report))
     server = ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     done = _browse(
@@ -137,11 +137,11 @@ def test_nothing_is_wider_than_the_screen(visit: Visit, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_everything_is_there(visit: Visit, results: Path, width: int) -> None:
+def test_everything_is_there(visit: Visit, drawn_report: Path, width: int) -> None:
     """Every table and every figure of the report is on the page, and every link leads somewhere."""
     seen = visit.seen[str(width)]
-    assert sorted(seen["tables"]) == sorted(path.stem for path in (results / "report").glob("*.csv"))
-    assert seen["figures"] == [True] * len(list((results / "report" / "figures").glob("*.png")))
+    assert sorted(seen["tables"]) == sorted(path.stem for path in drawn_report.glob("*.csv"))
+    assert seen["figures"] == [True] * len(list((drawn_report / "figures").glob("*.png")))
     assert seen["dangling"] == 0
 
 

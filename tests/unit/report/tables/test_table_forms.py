@@ -17,6 +17,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_s
 
 
 @given(st.lists(st.lists(texts, min_size=2, max_size=2), min_size=1, max_size=4))
+@pytest.mark.slow
 def test_csv_survives_any_text(rows: list[list[str]]) -> None:
     """Quotes, commas and line feeds in a cell come back as they were."""
     assert list(csv.reader(io.StringIO(to_csv(rows), newline=""))) == rows

@@ -62,11 +62,7 @@ def test_programs_wait_for_the_end_of_their_batch() -> None:
     _, requests = played(made, [[answer("b", -5.0)], [answer("c", -6.0)], []])
     assert [len(request.bases) for request in requests] == [1, 1, 2]
     assert [max(m.score for m in request.archive) for request in requests] == [-7.0, -5.0, -5.0]
-    assert [request.operator for request in requests] == [
-        REPLACEMENT,
-        REPLACEMENT,
-        CROSSOVER,
-    ]
+    assert [request.operator for request in requests] == [REPLACEMENT, REPLACEMENT, CROSSOVER]
 
 
 def test_an_island_takes_a_program_once() -> None:

@@ -12,8 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from tests.unit.search.hosts.rule_mutants import RULES
-from tests.unit.search.hosts.settings_mutants import SETTINGS
+from tests.unit.search.hosts.mutants import MUTANTS
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import PUBLISHED
@@ -30,291 +29,6 @@ from search_to_signal.verify.conformance.findings import Agreement, HostFinding,
 pytestmark = pytest.mark.slow
 
 Sabotage = Callable[[str, str, str], Path]
-
-MUTANTS = {
-    "other instances": ("data", "instances", "problems/obp.py", "seed(2027)", "seed(2028)"),
-    "another seed": (
-        "evaluators",
-        "our seed as the released one",
-        "configs/obp/seed.py",
-        "score[1:] -= score",
-        "score[1:] += score",
-    ),
-    "another score": ("evaluators", "our seed", "problems/obp.py", "-(100 *", "-(100.0001 *"),
-    "another bin": ("evaluators", "released seed", "problems/obp.py", "room >= item", "room > item"),
-    "state carried over": (
-        "evaluators",
-        "a global count",
-        "heuristic.py",
-        "instance.play(fresh(self.step_func))",
-        "instance.play(self.step_func)",
-    ),
-    "a shorter idea": (
-        "parsing",
-        "ten characters of idea",
-        "utils.py",
-        "len(OPENING) + 10",
-        "len(OPENING) + 9",
-    ),
-    "a loose idea ends within a line": (
-        "parsing",
-        "loose idea with ticks",
-        "utils.py",
-        "(?:\\n```|",
-        "(?:```|",
-    ),
-    "a loose idea passes a tagged fence": (
-        "parsing",
-        "loose idea of a word, then code",
-        "utils.py",
-        "(?:\\n```|",
-        "(?:```\\n|",
-    ),
-    "a loose idea is not stripped": (
-        "parsing",
-        "loose idea and blanks",
-        "utils.py",
-        ".group(1).strip()\n    else",
-        ".group(1)\n    else",
-    ),
-    "the first block": ("parsing", "two blocks", "calm_trainer.py", "if len(codes) > 1:", "if False:"),
-    "no randomness rule": (
-        "parsing",
-        "random in a comment",
-        "calm_trainer.py",
-        '"random" in policy.code',
-        "False",
-    ),
-    "a severity": ("rewards", "severity, no code", "args.py", "-0.95", "-0.94"),
-    "a severity of its own": (
-        "rewards",
-        "severity, no code",
-        "calm_trainer.py",
-        "None, args.reward_code",
-        "None, -0.94",
-    ),
-    "a steeper reward": (
-        "rewards",
-        "replacement, worse",
-        "calm_trainer.py",
-        "-3 * change / 8",
-        "-3 * change / 7",
-    ),
-    "a rounded copy constant": (
-        "rewards",
-        "crossover, a copy",
-        "calm_trainer.py",
-        "-(1 / 5 + 2 / 5)",
-        "-0.6",
-    ),
-    "injection earns nothing": (
-        "rewards",
-        "injection, better",
-        "calm_trainer.py",
-        "if prompt.kind in TASKS",
-        'if prompt.kind not in ("injection", "creation")',
-    ),
-    "simplification earns nothing": (
-        "rewards",
-        "simplification, better",
-        "calm_trainer.py",
-        "if prompt.kind in TASKS",
-        'if prompt.kind[0] in "irc"',
-    ),
-    "creation earns something": (
-        "rewards",
-        "creation, a valid child",
-        "calm_trainer.py",
-        "in TASKS else 0.0",
-        "in TASKS else 1.0",
-    ),
-    "creation raises": (
-        "rewards",
-        "creation, a valid child",
-        "calm_trainer.py",
-        "if prompt.kind in TASKS else 0.0",
-        "if bases else max(bases)",
-    ),
-    "creation without the template": (
-        "prompts",
-        "creation, template shown",
-        "calm_trainer.py",
-        "{self.algorithm_template.strip()}",
-        "...",
-    ),
-    "another name in the template": (
-        "options",
-        "name of the template's function",
-        "configs/obp/template.py",
-        "def step",
-        "def rate",
-    ),
-    "components in the idea alone": (
-        "components",
-        "after the code",
-        "calm_trainer.py",
-        "component_in(answer)",
-        "component_in(policy.idea)",
-    ),
-    "square brackets": ("components", "square brackets", "utils.py", "[A-Za-z()'", "[A-Za-z()\\[\\]'"),
-    "components of the admitted": (
-        "components",
-        "of a child not admitted",
-        "calm_trainer.py",
-        'if prompt.kind == "injection" else',
-        'if prompt.kind == "injection" and policy in self.algos else',
-    ),
-    "components twice": (
-        "components",
-        "known before",
-        "calm_trainer.py",
-        "if new and new not in self.injected_components",
-        "if new",
-    ),
-    "components of any prompt": (
-        "components",
-        "after a replacement",
-        "calm_trainer.py",
-        'if prompt.kind == "injection" else None',
-        "",
-    ),
-    "copies admitted": (
-        "transition",
-        "1 members, archive",
-        "calm_trainer.py",
-        "if not any(abs(algo.perf - policy.perf) < SAME for algo in self.algos)",
-        "if True",
-    ),
-    "a bounded archive": (
-        "transition",
-        "12 members, archive",
-        "calm_trainer.py",
-        "            self.algos.append(policy)",
-        "            self.algos = [*self.algos, policy][-12:]",
-    ),
-    "always counting": (
-        "stagnation",
-        "archive below",
-        "calm_trainer.py",
-        "self.age_stuck + full",
-        "self.age_stuck + 1",
-    ),
-    "a reset by the admitted alone": (
-        "stagnation",
-        "child above the best by less than equality",
-        "calm_trainer.py",
-        "any(perf > top for perf in ran)",
-        "any(perf >= top + SAME for perf in ran)",
-    ),
-    "a reset by the bases": (
-        "stagnation",
-        "child above its base alone",
-        "calm_trainer.py",
-        "any(perf > top for perf in ran)",
-        "any(reward > 1 for reward in rewards)",
-    ),
-    "never a reset": (
-        "stagnation",
-        "child above the best",
-        "calm_trainer.py",
-        "0 if any(perf > top for perf in ran) else ",
-        "",
-    ),
-    "seeds lost": (
-        "collapse",
-        "best and seed",
-        "calm_trainer.py",
-        "*(seed for seed in self.seed_algos",
-        "*(s for s in []",
-    ),
-    "components forgotten": (
-        "collapse",
-        "best and seed, injected",
-        "calm_trainer.py",
-        "self.used_prompts, self.age_stuck = [], 0",
-        "self.used_prompts, self.injected_components, self.age_stuck = [], [], 0",
-    ),
-    "an early collapse": (
-        "collapse",
-        "at counter 10",
-        "calm_trainer.py",
-        "speed_collapse * self",
-        "speed_collapse * 20 * self",
-    ),
-    "another default threshold": (
-        "collapse",
-        "threshold -1",
-        "calm_trainer.py",
-        "args.max_steps // 20",
-        "args.max_steps // 10",
-    ),
-    "a default for -1 alone": (
-        "collapse",
-        "threshold -2",
-        "calm_trainer.py",
-        "limit < 0 else",
-        "limit == -1 else",
-    ),
-    "late crossover": ("operators", "2 members", "calm_trainer.py", "if size < 2", "if size < 6"),
-    "no first fill": (
-        "operators",
-        "5 members",
-        "calm_trainer.py",
-        '"injection"] = max(weights.values())',
-        '"x"] = 0',
-    ),
-    "one more than the largest weight": (
-        "operators",
-        "1 members",
-        "calm_trainer.py",
-        "= max(weights.values())",
-        "= max(weights.values()) + 1",
-    ),
-    "parents without rank": ("parents", "5 members", "calm_trainer.py", "1 / rank for", "1 for"),
-    "an unfair coin": (
-        "parents",
-        "14 members",
-        "calm_trainer.py",
-        "random.random() < 0.5 else",
-        "random.random() < 0.9 else",
-    ),
-    "padded performance": (
-        "prompts",
-        "simplification, layout",
-        "utils.py",
-        "return str(int(abs(number) * 1000) / 1000)",
-        'return f"{int(abs(number) * 1000) / 1000:.3f}"',
-    ),
-    "rounded performance": (
-        "prompts",
-        "crossover, layout",
-        "utils.py",
-        "int(abs(number) * 1000) / 1000",
-        "round(abs(number), 3)",
-    ),
-    "the task last": (
-        "prompts",
-        "replacement, task first",
-        "calm_trainer.py",
-        "[task, *shown]",
-        "[*shown, task]",
-    ),
-    "worst first": (
-        "prompts",
-        "crossover, layout",
-        "calm_trainer.py",
-        "key=lambda algo: algo.perf)[::-1], start",
-        "key=lambda algo: algo.perf), start",
-    ),
-    "eleven components named": ("prompts", "injection, components", "calm_trainer.py", "[-10:]", "[-11:]"),
-    "the same prompt again": (
-        "prompts",
-        "a round of four",
-        "calm_trainer.py",
-        "if drawn is not None and drawn.text not in [used.text for used in self.used_prompts]",
-        "if True",
-    ),
-}
 
 
 def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
@@ -336,9 +50,11 @@ def test_the_standin_agrees(calm: Path) -> None:
     assert len({finding.subject for finding in found}) > 100
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_draws_are_seeded(calm: Path) -> None:
     """Two comparisons draw the same prompts: their findings are the same to the last digit."""
-    assert findings(calm, "operators", "parents") == findings(calm, "operators", "parents")
+    first, second = (findings(calm, "operators", "parents", draws=100) for _ in range(2))
+    assert first == second
 
 
 @pytest.fixture(scope="module")
@@ -362,27 +78,35 @@ def small_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "EvaluationPool", lambda *given: small())
 
 
-ALL = {**MUTANTS, **SETTINGS, **RULES}
-DRAWS = {"parents": 5000, "operators": 2000, "prompts": 3000, "collapse": 2000}
+# How many draws show a change of frequencies that 300 do not show.
+DRAWS = {
+    "an unfair coin": 600,
+    "a coin of 0.4": 1000,
+    "equal second parents redrawn": 1300,
+    "like second parents redrawn": 1300,
+    "ranks from two": 2000,
+    "steeper ranks": 3000,
+    "repeated words counted": 600,
+    "words between blanks": 3500,
+    "words of letters": 1300,
+    "a head of nine": 2000,
+    "unequal wordings": 1300,
+    "a counter from one": 450,
+}
 
 
 @pytest.mark.usefixtures("one_pool")
-@pytest.mark.parametrize(("check", "subject", "file", "old", "new"), ALL.values(), ids=ALL)
-def test_every_mutant_is_found(
-    sabotaged: Sabotage, check: str, subject: str, file: str, old: str, new: str
-) -> None:
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_is_found(sabotaged: Sabotage, name: str) -> None:
     """The check that a changed fact belongs to says that it differs, and names it."""
-    calm = sabotaged(file, old, new)
-    # A coin that is hardly unfair shows in many draws, most other frequencies in few.
-    for draws in (300, DRAWS.get(check, 300)):
-        found = findings(calm, check, draws=draws)
-        differing = [one for one in found if one.verdict is Verdict.DIFFERS]
-        if any(one.subject.startswith(subject) for one in differing):
-            break
+    check, subject, file, old, new = MUTANTS[name]
+    found = findings(sabotaged(file, old, new), check, draws=DRAWS.get(name, 300))
+    differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     assert any(one.subject.startswith(subject) for one in differing), found
     assert all(one.detail for one in differing)
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
     """Frequencies that the largest weight plus one explains are said to come from it."""
     found = findings(
@@ -395,6 +119,7 @@ def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
     )
 
 
+@pytest.mark.usefixtures("one_pool")
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [("args.py", "-0.95", "-0.94"), ("calm_trainer.py", "None, args.reward_code", "None, -0.94")],
@@ -410,6 +135,7 @@ def test_a_changed_severity_is_no_matter_of_parsing(
     assert bool(unknown) == (file == "calm_trainer.py")
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_the_files_that_options_name(calm: Path) -> None:
     """A seed or template that an option names is the one compared; one that is not there is named."""
     config = calm / "configs/obp/local.yaml"
@@ -476,9 +202,11 @@ def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFi
     *findings, last = told.out.splitlines()
     assert last == "s2s: EQUAL: 11 equal, 0 differ, 0 not compared; of data 4, operators 7 (325 draws)"
     assert all(line.startswith("obp   ") for line in findings)
-    assert told.err.splitlines() == ["obp: 0/3 our evaluator and the seed", "obp: 3/3"]
+    first, *_, end = told.err.splitlines()  # more where it takes longer
+    assert (first, end) == ("obp: 0/3 our evaluator and the seed", "obp: 3/3")
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_words_that_nobody_knows_are_not_compared(calm: Path, tmp_path: Path) -> None:
     """Without their fingerprints no words count as equal; a finding prints what to write down."""
     words = tmp_path / "none.toml"
@@ -490,7 +218,7 @@ def test_words_that_nobody_knows_are_not_compared(calm: Path, tmp_path: Path) ->
         name, fingerprint = line.replace('"', "").split(" = ")
         assert [fingerprint in one.detail for one in unknown if one.subject == f"words of {name}"] == [True]
     words.write_text("words = 3")
-    with pytest.raises(ConfigError, match="no table words"):
+    with pytest.raises(ConfigError):
         next(conform(calm, ["obp"], ["prompts"], programs=1, draws=50, words=words))
 
 
@@ -530,6 +258,7 @@ def test_a_difference_and_nothing_else_are_told_apart(
     assert all("no attribute 'gone'" in line for line in lines[:-1])
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_what_raises_is_not_compared_and_the_rest_goes_on(sabotaged: Sabotage) -> None:
     """A failure of the host in one round is one finding with its reason; the other checks go on."""
     old = "        self.age_stuck = 0 if any"
@@ -540,6 +269,7 @@ def test_what_raises_is_not_compared_and_the_rest_goes_on(sabotaged: Sabotage) -
     assert agreements(found) == {Agreement.EQUAL, Agreement.NOT_COMPARED}
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_a_time_out_is_no_difference(sabotaged: Sabotage) -> None:
     """Programs that the host's wall clock stops are not compared; its own scores of them still are."""
     found = findings(
@@ -551,6 +281,7 @@ def test_a_time_out_is_no_difference(sabotaged: Sabotage) -> None:
     assert all("time limit" in one.detail for one in unknown)
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotage) -> None:
     """Where this machine stops the released seed too, no program is said to differ."""
     old = "        began, perfs ="
@@ -562,6 +293,7 @@ def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotag
     assert any("its own seed heuristic a runtime failure" in detail for detail in details)
 
 
+@pytest.mark.usefixtures("one_pool")
 def test_a_threshold_made_elsewhere_is_not_compared(sabotaged: Sabotage) -> None:
     """Where the host replaces -1 in its constructor, which is not run, nothing is said of it."""
     found = findings(

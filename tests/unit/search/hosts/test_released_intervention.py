@@ -51,9 +51,7 @@ def test_native_is_native(answering: Path, tmp_path: Path) -> None:
 def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: Path) -> None:
     """Under factorized the learner gets what the mapping makes of the records; the population is native's."""
     calm = sabotaged(
-        "main.py",
-        "trainer.train()",
-        "print(json.dumps(trainer.train()), file=open('given.jsonl', 'a'))",
+        "main.py", "trainer.train()", "print(json.dumps(trainer.train()), file=open('given.jsonl', 'a'))"
     )
     with_answers(calm, some_answers())
     with_us(calm, tmp_path / "out", "factorized")
@@ -120,7 +118,7 @@ def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_pa
     assert records(tmp_path / "out")[0][0].score is not None
     only_there = OBP.seed.code.replace("import numpy as np", "import heuristic\nimport numpy as np")
     with_answers(calm, [[answer(only_there)]])
-    with pytest.raises(HostError, match="performance is unknown"):
+    with pytest.raises(HostError):
         with_us(calm, tmp_path / "stopped")
 
 

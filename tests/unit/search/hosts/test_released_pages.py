@@ -111,7 +111,7 @@ def test_the_lines_of_a_page(
     monkeypatch.setattr(
         comparison,
         "conform",
-        lambda path, problems, checks, programs, draws, **more: fewer(path, problems, checks, 2, 200, **more),
+        lambda path, problems, checks, programs, draws, **more: fewer(path, problems, checks, 2, 100, **more),
     )
     monkeypatch.chdir(here)
     for line in GIVEN[page]:

@@ -165,7 +165,7 @@ def test_a_child_too_near_the_best_to_be_admitted_resets_the_counter(member: Mak
 )
 def test_outcome_and_score_must_agree(outcome: Outcome, score: float | None) -> None:
     """A score that is not finite never reaches the archive (D17)."""
-    with pytest.raises(RecordError, match="runtime failure"):
+    with pytest.raises(RecordError):
         Evaluated(outcome, score=score)
 
 
@@ -177,11 +177,7 @@ def test_a_used_prompt_is_drawn_again_and_creation_is_the_last_resort(member: Ma
     for _ in range(4):
         draws.append(plan_round(state, rng, SETTINGS, lambda draw: draw.operator))
         state = draws[-1].state
-    assert {draw.operator for draw in draws[:3]} == {
-        SIMPLIFICATION,
-        INJECTION,
-        REPLACEMENT,
-    }
+    assert {draw.operator for draw in draws[:3]} == {SIMPLIFICATION, INJECTION, REPLACEMENT}
     assert (draws[3].operator, draws[3].parents, draws[3].bases) == (CREATION, (), ())
     assert state.used_prompts == {draw.operator for draw in draws}
 

@@ -1,16 +1,8 @@
-"""Time a group of four on a card by part: prompt and token step, update, checksum of the adapter.
-
-    python tests/benchmarks/card_benchmark.py mounts/qwen2.5-coder-0.5b-instruct
-    python tests/benchmarks/card_benchmark.py mounts/qwen2.5-coder-0.5b-instruct --tokens 600
-    python tests/benchmarks/card_benchmark.py qwen2-2.1m --device cpu --tokens 16     to try this script
-
-Nothing ends a completion, so that every row goes to the limit. The last lines say how many of a row's tokens
-the model's own forward pass draws from the same numbers, and whether two updates give equal gradients.
-"""
+"""A group of four on a card by part: prompt and token step, update, checksum of the adapter."""
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +25,21 @@ SEEDS, TEMPERATURE = (1, 2, 3, 4), 0.9
 ADVANTAGES = np.array([1.0, 0.5, -0.5, -1.0])
 
 
-def timed(work: Callable[[], object], times: int = 3) -> float:
-    """Seconds of the fastest of so many."""
-    best = float("inf")
-    for _ in range(times):
-        finish()
-        start = time.perf_counter()
-        work()
-        finish()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-def finish() -> None:
-    """Wait for the card."""
+def now() -> float:
+    """The clock, once the card has done what it was given."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def fastest(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of three."""
+    times = []
+    for _ in range(3):
+        start = now()
+        work()
+        times.append(now() - start)
+    return min(times)
 
 
 def prompt_of(directory: Path) -> list[int]:
@@ -61,27 +52,26 @@ def prompt_of(directory: Path) -> list[int]:
 @torch.no_grad()
 def drawn_again(model: Any, prompt: list[int], ids: tuple[int, ...], row: int) -> int:
     """How many tokens of a row the model's forward pass draws from the row's numbers."""
-    device = model.device
-    logits = model(input_ids=torch.tensor([[*prompt, *ids]], device=device), use_cache=False).logits[0]
-    numbers = uniform_numbers(SEEDS, len(ids))[row].to(device)
+    logits = model(input_ids=torch.tensor([[*prompt, *ids]], device=model.device), use_cache=False).logits[0]
+    given = uniform_numbers(SEEDS, len(ids))[row].to(model.device)
     deterministic = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(False)  # its cumulative sums of one row are not counted as such
-    places = range(len(prompt) - 1, len(prompt) - 1 + len(ids))
+    shares = logits[len(prompt) - 1 : -1].float()
     drawn = [
-        int(draw_in_blocks(logits[place : place + 1].float(), TEMPERATURE, NO_FILTERS, numbers[i : i + 1])[0])
-        for i, place in enumerate(places)
+        int(draw_in_blocks(shares[i : i + 1], TEMPERATURE, NO_FILTERS, given[i : i + 1])[0])
+        for i in range(len(ids))
     ]
     torch.use_deterministic_algorithms(deterministic)
     return sum(one == other for one, other in zip(drawn, ids, strict=True))
 
 
-def main() -> None:
-    """Print the parts of a group."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def card(arguments: Sequence[str]) -> None:
+    """Nothing ends a completion, so that every row goes to the limit."""
+    parser = argparse.ArgumentParser(prog="card", description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--tokens", type=int, default=600)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     directory = model_directory(given.model)
     loading = ModelLoading(device=given.device, dtype="bfloat16" if given.device == "cuda" else "float32")
     settings = LearnerSettings(learning_rate=1e-4, gradient_checkpointing=True)
@@ -90,21 +80,17 @@ def main() -> None:
     drawing = Drawing(TEMPERATURE, NO_FILTERS, frozenset({-1}), given.tokens)
     sampler = CardSampler(model, len(SEEDS), len(prompt) + given.tokens, drawing)
     group = sampler.sample(prompt, SEEDS)
-    seconds = timed(lambda: sampler.sample(prompt, SEEDS))
+    seconds = fastest(lambda: sampler.sample(prompt, SEEDS))
     print(f"prompt {len(prompt)} tokens, {len(SEEDS)} rows of {given.tokens}: {seconds:.3f} s")
     print(f"  a token step: {1000 * seconds / given.tokens:.2f} ms")
     learner = GrpoLearner(model, settings, pad_id=0)
     taken = TrainingGroup(prompt, group.completion_ids, ADVANTAGES)
     learner.step(taken)
-    print(f"update: {timed(lambda: learner.step(taken)):.3f} s")
-    print(f"checksum of the adapter: {timed(lambda: adapter_sha256(model)):.3f} s")
+    print(f"update: {fastest(lambda: learner.step(taken)):.3f} s")
+    print(f"checksum of the adapter: {fastest(lambda: adapter_sha256(model)):.3f} s")
     if given.device == "cuda":
         print(f"peak memory: {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB")
     fresh = sampler.sample(prompt, SEEDS)
     again = drawn_again(model, prompt, fresh.completion_ids[2], 2)
     print(f"tokens that the forward pass draws, too: {again} of {len(fresh.completion_ids[2])}")
     print(f"sampled twice, equal: {fresh == sampler.sample(prompt, SEEDS)}")
-
-
-if __name__ == "__main__":
-    main()
