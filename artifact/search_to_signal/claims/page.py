@@ -40,7 +40,9 @@ def summary(findings: Sequence[ClaimFinding]) -> str:
     given = [(f.entry.id, f.estimate.direction) for f in findings if f.estimate]
     known = [(name, direction) for name, direction in given if direction is not Direction.MISSING]
     named = comparisons(findings)
-    directions = Counter(direction for _, direction in {(named[name], one) for name, one in known})
+    directions: Counter[Direction] = Counter(
+        direction for _, direction in {(named[name], one) for name, one in known}
+    )
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
     by_direction = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])

@@ -77,7 +77,9 @@ def _find_recorded(root: Path, side: str, seed: int) -> _RecordedSide | None:
     name = run_name(condition, seed)
     if not _is_checkpoint(side):
         run = finished_manifest(root / folder / name)
-        return run and _RecordedSide(f"{folder}/{name}", run.facts.groups, run.facts.group_size)
+        if run is None:
+            return None
+        return _RecordedSide(f"{folder}/{name}", run.facts.groups, run.facts.group_size)
     if not (root / folder / PROBE_MANIFEST).is_file():
         return None
     name = INITIAL if condition == INITIAL else name
