@@ -64,6 +64,19 @@ class Signs:
     unit: str
     votes: tuple[int, int]
 
+    @staticmethod
+    def of(value: Value) -> "Signs":
+        """Count the numbers above, below and at zero."""
+        above = sum(item.lo > 0 for item in value.items)
+        below = sum(item.hi < 0 for item in value.items)
+        unit, votes = "seeds" if _of_distinct_seeds(value) else "comparisons", (above, below)
+        if all(value.labels):
+            by_seed: dict[str, int] = defaultdict(int)
+            for item, label in zip(value.items, value.labels, strict=True):
+                by_seed[label] += (item.lo > 0) - (item.hi < 0)
+            votes = sum(vote > 0 for vote in by_seed.values()), sum(vote < 0 for vote in by_seed.values())
+        return Signs(above, below, len(value.items) - above - below, unit, votes)
+
     @property
     def n(self) -> int:
         return self.above + self.below + self.equal
@@ -75,70 +88,40 @@ class Signs:
         tail = sum(comb(total, k) for k in range(min(self.votes) + 1))
         return min(1.0, 2.0 * tail / 2.0**total)
 
+    def compared(self, sign: int, text: str) -> Estimate:
+        """Compare with a published direction: by sign for one number without seed, else by a sign test.
 
-def count_signs(value: Value) -> Signs:
-    """Count the numbers above, below and at zero."""
-    above = sum(item.lo > 0 for item in value.items)
-    below = sum(item.hi < 0 for item in value.items)
-    unit = "seeds" if _of_distinct_seeds(value) else "comparisons"
-    return Signs(above, below, len(value.items) - above - below, unit, _votes(value) or (above, below))
+        ``sign`` is the published direction (1 or -1), ``text`` describes our number.
+        """
+        same, opposite = (self.above, self.below)[::sign]
+        alone = self.n == 1 and self.unit != "seeds"
+        direction = Direction.TIED
+        if same != opposite:
+            direction = Direction.SAME if same > opposite else Direction.OPPOSITE
+            direction = direction if alone or self.by_chance <= CHANCE else Direction.UNDECIDED
+        if alone:
+            return Estimate(direction, text)
+        rest = f"opposite in {opposite}, tied in {self.equal}"
+        return Estimate(direction, f"same direction in {same} of {self.n} {self.unit}, {rest}; {text}")
+
+    def checked(self, kind: str, text: str) -> Estimate:
+        """Check a statement ("every", "most", "mixed", "not every" above zero) against our numbers."""
+        rest = f"{self.below} below, {self.equal} equal; {text}"
+        counted = f"{self.above} of {self.n} {self.unit} above, {rest}"
+        if kind == "mixed" and self.n < 2:
+            return Estimate(Direction.NOT_COMPARABLE, f"one {self.unit[:-1]} cannot be mixed; {counted}")
+        holds = {
+            "every": self.above == self.n,
+            "most": 2 * self.above > self.n,
+            "mixed": self.above > 0 and self.below > 0,
+            "not every": self.above < self.n,
+        }[kind]
+        return Estimate(Direction.HOLDS if holds else Direction.FAILS, f"{kind}: {counted}")
 
 
 def _of_distinct_seeds(value: Value) -> bool:
     """Whether every number belongs to a different seed."""
     return all(value.labels) and len(set(value.labels)) == len(value.items)
-
-
-def _votes(value: Value) -> tuple[int, int] | None:
-    """Count the seeds with a majority above and below zero; None where a number belongs to no seed."""
-    if not all(value.labels):
-        return None
-    votes: dict[str, int] = defaultdict(int)
-    for item, label in zip(value.items, value.labels, strict=True):
-        votes[label] += (item.lo > 0) - (item.hi < 0)
-    return sum(vote > 0 for vote in votes.values()), sum(vote < 0 for vote in votes.values())
-
-
-def comparison_key(value: Value) -> tuple[tuple[str, float], ...]:
-    """Return a key of the numbers by seed; it ignores the last bits and the order of a difference's sides."""
-    middles = [round(float(item.lo + item.hi) / 2.0, 9) for item in value.items]
-    turned = (
-        sorted((label, sign * middle + 0.0) for label, middle in zip(value.labels, middles, strict=True))
-        for sign in (1, -1)
-    )
-    return tuple(min(turned))
-
-
-def compare_direction(split: Signs, sign: int, text: str) -> Estimate:
-    """Compare with a published direction: by sign for one number without seed, else by a sign test.
-
-    ``sign`` is the published direction (1 or -1), ``text`` describes our number.
-    """
-    same, opposite = (split.above, split.below)[::sign]
-    alone = split.n == 1 and split.unit != "seeds"
-    direction = Direction.TIED
-    if same != opposite:
-        direction = Direction.SAME if same > opposite else Direction.OPPOSITE
-        direction = direction if alone or split.by_chance <= CHANCE else Direction.UNDECIDED
-    if alone:
-        return Estimate(direction, text)
-    rest = f"opposite in {opposite}, tied in {split.equal}"
-    return Estimate(direction, f"same direction in {same} of {split.n} {split.unit}, {rest}; {text}")
-
-
-def check_statement(kind: str, split: Signs, text: str) -> Estimate:
-    """Check a statement ("every", "most", "mixed", "not every" above zero) against our numbers."""
-    rest = f"{split.below} below, {split.equal} equal; {text}"
-    counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
-    if kind == "mixed" and split.n < 2:
-        return Estimate(Direction.NOT_COMPARABLE, f"one {split.unit[:-1]} cannot be mixed; {counted}")
-    holds = {
-        "every": split.above == split.n,
-        "most": 2 * split.above > split.n,
-        "mixed": split.above > 0 and split.below > 0,
-        "not every": split.above < split.n,
-    }[kind]
-    return Estimate(Direction.HOLDS if holds else Direction.FAILS, f"{kind}: {counted}")
 
 
 def undecided_yet(estimate: Estimate) -> Estimate:
@@ -148,23 +131,19 @@ def undecided_yet(estimate: Estimate) -> Estimate:
     return replace(estimate, direction=Direction.UNDECIDED, text=f"runs are awaited; so far {estimate.text}")
 
 
-def numbers(value: Value, whole: Value | None) -> str:
-    """Format our number: its mean or ``whole``, its unit, and the smallest and largest value."""
+def _describe_numbers(value: Value, whole: Value | None) -> str:
+    """Format our number: its mean or ``whole``, its seeds or what it is of, and the range of the values."""
     values = [float(item.lo + item.hi) / 2 for item in value.items]
     summary = sum(values) / len(values) if whole is None else float(whole.one().lo)
     ends = "" if len(values) == 1 else f", {min(values):.6g} to {max(values):.6g}"
-    return f"ours {summary:.6g} ({_of_what(value)}{ends})"
-
-
-def _of_what(value: Value) -> str:
-    """Format ``n = 20`` where every number has its own seed, else a description of the numbers."""
-    if _of_distinct_seeds(value):
-        return f"n = {len(value.items)}"
-    if value.seeds:
-        return f"of {value.seeds} seeds"
     seeds = len(set(filter(None, value.labels)))
-    count = "one number" if len(value.items) == 1 else f"{len(value.items)} numbers"
-    return f"{count} of {seeds} seeds" if seeds else f"{count}, not seeds"
+    count = "one number" if len(values) == 1 else f"{len(values)} numbers"
+    what = f"{count} of {seeds} seeds" if seeds else f"{count}, not seeds"
+    if _of_distinct_seeds(value):
+        what = f"n = {len(values)}"
+    elif value.seeds:
+        what = f"of {value.seeds} seeds"
+    return f"ours {summary:.6g} ({what}{ends})"
 
 
 # Our own estimates of published quantities, from the tables of a report; they are never pooled.
@@ -289,25 +268,29 @@ def make_estimate(counterpart: Counterpart, published: Scope, report: Mapping[st
         values = evaluate(counterpart.ours, ours)
         whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
         compared = evaluate(counterpart.compared, ours)
-        split = count_signs(compared)
         sign = _sign(counterpart, published)
     except LedgerError as error:
         return Estimate(Direction.MISSING, str(error).partition(" (in ")[0])
+    split = Signs.of(compared)
     if not split.n:
         return Estimate(Direction.MISSING, "the report has no value there")
-    text = numbers(values, whole)
+    text = _describe_numbers(values, whole)
     if lacking := _missing_conditions(counterpart, report):
         text = f"{text}, without {', '.join(lacking)}"
-    return replace(_compare_estimate(counterpart, split, sign, text), comparison=comparison_key(compared))
-
-
-def _compare_estimate(counterpart: Counterpart, split: Signs, sign: int | None, text: str) -> Estimate:
     if counterpart.kind in STATEMENTS:
-        return check_statement(counterpart.kind, split, text)
-    if sign is None:
+        estimate = split.checked(counterpart.kind, text)
+    elif sign is None:
         why = counterpart.why or "as printed, the published number has no direction"
-        return Estimate(Direction.NOT_COMPARABLE, f"{why}; {text}")
-    return compare_direction(split, sign, text)
+        estimate = Estimate(Direction.NOT_COMPARABLE, f"{why}; {text}")
+    else:
+        estimate = split.compared(sign, text)
+    # The last bits, and which side of a difference comes first, make no other comparison.
+    middles = [round(float(item.lo + item.hi) / 2.0, 9) for item in compared.items]
+    turned = (
+        sorted((label, turn * middle + 0.0) for label, middle in zip(compared.labels, middles, strict=True))
+        for turn in (1, -1)
+    )
+    return replace(estimate, comparison=tuple(min(turned)))
 
 
 def _require_tables(counterpart: Counterpart, report: Mapping[str, ClaimTable]) -> None:

@@ -11,7 +11,7 @@ comparisons, and mean, sd, sum, min, max, all, abs, power, count (of rows), size
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, reduce
 from itertools import product
@@ -20,7 +20,7 @@ from math import ceil, floor, prod
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.claims import intervals
 from search_to_signal.claims.intervals import Interval, exactly, truth
-from search_to_signal.claims.tables import ClaimTable, selected
+from search_to_signal.claims.tables import ClaimTable, cell_name, selected
 
 # Whether a published percentage can come from whole counts (the GRIM test, Brown and Heathers 2017).
 
@@ -39,17 +39,21 @@ def is_share_change(points: Interval, total: Interval) -> Interval:
 
 def is_mean_share(percent: Interval, totals: Sequence[Interval]) -> Interval:
     """Return whether this percentage can be the mean of shares, one whole count of each total."""
-    sizes = sorted(_whole(total) for total in totals)
+    for total in totals:
+        if ceil(total.lo) != floor(total.hi) or total.lo <= 0:
+            raise LedgerError(f"a total of {total} is no single count: give totals that are")
+    sizes = sorted(ceil(total.lo) for total in totals)
     if not sizes or prod(size + 1 for size in sizes[:-1]) > _MOST_TRIED:
         raise LedgerError(f"is_mean_share is given totals of {sizes}: give small counts")
     *tried, largest = sizes
-    sums = (
-        sum((Fraction(100 * k, size) for k, size in zip(counts, tried, strict=True)), Fraction(0))
-        for counts in product(*(range(size + 1) for size in tried))
-    )
-    whole = Interval(percent.lo * len(sizes), percent.hi * len(sizes))
-    possible = any(_within(whole, others, largest) for others in sums)
-    return truth(possible, possible)
+    lo, hi = percent.lo * len(sizes), percent.hi * len(sizes)
+    for counts in product(*(range(size + 1) for size in tried)):
+        others = sum((Fraction(100 * k, size) for k, size in zip(counts, tried, strict=True)), Fraction(0))
+        # The rest of the whole has to be a share of the largest total.
+        rest = Interval(max(lo - others, Fraction(0)), min(hi - others, Fraction(100)))
+        if rest.lo <= rest.hi and _some_count(rest, Fraction(largest, 100)):
+            return truth(True, True)
+    return truth(False, False)
 
 
 def _possible(percent: Interval, total: Interval) -> Interval:
@@ -62,18 +66,6 @@ def _possible(percent: Interval, total: Interval) -> Interval:
 
 def _some_count(percent: Interval, scale: Fraction) -> bool:
     return ceil(percent.lo * scale) <= floor(percent.hi * scale)
-
-
-def _within(whole: Interval, others: Fraction, total: int) -> bool:
-    """Whether a share of ``total`` can be the rest of the whole after the other shares."""
-    rest = Interval(max(whole.lo - others, Fraction(0)), min(whole.hi - others, Fraction(100)))
-    return rest.lo <= rest.hi and _some_count(rest, Fraction(total, 100))
-
-
-def _whole(total: Interval) -> int:
-    if ceil(total.lo) != floor(total.hi) or total.lo <= 0:
-        raise LedgerError(f"a total of {total} is no single count: give totals that are")
-    return ceil(total.lo)
 
 
 @dataclass(frozen=True)
@@ -104,10 +96,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Scope:
-    """The names that a formula may use: tables by name, and claims by id."""
+    """The names that a formula may use: tables by name, and claims by id.
+
+    ``cells`` are numbers in the place of the tables' own, by the names of cells.
+    """
 
     tables: Mapping[str, ClaimTable]
     claims: Mapping[str, Interval]
+    cells: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @cache
@@ -122,7 +118,7 @@ def parse(text: str) -> ast.expr:
 def evaluate(text: str, scope: Scope) -> Value:
     """Evaluate a formula; raises LedgerError for syntax that is not allowed and for unknown names."""
     try:
-        return _value(parse(text), scope)
+        return value_of(parse(text), scope)
     except LedgerError as error:
         raise LedgerError(f"{error} (in {text!r})") from error
 
@@ -143,21 +139,22 @@ def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from references(child)
 
 
-def _value(node: ast.expr, scope: Scope) -> Value:
+def value_of(node: ast.expr, scope: Scope) -> Value:
+    """Evaluate a formula or a part of it; raises LedgerError."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return Value.of(exactly(Fraction(str(number))))
         case ast.Name(id=name) if name in scope.claims:
             return Value.of(scope.claims[name])
         case ast.List(elts=parts):
-            values = [_value(part, scope) for part in parts]
+            values = [value_of(part, scope) for part in parts]
             labels = tuple(label for value in values for label in value.labels)
             return Value(tuple(item for value in values for item in value.items), labels)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            value = _value(inner, scope)
+            value = value_of(inner, scope)
             return Value(tuple(-item for item in value.items), value.labels)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _paired(_OPERATORS[type(op)], _value(left, scope), _value(right, scope))
+            return _paired(_OPERATORS[type(op)], value_of(left, scope), value_of(right, scope))
         case ast.Compare(left=left, ops=ops, comparators=others) if all(
             type(op) in _COMPARISONS for op in ops
         ):
@@ -165,24 +162,25 @@ def _value(node: ast.expr, scope: Scope) -> Value:
         case ast.Call(func=ast.Name(id="names"), args=[cell], keywords=[]):
             return Value.of(exactly(len(text_of(cell, scope).split(","))))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _called(name, [_value(argument, scope) for argument in arguments])
+            return _called(name, [value_of(argument, scope) for argument in arguments])
         case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
-            return _cells(scope.tables[name], key)
+            return _cells(scope.tables[name], key, scope.cells)
         case ast.Subscript(
             value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as place)
         ):
-            return Value.of(*_value(inner, scope).items[place : place + 1])
+            return Value.of(*value_of(inner, scope).items[place : place + 1])
     raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
 
 
-def _cells(table: ClaimTable, key: ast.expr) -> Value:
+def _cells(table: ClaimTable, key: ast.expr, named: Mapping[str, Interval]) -> Value:
     rows, heading = selected(table, key)
-    items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
-    return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
-
-
-def _numbers(table: ClaimTable, row: Mapping[str, str], heading: str) -> list[Interval]:
-    return [table.interval(row, heading, number) for number in table.numbers(row, heading)]
+    items, labels = list[Interval](), list[str]()
+    for row in rows:
+        for k, text in enumerate(table.numbers(row, heading)):
+            known = named.get(cell_name(table, row, heading, k)) if named else None
+            items.append(known or table.interval(row, heading, text))
+            labels.append(row.get("Seed", ""))
+    return Value(tuple(items), tuple(labels), len(rows))
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
@@ -203,7 +201,7 @@ def _repeated(value: Value, size: int) -> tuple[tuple[Interval, ...], tuple[str,
 
 
 def _compared(nodes: list[ast.expr], ops: list[ast.cmpop], scope: Scope) -> Value:
-    values = [_value(node, scope) for node in nodes]
+    values = [value_of(node, scope) for node in nodes]
     truths = [_paired(_COMPARISONS[type(op)], values[i], values[i + 1]) for i, op in enumerate(ops)]
     return reduce(lambda a, b: _paired(intervals.least, a, b), truths)
 
@@ -255,7 +253,7 @@ AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
 
 def format_numbers(node: ast.expr, scope: Scope) -> str:
     """Format the numbers of a name or a selection of cells, without their rounding."""
-    return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)
+    return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in value_of(node, scope).items)
 
 
 def text_of(node: ast.expr, scope: Scope) -> str:

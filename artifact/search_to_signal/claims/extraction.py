@@ -9,10 +9,9 @@ tables (``published/labels.csv``), no prose:
 """
 
 import csv
-import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -75,7 +74,10 @@ def labels(document: str) -> list[Label]:
     labelled = []
     for table in _TABULAR.finditer(document):
         end = document.rfind("\\end", *table.span())
-        for line in _LINE.finditer(plain, _first_line(document, table), end):
+        rule = document.find("\\midrule", *table.span())
+        # The last line of headings is the line above the first rule between lines.
+        first = document.rfind("\n", table.start(), rule - 1) + 1 if rule >= 0 else table.start()
+        for line in _LINE.finditer(plain, first, end):
             at = line.start()
             kinds = contexts[at : line.end()]
             context = next((kind for kind in kinds if kind.startswith("table ")), "")
@@ -85,12 +87,6 @@ def labels(document: str) -> list[Label]:
     return labelled
 
 
-def _first_line(document: str, table: "re.Match[str]") -> int:
-    """Return the start of the last line of headings, the line above the first rule between lines."""
-    rule = document.find("\\midrule", *table.span())
-    return document.rfind("\n", table.start(), rule - 1) + 1 if rule >= 0 else table.start()
-
-
 def words_in(text: str) -> list[str]:
     """Return the words of a table cell without commands; formulas keep their letters."""
     return _WORD.findall(_without_commands(text))
@@ -98,8 +94,7 @@ def words_in(text: str) -> list[str]:
 
 def numbers(document: str) -> list[Number]:
     """Return every number of a LaTeX document in reading order."""
-    contexts = _contexts(document)
-    plain = _without_commands(document)
+    contexts, plain = _contexts(document), _without_commands(document)
     starts = [0, *(match.end() for match in re.finditer("\n", document))]
     located = []
     line = 0
@@ -108,8 +103,9 @@ def numbers(document: str) -> list[Number]:
             line += 1
         context = contexts[match.start()]
         if context != "comment":
-            if context.startswith(("prose", "caption")) and _in_a_name(plain, match):
-                context = "name"
+            around = plain[match.start() - 1 : match.start()] + plain[match.end() : match.end() + 1]
+            if context.startswith(("prose", "caption")) and match[0][-1].isdigit():
+                context = "name" if any(map(str.isalpha, around)) else context
             located.append(Number(line + 1, match.start() - starts[line] + 1, match[0], context))
     return located
 
@@ -130,11 +126,6 @@ def _without_commands(text: str) -> str:
     return _COMMAND.sub(lambda match: " " * len(match[0]), text)
 
 
-def _in_a_name(text: str, match: "re.Match[str]") -> bool:
-    around = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
-    return match[0][-1].isdigit() and any(character.isalpha() for character in around)
-
-
 def _contexts(document: str) -> list[str]:
     """Return the context of every character."""
     kinds = ["prose"] * len(document)
@@ -147,21 +138,17 @@ def _spans(document: str) -> Iterator[tuple[int, int, str]]:
     """Yield spans that are not prose; a later span overrides an earlier one."""
     yield from ((*match.span(), "equation") for match in _EQUATION.finditer(document))
     for match in _FLOAT.finditer(document):
-        yield from _float_spans(document, *match.span())
+        start, end = match.span()
+        label, caption = _LABEL.search(document, start, end), document.find("\\caption", start, end)
+        name = label[1] if label else "unlabelled"
+        if caption >= 0:
+            yield caption, _group_end(document, document.index("{", caption)), f"caption {name}"
+        yield from ((*m.span(), f"table {name}") for m in _TABULAR.finditer(document, start, end))
     for match in _COMMAND.finditer(document):
         yield from _argument_spans(document, match)
     for pattern in _PREAMBLES:
         yield from ((*match.span(), "preamble") for match in pattern.finditer(document))
     yield from ((*match.span(), "comment") for match in _COMMENT.finditer(document))
-
-
-def _float_spans(document: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    label = _LABEL.search(document, start, end)
-    name = label[1] if label else "unlabelled"
-    caption = document.find("\\caption", start, end)
-    if caption >= 0:
-        yield caption, _group_end(document, document.index("{", caption)), f"caption {name}"
-    yield from ((*m.span(), f"table {name}") for m in _TABULAR.finditer(document, start, end))
 
 
 def _argument_spans(document: str, match: "re.Match[str]") -> Iterator[tuple[int, int, str]]:
@@ -197,16 +184,9 @@ def _group_end(document: str, at: int) -> int:
     return at
 
 
-def to_csv(items: Sequence[Number] | Sequence[Label]) -> str:
-    """Format a list as its checked-in CSV; raises IndexError for an empty one."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(items[0].__struct_fields__)
-    writer.writerows(msgspec.structs.astuple(item) for item in items)
-    return out.getvalue()
-
-
 if __name__ == "__main__":
     what, path = sys.argv[1:]
     source = Path(path).read_text(encoding="utf-8")
-    sys.stdout.write(to_csv(labels(source) if what == "labels" else numbers(source)))
+    found = labels(source) if what == "labels" else numbers(source)
+    rows = [found[0].__struct_fields__, *map(msgspec.structs.astuple, found)]
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)

@@ -9,7 +9,7 @@ solution with several measured numbers on their edges is not accepted.
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import fmean, stdev
 
@@ -17,10 +17,9 @@ import numpy as np
 
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.base.numerics import Floats
-from search_to_signal.claims.expressions import parse
-from search_to_signal.claims.intervals import Interval, exactly, is_number, sd
+from search_to_signal.claims.expressions import Scope, parse, value_of
+from search_to_signal.claims.intervals import Interval, Linear, exactly, sd
 from search_to_signal.claims.ledger import ClaimEntry, Ledger
-from search_to_signal.claims.tables import ClaimTable, cell_name, selected
 
 # The linear part of the ledger: every check that bounds sums of published numbers, as coefficients.
 #
@@ -33,24 +32,6 @@ _ROUNDING = Fraction(1, 10**9)
 
 class NotLinearError(Exception):
     """A formula, or a part of it, is no weighted sum of published numbers."""
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A weighted sum of numbers by name, and a constant."""
-
-    constant: Fraction = Fraction(0)
-    weights: Mapping[str, Fraction] = field(default_factory=dict)
-
-    def __add__(self, other: "Linear") -> "Linear":
-        names = {**self.weights, **other.weights}
-        zero = Fraction(0)
-        weights = {name: self.weights.get(name, zero) + other.weights.get(name, zero) for name in names}
-        return Linear(self.constant + other.constant, {name: w for name, w in weights.items() if w})
-
-    def scaled(self, factor: Fraction) -> "Linear":
-        """Return the sum times a factor."""
-        return Linear(self.constant * factor, {name: w * factor for name, w in self.weights.items()})
 
 
 @dataclass(frozen=True)
@@ -75,172 +56,110 @@ def linear_system(ledger: Ledger) -> System:
     """Build the linear relations between a ledger's numbers from its checks."""
     bounds = {entry.id: entry.published for entry in ledger.entries if entry.published is not None}
     for _ in range(2):  # A number that follows from exact numbers alone is exact and can then be a weight.
-        fixed = {entry.id: _fixed(entry, bounds, ledger) for entry in ledger.entries}
-        bounds |= {name: exactly(value) for name, value in fixed.items() if value is not None}
-    relations = (r for entry in ledger.entries for r in _relations(entry, _Reader(ledger, bounds, entry)))
+        scope = _scope(ledger, bounds)
+        for entry in ledger.entries:
+            if entry.checks.equals and entry.id in bounds:
+                with suppress(NotLinearError, ValueError):
+                    (derived,) = _sums(parse(entry.checks.equals), _of_entry(scope, entry))
+                    if not derived.weights and bounds[entry.id].lo <= derived.constant <= bounds[entry.id].hi:
+                        bounds[entry.id] = exactly(derived.constant)
+    scope = _scope(ledger, bounds)
+    relations = (r for entry in ledger.entries for r in _relations(entry, _of_entry(scope, entry)))
     return System(bounds, tuple(relations))
 
 
-def _fixed(entry: ClaimEntry, bounds: Mapping[str, Interval], ledger: Ledger) -> Fraction | None:
-    if not entry.checks.equals or entry.id not in bounds:
-        return None
+def _scope(ledger: Ledger, bounds: Mapping[str, Interval]) -> Scope:
+    """The names of formulas, of which every rounded number is a sum of itself."""
+    numbers = {
+        name: bound if bound.lo == bound.hi else replace(bound, linear=Linear(weights={name: Fraction(1)}))
+        for name, bound in bounds.items()
+    }
+    return Scope(ledger.tables, numbers, numbers)
+
+
+def _of_entry(scope: Scope, entry: ClaimEntry) -> Scope:
+    own = scope.claims.get(entry.id)
+    return scope if own is None else replace(scope, claims={**scope.claims, "value": own})
+
+
+def _items(node: ast.expr, scope: Scope) -> tuple[Interval, ...]:
+    """The numbers of a formula; raises NotLinearError where it has none."""
     try:
-        (derived,) = _Reader(ledger, bounds, entry).read(parse(entry.checks.equals))
-    except (NotLinearError, ValueError):
-        return None
-    inside = bounds[entry.id].lo <= derived.constant <= bounds[entry.id].hi
-    return derived.constant if inside and not derived.weights else None
+        return value_of(node, scope).items
+    except LedgerError as error:
+        raise NotLinearError from error
 
 
-def _relations(entry: ClaimEntry, reader: "_Reader") -> Iterator[Relation]:
-    if entry.checks.equals and entry.published is not None:
-        with suppress(NotLinearError):
-            derived, above = reader.derived(parse(entry.checks.equals))
-            gap = reader.number(entry.id) + derived.scaled(Fraction(-1))
-            yield Relation(entry.id, gap, Fraction(0), above)
-    for text in filter(None, (entry.checks.holds, entry.checks.possible)):
-        for gap in reader.gaps(parse(text)):
-            yield Relation(entry.id, gap, Fraction(0), None)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """A reader of the formulas of one entry."""
-
-    ledger: Ledger
-    bounds: Mapping[str, Interval]
-    entry: ClaimEntry
-
-    def number(self, name: str) -> Linear:
-        """Return a published number as a variable, or as a constant where it is exact."""
-        bound = self.bounds[name]
-        return Linear(bound.lo) if bound.lo == bound.hi else Linear(weights={name: Fraction(1)})
-
-    def derived(self, node: ast.expr) -> tuple[Linear, Fraction]:
-        """Return a sum and by how much the number may exceed it: 0 for a linear formula."""
-        match node:
-            case ast.Call(func=ast.Name(id="sd"), args=[inner]):
-                return self._tangent(self.read(inner))
-        sums = self.read(node)
-        if len(sums) != 1:
-            raise NotLinearError
-        return sums[0], Fraction(0)
-
-    def _tangent(self, items: Sequence[Linear]) -> tuple[Linear, Fraction]:
-        """Return the tangent of a sample deviation in the middle of its numbers' bounds, and its error.
-
-        The deviation is convex, so it is nowhere below its tangent. Its curvature is at most
-        1 / ((n - 1) sd), so within the bounds it exceeds the tangent by at most half of that times the
-        squared distance.
-        """
-        boxes = [self._bounds(item) for item in items]
-        middle = [float(box.lo + box.hi) / 2 for box in boxes]
-        centre, degrees = fmean(middle), len(items) - 1
-        size, least = stdev(middle), float(sd(boxes).lo)
-        if least <= 0.0:
-            raise NotLinearError
-        tangent = Linear(Fraction(size))
-        for item, at in zip(items, middle, strict=True):
-            slope = Fraction((at - centre) / (degrees * size))
-            tangent = tangent + item.scaled(slope) + Linear(-slope * Fraction(at))
-        distance = sum(float(box.hi - box.lo) ** 2 / 4 for box in boxes)
-        return tangent, Fraction(distance / (2 * degrees * least)) + _ROUNDING
-
-    def _bounds(self, item: Linear) -> Interval:
-        lo = hi = item.constant
-        for name, weight in item.weights.items():
-            ends = (weight * self.bounds[name].lo, weight * self.bounds[name].hi)
-            lo, hi = lo + min(ends), hi + max(ends)
-        return Interval(lo, hi)
-
-    def read(self, node: ast.expr) -> list[Linear]:
-        """Return the sums of a formula; raises NotLinearError."""
-        match node:
-            case ast.Constant(value=int() | float() as number):
-                return [Linear(Fraction(str(number)))]
-            case ast.Name(id="value"):
-                return [self.number(self.entry.id)]
-            case ast.Name(id=name) if name in self.bounds:
-                return [self.number(name)]
-            case ast.List(elts=parts):
-                return [item for part in parts for item in self.read(part)]
-            case ast.UnaryOp(op=ast.USub(), operand=inner):
-                return [item.scaled(Fraction(-1)) for item in self.read(inner)]
-            case ast.BinOp(left=left, op=op, right=right):
-                return [_combined(op, a, b) for a, b in _pairs(self.read(left), self.read(right))]
-            case ast.Call(func=ast.Name(id=("sum" | "mean") as name), args=[inner]):
-                items = self.read(inner)
-                total = sum(items, Linear())
-                return [total if name == "sum" else total.scaled(Fraction(1, len(items)))]
-            case ast.Subscript(value=ast.Name(id=name), slice=key) if name in self.ledger.tables:
-                return self._cells(self.ledger.tables[name], key)
-            case ast.Subscript(
-                value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as k)
-            ):
-                return self.read(inner)[k : k + 1]
+def _sums(node: ast.expr, scope: Scope) -> list[Linear]:
+    """The numbers of a formula as sums; raises NotLinearError."""
+    items = _items(node, scope)
+    sums = [item.linear for item in items if item.linear is not None]
+    if len(sums) < len(items):
         raise NotLinearError
-
-    def gaps(self, node: ast.expr) -> Iterator[Linear]:
-        """Yield the sums that a statement requires to be nonnegative; nonlinear parts are left out."""
-        match node:
-            case ast.Call(func=ast.Name(id="all"), args=[ast.List(elts=parts)]):
-                for part in parts:
-                    yield from self.gaps(part)
-            case ast.Call(func=ast.Name(id="all"), args=[inner]):
-                yield from self.gaps(inner)
-            case ast.Compare(left=first, ops=ops, comparators=others):
-                nodes = [first, *others]
-                for i, op in enumerate(ops):
-                    small, large = (nodes[i], nodes[i + 1])[:: 1 if isinstance(op, ast.Lt | ast.LtE) else -1]
-                    yield from self._gaps_between(small, large)
-
-    def _gaps_between(self, small: ast.expr, large: ast.expr) -> Iterator[Linear]:
-        try:
-            lower, upper = self.read(_each(small, "max")), self.read(_each(large, "min"))
-            for a, b in _pairs(lower, upper):
-                yield b + a.scaled(Fraction(-1))
-        except NotLinearError:
-            return
-
-    def _cells(self, table: ClaimTable, key: ast.expr) -> list[Linear]:
-        rows, heading = selected(table, key)
-        numbers = []
-        for row in rows:
-            for k, text in enumerate(table.numbers(row, heading)):
-                name = cell_name(table, row, heading, k)
-                if name in self.bounds:
-                    numbers.append(self.number(name))
-                elif is_number(text):
-                    numbers.append(Linear(table.interval(row, heading, text).lo))
-        return numbers
+    return sums
 
 
-def _each(node: ast.expr, extreme: str) -> ast.expr:
-    """Unwrap an extreme: a number above max(...) is above each item, below min(...) below each."""
+def _relations(entry: ClaimEntry, scope: Scope) -> Iterator[Relation]:
+    checks, zero = entry.checks, Fraction(0)
+    if checks.equals and entry.published is not None:
+        with suppress(NotLinearError):
+            derived, above = _derived(parse(checks.equals), scope)
+            (own,) = _sums(ast.Name(id="value"), scope)
+            yield Relation(entry.id, own + derived.scaled(Fraction(-1)), zero, above)
+    for text in filter(None, (checks.holds, checks.possible)):
+        for small, large in _inequalities(parse(text)):
+            with suppress(NotLinearError):
+                lower, upper = _sums(small, scope), _sums(large, scope)
+                size = max(len(lower), len(upper)) if lower and upper else 0
+                pairs = (side * (size if len(side) == 1 else 1) for side in (lower, upper))
+                for a, b in zip(*pairs, strict=True):
+                    yield Relation(entry.id, b + a.scaled(Fraction(-1)), zero, None)
+
+
+def _derived(node: ast.expr, scope: Scope) -> tuple[Linear, Fraction]:
+    """Return a sum and by how much the number may exceed it: 0 for a linear formula.
+
+    Of a sample deviation it is the tangent in the middle of its numbers' bounds. The deviation is convex, so
+    it is nowhere below its tangent. Its curvature is at most 1 / ((n - 1) sd), so within the bounds it
+    exceeds the tangent by at most half of that times the squared distance.
+    """
+    match node:
+        case ast.Call(func=ast.Name(id="sd"), args=[inner]):
+            boxes, sums = _items(inner, scope), _sums(inner, scope)
+            middle = [float(box.lo + box.hi) / 2 for box in boxes]
+            centre, degrees = fmean(middle), len(boxes) - 1
+            size, least = stdev(middle), float(sd(boxes).lo)
+            if least <= 0.0:
+                raise NotLinearError
+            tangent = Linear(Fraction(size))
+            for item, at in zip(sums, middle, strict=True):
+                slope = Fraction((at - centre) / (degrees * size))
+                tangent = tangent + item.scaled(slope) + Linear(-slope * Fraction(at))
+            distance = sum(float(box.hi - box.lo) ** 2 / 4 for box in boxes)
+            return tangent, Fraction(distance / (2 * degrees * least)) + _ROUNDING
+    sums = _sums(node, scope)
+    if len(sums) != 1:
+        raise NotLinearError
+    return sums[0], Fraction(0)
+
+
+def _inequalities(node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield (smaller, larger) of what a statement requires; a number above max(...) is above each item."""
+    match node:
+        case ast.Call(func=ast.Name(id="all"), args=[inner]):
+            for part in inner.elts if isinstance(inner, ast.List) else [inner]:
+                yield from _inequalities(part)
+        case ast.Compare(left=first, ops=ops, comparators=others):
+            for op, left, right in zip(ops, [first, *others], others, strict=False):
+                small, large = (left, right)[:: 1 if isinstance(op, ast.Lt | ast.LtE) else -1]
+                yield _without(small, "max"), _without(large, "min")
+
+
+def _without(node: ast.expr, extreme: str) -> ast.expr:
     match node:
         case ast.Call(func=ast.Name(id=name), args=[inner]) if name == extreme:
             return inner
     return node
-
-
-def _pairs(left: Sequence[Linear], right: Sequence[Linear]) -> list[tuple[Linear, Linear]]:
-    size = len(left) if len(right) == 1 else len(right)
-    return list(zip(*(list(s) * (size if len(s) == 1 else 1) for s in (left, right)), strict=True))
-
-
-def _combined(op: ast.operator, a: Linear, b: Linear) -> Linear:
-    match op:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a + b.scaled(Fraction(-1))
-        case ast.Mult() if not a.weights:
-            return b.scaled(a.constant)
-        case ast.Mult() if not b.weights:
-            return a.scaled(b.constant)
-        case ast.Div() if not b.weights and b.constant:
-            return a.scaled(1 / b.constant)
-    raise NotLinearError
 
 
 _TOLERANCE = 1e-6
@@ -308,7 +227,8 @@ def _rows(
     place = {name: i for i, name in enumerate(names)}
     rows, limits, owners = [], [], []
     for relation in relations:
-        for sign, bound in _sides(relation):
+        above = [] if relation.hi is None else [(1, relation.hi)]
+        for sign, bound in [*above, (-1, -relation.lo)]:
             row, limit = np.zeros(len(names)), bound - sign * relation.sum.constant
             for name, weight in relation.sum.weights.items():
                 span = bounds[name]
@@ -319,9 +239,3 @@ def _rows(
             limits.append(float(limit) / scale)
             owners.append(relation.entry)
     return np.array(rows), np.array(limits), owners
-
-
-def _sides(relation: Relation) -> list[tuple[int, Fraction]]:
-    """Return (sign, bound) of the constraints sign x sum <= bound, one per side."""
-    above = [] if relation.hi is None else [(1, relation.hi)]
-    return [*above, (-1, -relation.lo)]

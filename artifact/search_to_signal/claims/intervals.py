@@ -3,11 +3,11 @@
 Bounds are exact fractions and intervals are closed, so that both rounding half up and rounding half to even
 fit. Results of + - * / are tight when every number occurs once in a formula; where one occurs twice they may
 be too wide, never too narrow. Truth values are intervals too: [1, 1] is true for all numbers that rounding
-allows, [0, 0] for none, [0, 1] for some.
+allows, [0, 0] for none, [0, 1] for some. What is a weighted sum of named numbers carries that sum along.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -22,29 +22,59 @@ _MOST_OPEN = 12
 
 
 @dataclass(frozen=True)
+class Linear:
+    """A weighted sum of numbers by name, and a constant."""
+
+    constant: Fraction = Fraction(0)
+    weights: Mapping[str, Fraction] = field(default_factory=dict)
+
+    def __add__(self, other: "Linear") -> "Linear":
+        zero = Fraction(0)
+        weights = {
+            name: self.weights.get(name, zero) + other.weights.get(name, zero)
+            for name in {**self.weights, **other.weights}
+        }
+        return Linear(self.constant + other.constant, {name: w for name, w in weights.items() if w})
+
+    def scaled(self, factor: Fraction) -> "Linear":
+        """Return the sum times a factor."""
+        return Linear(self.constant * factor, {name: w * factor for name, w in self.weights.items()})
+
+    def __mul__(self, other: "Linear") -> "Linear | None":
+        if not self.weights:
+            return other.scaled(self.constant)
+        return None if other.weights else self.scaled(other.constant)
+
+
+@dataclass(frozen=True)
 class Interval:
-    """Every number from ``lo`` to ``hi``, both included."""
+    """Every number from ``lo`` to ``hi``, both included; ``linear`` is None where it is no sum of numbers."""
 
     lo: Fraction
     hi: Fraction
+    linear: Linear | None = field(default=None, compare=False)
 
     def __add__(self, other: "Interval") -> "Interval":
-        return Interval(self.lo + other.lo, self.hi + other.hi)
+        linear = self.linear + other.linear if self.linear and other.linear else None
+        return Interval(self.lo + other.lo, self.hi + other.hi, linear)
 
     def __neg__(self) -> "Interval":
-        return Interval(-self.hi, -self.lo)
+        return Interval(-self.hi, -self.lo, self.linear and self.linear.scaled(Fraction(-1)))
 
     def __sub__(self, other: "Interval") -> "Interval":
         return self + (-other)
 
     def __mul__(self, other: "Interval") -> "Interval":
         corners = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
-        return Interval(min(corners), max(corners))
+        linear = self.linear * other.linear if self.linear and other.linear else None
+        return Interval(min(corners), max(corners), linear)
 
     def __truediv__(self, other: "Interval") -> "Interval":
         if other.lo <= 0 <= other.hi:
             raise LedgerError(f"a check divides by {other}, which may be zero: correct its formula")
-        return self * Interval(1 / other.hi, 1 / other.lo)
+        by = other.linear
+        inverse = Linear(1 / by.constant) if by and by.constant and not by.weights else None
+        return self * Interval(1 / other.hi, 1 / other.lo, inverse)
 
     def __abs__(self) -> "Interval":
         low = Fraction(0) if self.lo <= 0 <= self.hi else min(abs(self.lo), abs(self.hi))
@@ -67,7 +97,7 @@ class Interval:
 
 
 def exactly(value: Fraction | int) -> Interval:
-    return Interval(Fraction(value), Fraction(value))
+    return Interval(Fraction(value), Fraction(value), Linear(Fraction(value)))
 
 
 def truth(always: bool, possibly: bool) -> Interval:
@@ -95,6 +125,8 @@ def rounded(text: str, unit: Fraction | None = None) -> Interval:
     if unit is None:
         decimals = -int(value.as_tuple().exponent)
         unit = Fraction(1, 10**decimals) if decimals > 0 else Fraction(0)
+    if not unit:
+        return exactly(Fraction(value))
     return Interval(Fraction(value) - unit / 2, Fraction(value) + unit / 2)
 
 

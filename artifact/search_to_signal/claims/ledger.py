@@ -153,29 +153,28 @@ def load_ledger(directory: Path = PUBLISHED) -> Ledger:
     """Read tables and claims; raises LedgerError for a damaged file and as ``check`` does."""
     tables = load_published(directory)
     content = read_toml(directory / "claims.toml", LedgerFile)
-    text = [_text_entry(passage, claim) for passage in content.passage for claim in passage.claims]
-    entries = (*text, *_cell_entries(content, tables))
+    entries = (*_text_entries(content), *_cell_entries(content, tables))
     check(Ledger(entries, content.layers, tables))
     counterparts = load_counterparts((entry.id for entry in entries), directory)
     return Ledger(entries, content.layers, tables, counterparts)
 
 
-def _text_entry(passage: Passage, claim: Claim) -> ClaimEntry:
-    return ClaimEntry(
-        id=claim.id,
-        where=passage.where,
-        at=claim.at,
-        quantity=claim.quantity,
-        value=claim.value,
-        unit=claim.unit,
-        published=_published(claim.value, claim.rounding or passage.rounding),
-        layer=claim.layer or passage.layer,
-        checks=claim,
-    )
-
-
-def _published(value: str, rounding: str) -> Interval | None:
-    return rounded(value, Fraction(rounding) if rounding else None) if value else None
+def _text_entries(content: LedgerFile) -> Iterator[ClaimEntry]:
+    for passage in content.passage:
+        for claim in passage.claims:
+            rounding = claim.rounding or passage.rounding
+            unit = Fraction(rounding) if rounding else None
+            yield ClaimEntry(
+                id=claim.id,
+                where=passage.where,
+                at=claim.at,
+                quantity=claim.quantity,
+                value=claim.value,
+                unit=claim.unit,
+                published=rounded(claim.value, unit) if claim.value else None,
+                layer=claim.layer or passage.layer,
+                checks=claim,
+            )
 
 
 def _cell_entries(content: LedgerFile, tables: Mapping[str, ClaimTable]) -> Iterator[ClaimEntry]:
@@ -186,11 +185,21 @@ def _cell_entries(content: LedgerFile, tables: Mapping[str, ClaimTable]) -> Iter
     rows = {layer.name: layer.key for layer in LAYERS}
     for table in tables.values():
         for row in table.rows:
-            layer = rows.get(next(iter(row.values())), table.entry.layer)
+            labels = " ".join(row[key] for key in table.entry.keys)
             for heading in table.printed:
-                for k, _ in enumerate(numbers_in(row[heading])):
-                    checks = _find_checks(content.cells, table, row, heading, k)
-                    yield _cell_entry(table, row, heading, k, layer, checks)
+                column = table.entry.columns.get(heading)
+                for k, text in enumerate(numbers_in(row[heading])):
+                    yield ClaimEntry(
+                        id=cell_name(table, row, heading, k),
+                        where=table.entry.label,
+                        at="",
+                        quantity=f"{heading}, {labels}",
+                        value=text,
+                        unit=column.unit if column else "",
+                        published=table.interval(row, heading, text) if is_number(text) else None,
+                        layer=rows.get(next(iter(row.values())), table.entry.layer),
+                        checks=_find_checks(content.cells, table, row, heading, k),
+                    )
 
 
 def _find_checks(
@@ -214,24 +223,6 @@ def _find_checks(
     return Checks(**{name: text.format_map(words) for name, text in fields.items()})
 
 
-def _cell_entry(
-    table: ClaimTable, row: Mapping[str, str], heading: str, k: int, layer: str, checks: Checks
-) -> ClaimEntry:
-    column, labels = table.entry.columns.get(heading), " ".join(row[key] for key in table.entry.keys)
-    text = numbers_in(row[heading])[k]
-    return ClaimEntry(
-        id=cell_name(table, row, heading, k),
-        where=table.entry.label,
-        at="",
-        quantity=f"{heading}, {labels}",
-        value=text,
-        unit=column.unit if column else "",
-        published=table.interval(row, heading, text) if is_number(text) else None,
-        layer=layer,
-        checks=checks,
-    )
-
-
 def check(ledger: Ledger) -> None:
     """Raise LedgerError unless ids are unique, layers known, and every formula stays in its layer."""
     ids = [entry.id for entry in ledger.entries]
@@ -251,18 +242,16 @@ def check(ledger: Ledger) -> None:
                 raise LedgerError(
                     f"{entry.id} is of layer {entry.layer} and its check reads {', '.join(foreign)}"
                 )
-            _check_pooling(entry.id, text, layers)
+            # No aggregate is over numbers of two evidence layers.
+            for node in ast.walk(parse(text)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    pooled = layers_of(node, layers) - {SETTINGS} if node.func.id in AGGREGATES else set()
+                    if len(pooled) > 1:
+                        raise LedgerError(
+                            f"the check of {entry.id} pools the layers {', '.join(sorted(pooled))}"
+                        )
         if entry.checks.neighbour:
             parse(entry.checks.neighbour)
-
-
-def _check_pooling(name: str, text: str, layers: Mapping[str, str]) -> None:
-    """Raise LedgerError for an aggregate over numbers of two evidence layers."""
-    for node in ast.walk(parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in AGGREGATES:
-            layers_read = layers_of(node, layers) - {SETTINGS}
-            if len(layers_read) > 1:
-                raise LedgerError(f"the check of {name} pools the layers {', '.join(sorted(layers_read))}")
 
 
 def layers_of(node: ast.expr, layers: Mapping[str, str]) -> set[str]:

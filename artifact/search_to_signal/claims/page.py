@@ -1,7 +1,5 @@
 """Claim findings formatted as terminal text, CSV and a Markdown page."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -12,23 +10,13 @@ from search_to_signal.claims.feasibility import Feasibility, check_feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name, load_ledger
 from search_to_signal.claims.tables import ClaimTable, load_report
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, Implementation, judge_claims
+from search_to_signal.report.tables.cells import to_csv
 
 MISFITS = (ClaimVerdict.INCONSISTENT, ClaimVerdict.DISAGREES, ClaimVerdict.OTHERWISE)
 
 HEAD = (
-    "id",
-    "where",
-    "at",
-    "layer",
-    "quantity",
-    "published",
-    "unit",
-    "verdict",
-    "reason",
-    "direction",
-    "embedded",
-    "comparison",
-    "beside",
+    *("id", "where", "at", "layer", "quantity", "published", "unit", "verdict", "reason"),
+    *("direction", "embedded", "comparison", "beside"),
 )
 INTRODUCTION = """\
 Every number of the paper and its supplement. *Consistent* and *inconsistent* speak of published numbers among
@@ -49,24 +37,21 @@ comparison, called by the first of them, and count once."""
 
 def summary(findings: Sequence[ClaimFinding]) -> str:
     counts = Counter(finding.verdict for finding in findings)
-    estimates = [(f.entry.id, f.estimate) for f in findings if f.estimate]
-    with_direction = [
-        (name, estimate) for name, estimate in estimates if estimate.direction is not Direction.MISSING
-    ]
-    missing, named = len(estimates) - len(with_direction), comparisons(findings)
-    distinct: set[tuple[str, Direction]] = {
-        (named[name], estimate.direction) for name, estimate in with_direction
-    }
-    directions = Counter(direction for _, direction in distinct)
+    given = [(f.entry.id, f.estimate.direction) for f in findings if f.estimate]
+    known = [(name, direction) for name, direction in given if direction is not Direction.MISSING]
+    named = comparisons(findings)
+    directions: Counter[Direction] = Counter(
+        direction for _, direction in {(named[name], one) for name, one in known}
+    )
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
-    directions_text = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
-    estimates_text = f"{len(with_direction)} have our own estimate beside them"
-    estimates_text += f", {directions.total()} comparisons ({directions_text})" if directions_text else ""
+    by_direction = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
+    compared = f", {directions.total()} comparisons ({by_direction})" if by_direction else ""
+    missing = len(given) - len(known)
     lacking = f", {missing} lack theirs in this report" if missing else ""
     return (
         f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
-        f"{estimates_text}{lacking}"
+        f"{len(known)} have our own estimate beside them{compared}{lacking}"
     )
 
 
@@ -82,8 +67,8 @@ def comparisons(findings: Sequence[ClaimFinding]) -> dict[str, str]:
 
 def terminal(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> str:
     """Format counts by layer, the notes on checks, and the misfits with their arithmetic."""
-    rows = [list(row) for row in _layer_rows(ledger, findings)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    rows = list(_layer_rows(ledger, findings))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
@@ -96,12 +81,15 @@ def terminal(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimF
 
 
 def csv_text(findings: Sequence[ClaimFinding]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEAD)
     named = comparisons(findings)
-    writer.writerows(_row(finding, named[finding.entry.id]) for finding in findings)
-    return out.getvalue()
+    rows = (
+        (
+            *(f.entry.id, f.entry.where, f.entry.at, f.entry.layer, f.entry.quantity, f.entry.value),
+            *(f.entry.unit, f.verdict.value, f.reason, *_ours(f), named[f.entry.id], f.neighbour),
+        )
+        for f in findings
+    )
+    return to_csv([HEAD, *rows])
 
 
 def awaited_note(lacking: str) -> str:
@@ -116,7 +104,7 @@ def page(
 
     ``lacking`` says which runs of ours are still to come, empty where none is.
     """
-    neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
+    wrong, joint = misfits(findings), feasibility.summary()
     parts = [
         "# The claims of the paper",
         *([f"**{awaited_note(lacking)}.**"] if lacking else []),
@@ -124,33 +112,37 @@ def page(
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),
         "## What does not fit",
-        *_misfits(feasibility, findings),
-        *_statements(ledger, findings),
+        _entries(wrong) if wrong else "Nothing: every check of a published number can be met.",
+        f"{joint[0].upper()}{joint[1:]}.",
+        "What to know of single checks:",
+        "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items()),
+    ]
+    # Statements without a number; there are none without a report.
+    stated = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
+    if stated:
+        stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
+        rows = ((f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated)
+        parts += [
+            "## Statements beside our runs",
+            "Negative statements (mixed, not every) first: they hold where no uniform order is found.",
+            _markdown([("entry", "statement", "form", "verdict", "for ours", "ours"), *rows]),
+        ]
+    neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
+    parts += [
         "## Neighbours in other layers",
         "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
         _markdown([("entry", "published", "beside"), *neighbours]),
     ]
     for name in ledger.layers:
-        parts += [
-            f"## {layer_name(name)}",
-            f"Strongest claim: {ledger.strongest_claim(name)}.",
-        ]
-        parts.append(_entries([f for f in findings if f.entry.layer == name]))
+        own = [f for f in findings if f.entry.layer == name]
+        claim = f"Strongest claim: {ledger.strongest_claim(name)}."
+        parts += [f"## {layer_name(name)}", claim, _entries(own)]
     return "\n\n".join(parts) + "\n"
 
 
 def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
     """Return contradictory numbers, sentences that contradict an equation, and settings that differ here."""
     return [finding for verdict in MISFITS for finding in findings if finding.verdict is verdict]
-
-
-def _misfits(feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> Iterator[str]:
-    """Yield the table of misfits, or a sentence that there are none, the joint check and the notes."""
-    wrong, text = misfits(findings), feasibility.summary()
-    yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
-    yield f"{text[0].upper()}{text[1:]}."
-    yield "What to know of single checks:"
-    yield "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items())
 
 
 def _notes(findings: Sequence[ClaimFinding]) -> dict[str, str]:
@@ -160,22 +152,6 @@ def _notes(findings: Sequence[ClaimFinding]) -> dict[str, str]:
         if finding.entry.checks.note:
             notes.setdefault(finding.entry.checks.note, []).append(finding.entry.id)
     return {note: ", ".join(names) for note, names in notes.items()}
-
-
-def _statements(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[str]:
-    """Yield statements without a number and their estimates, negative ones first; none without a report."""
-    ours = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
-    if not ours:
-        return
-    ours.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
-    yield "## Statements beside our runs"
-    yield "Negative statements (mixed, not every) first: they hold where no uniform order is found."
-    head = ("entry", "statement", "form", "verdict", "for ours", "ours")
-    rows = (
-        (f.entry.id, f.entry.quantity, counterpart.kind, f.verdict.value, _direction(f), _embedded(f))
-        for f, counterpart in ours
-    )
-    yield _markdown([head, *rows])
 
 
 def write(
@@ -195,31 +171,20 @@ def _layer_rows(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[tu
 
 
 def _entries(findings: Sequence[ClaimFinding]) -> str:
-    head = ("entry", "quantity", "published", "verdict", "reason", "direction", "ours")
     rows = (
-        (f.entry.id, f.entry.quantity, _value(f), f.verdict.value, f.reason, _direction(f), _embedded(f))
+        (
+            *(f.entry.id, f.entry.quantity, f"{f.entry.value} {f.entry.unit}".strip()),
+            *(f.verdict.value, f.reason, *_ours(f)),
+        )
         for f in findings
     )
-    return _markdown([head, *rows])
+    return _markdown([("entry", "quantity", "published", "verdict", "reason", "direction", "ours"), *rows])
 
 
-def _value(finding: ClaimFinding) -> str:
-    return f"{finding.entry.value} {finding.entry.unit}".strip()
-
-
-def _direction(finding: ClaimFinding) -> str:
-    return finding.estimate.direction.value if finding.estimate else ""
-
-
-def _embedded(finding: ClaimFinding) -> str:
-    return finding.estimate.text if finding.estimate else ""
-
-
-def _row(finding: ClaimFinding, comparison: str) -> tuple[str, ...]:
-    entry = finding.entry
-    ours = (_direction(finding), _embedded(finding), comparison)
-    judgement = (finding.verdict.value, finding.reason, *ours, finding.neighbour)
-    return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *judgement)
+def _ours(finding: ClaimFinding) -> tuple[str, str]:
+    """Direction and text of our own estimate, empty without one."""
+    ours = finding.estimate
+    return (ours.direction.value, ours.text) if ours else ("", "")
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

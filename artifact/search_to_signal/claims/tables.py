@@ -125,10 +125,6 @@ class ClaimTable:
             return rounded(text, Fraction(0))
         return rounded(text, Fraction(1, 10**column.decimals))
 
-    def label(self, row: Mapping[str, str]) -> str:
-        """Return the label that pairs rows of two columns: the seed, empty without one."""
-        return row.get("Seed", "")
-
     def _known(self, heading: str) -> str:
         if heading not in self.head:
             raise LedgerError(f"table {self.name} has no column {heading!r}: it has {', '.join(self.head)}")
@@ -179,7 +175,16 @@ def load_published(directory: Path = PUBLISHED) -> dict[str, ClaimTable]:
     tables = {}
     for entry in load_index(directory).table:
         table = _read(directory / f"{entry.name}.csv", entry)
-        _check(table, entry)
+        missing = [name for name in (*entry.keys, *entry.columns) if name not in table.head]
+        if missing:
+            raise LedgerError(f"published table {table.name} lacks {', '.join(missing)}: restore the file")
+        for row in table.rows:
+            for name, column in entry.columns.items():
+                text = row[name]
+                if numbers_in(text) != [text] or len(text.partition(".")[2]) != (column.decimals or 0):
+                    raise LedgerError(
+                        f"published table {table.name}, {name}: {text!r} is not a number as printed"
+                    )
         tables[entry.name] = table
     return tables
 
@@ -256,19 +261,6 @@ def _read(path: Path, entry: TableEntry = _REPORTED) -> ClaimTable:
     return ClaimTable(path.stem, tuple(head), tuple(dict(zip(head, row, strict=True)) for row in rows), entry)
 
 
-def _check(table: ClaimTable, entry: TableEntry) -> None:
-    missing = [name for name in (*entry.keys, *entry.columns) if name not in table.head]
-    if missing:
-        raise LedgerError(f"published table {table.name} lacks {', '.join(missing)}: restore the file")
-    for row in table.rows:
-        for name, column in entry.columns.items():
-            text = row[name]
-            if numbers_in(text) != [text] or len(text.partition(".")[2]) != (column.decimals or 0):
-                raise LedgerError(
-                    f"published table {table.name}, {name}: {text!r} is not a number as printed"
-                )
-
-
 def _wide(table: ClaimTable) -> ClaimTable:
     """Reshape (row, column, value, spread, n) to one row per ``row`` with columns NAME, NAME sd, NAME n.
 
@@ -278,19 +270,18 @@ def _wide(table: ClaimTable) -> ClaimTable:
         return table
     rows: dict[str, dict[str, str]] = {}
     for cell in table.rows:
-        wide = rows.setdefault(cell["row"], _keys(cell["row"]))
-        name = cell["column"]
+        name, label = cell["column"], cell["row"]
+        if label not in rows:
+            seed = _SEED.search(label)
+            condition, _, part = _SEED.sub("", label).partition("/")
+            keys = {"Condition": condition, "Seed": seed[1] if seed else "", "Part": part}
+            rows[label] = {"row": label, **keys}
+        wide = rows[label]
         wide |= {name: cell["value"], f"{name} sd": cell["spread"], f"{name} n": cell["n"]}
     head = tuple(dict.fromkeys(key for row in rows.values() for key in row))
     return ClaimTable(
         table.name, head, tuple({key: row.get(key, "") for key in head} for row in rows.values())
     )
-
-
-def _keys(label: str) -> dict[str, str]:
-    seed = _SEED.search(label)
-    condition, _, part = _SEED.sub("", label).partition("/")
-    return {"row": label, "Condition": condition, "Seed": seed[1] if seed else "", "Part": part}
 
 
 # A ledger asks thousands of rows for a few hundred conditions, again and again.

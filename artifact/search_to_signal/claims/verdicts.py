@@ -69,13 +69,10 @@ def judge_claims(
     known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
     scope = replace(scope, tables={**scope.tables, **known})
     chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
-    findings = (_judge_entry(ledger, entry, scope, report) for entry in chosen)
-    return [_without_direction(finding) if awaited else finding for finding in findings]
-
-
-def _without_direction(finding: ClaimFinding) -> ClaimFinding:
-    ours = finding.estimate
-    return finding if ours is None else replace(finding, estimate=undecided_yet(ours))
+    findings = [_judge_entry(ledger, entry, scope, report) for entry in chosen]
+    if not awaited:
+        return findings
+    return [replace(one, estimate=one.estimate and undecided_yet(one.estimate)) for one in findings]
 
 
 def _judge_entry(
@@ -115,7 +112,10 @@ def _check_outcomes(entry: ClaimEntry, scope: Scope) -> Iterator[tuple[ClaimVerd
         reason = f"{_with_numbers(checks.disagrees, scope)} is {truth} of the equation"
         yield ClaimVerdict.DISAGREES if contradicts else ClaimVerdict.CONSISTENT, reason
     if checks.implements and set(IMPLEMENTATION) <= set(scope.tables):
-        same, reason = _implemented(entry, scope)
+        try:
+            same, reason = _compare_implementation(checks.implements, entry, scope)
+        except LedgerError as error:  # A setting with fewer numbers than the paper's differs from it.
+            same, reason = False, f"there is no such number here: {error}"
         yield ClaimVerdict.IMPLEMENTED if same else ClaimVerdict.OTHERWISE, reason
     if checks.possible:
         impossible = evaluate(checks.possible, scope).one().hi == 0
@@ -130,15 +130,8 @@ def _meets(formula: str, published: Interval, scope: Scope) -> tuple[bool, str]:
     return fits, f"{_with_numbers(formula, scope)} is {result}, which {relation} {published}"
 
 
-def _implemented(entry: ClaimEntry, scope: Scope) -> tuple[bool, str]:
-    """Compare this repository with the published number, version or statement."""
-    try:
-        return _compare_implementation(entry.checks.implements, entry, scope)
-    except LedgerError as error:  # A setting with fewer numbers than the paper's differs from it.
-        return False, f"there is no such number here: {error}"
-
-
 def _compare_implementation(formula: str, entry: ClaimEntry, scope: Scope) -> tuple[bool, str]:
+    """Compare this repository with the published number, version or statement."""
     node, published = parse(formula), entry.published
     if isinstance(node, ast.Compare):
         truth = _truth_verdict(evaluate(formula, scope).one())

@@ -6,7 +6,7 @@ Equal records give equal bytes. Verdicts on the paper's numbers are what ``s2s c
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,72 +145,11 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
 def _page_values(
     evidence: Evidence, drawn: DrawnFigures, facts: Facts, ledger: JudgedLedger | None
 ) -> Mapping[str, Any]:
-    config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
-    return {
-        "findings": build_findings(evidence),
-        "first_picture": next((picture for picture in pictures if picture["name"] == FIGURE), None),
-        "smoke": evidence.results.smoke,
-        "partial": evidence.results.partial,
-        "embedded": facts.embedded,
-        "models": " and ".join(facts.cards),
-        "config": config,
-        "conditions": list(dict.fromkeys(run.condition for run in evidence.results.cohort)),
-        "seeds": sorted({run.seed for run in evidence.results.cohort}),
-        "unit": evidence.unit,
-        "facts": describe(facts),
-        "layers": evidence.layers,
-        "not_run": NOT_RUN,
-        "layer_times": layer_times(facts.runs.values()),
-        "time_rows": time_rows(facts.runs),
-        "settings": _settings(config),
-        "lineage": find_best_lineage(evidence),
-        "pictures": [picture for picture in pictures if picture["name"] != FIGURE],
-        "absent_figures": drawn.absent,
-        "headline": evidence.table(_HEADLINE),
-        "full_value": full_value,
-        "short_origins": short_origins,
-        "trace_command": trace_command,
-        "sections": _by_layer([t for t in evidence.catalogue.tables if not t.name.endswith(_HEADLINE)]),
-        "absent": evidence.catalogue.absent,
-        "ledger": ledger,
-        "layer_names": NAMES,
-        "markdown": to_markdown,
-        "run": evidence.results.cohort[0],
-        "cards": list(facts.cards),
-        "sections_of_text": _text_sections(evidence),
-        "layer_rows": [
-            ["Layer", "State"],
-            *([layer.name, state] for layer, state in evidence.layers.items()),
-        ],
-        "tables": len(evidence.catalogue.tables),
-        "figures": len(drawn.figures),
-        "page": HTML,
-        "allowed": _allowed(evidence),
-    }
-
-
-def _text_sections(evidence: Evidence) -> list[tuple[Table, list[list[str]]]]:
-    """The tables of the short page: the headline, and of the paired differences those to frozen runs."""
-    headline, paired = evidence.table(_HEADLINE), evidence.tables.get("paired")
-    sections = [(headline, headline.text_rows())]
-    if paired is not None:
-        head, *rows = paired.text_rows()
-        sections.append((paired, [head, *(row for row in rows if row[0].endswith(" minus frozen"))]))
-    return sections
-
-
-def _allowed(evidence: Evidence) -> str:
-    """Return the command-line options that allow third-party mappings and normalizers of the runs."""
-    every = [run.facts for run in evidence.results.cohort]
-    mappings = [f"--mapping {facts.mapping} " for facts in every]
-    normalizers = [f"--normalizer {facts.normalizer} " for facts in every]
-    return "".join(option for option in dict.fromkeys([*mappings, *normalizers]) if ":" in option)
-
-
-def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[dict[str, Any]]:
-    """The figures with their text, PNG as a data URL, width in pixels, and the tables with their numbers."""
+    """What both pages show."""
+    cohort = evidence.results.cohort
+    run, headline, paired = cohort[0], evidence.table(_HEADLINE), evidence.tables.get("paired")
     known = {name: table.name for name, table in evidence.tables.items()}
-    return [
+    pictures = [
         {
             "name": path.stem,
             "title": plot.title,
@@ -220,17 +159,59 @@ def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[dict[str, Any]]:
         }
         for plot, path in drawn.figures
     ]
-
-
-def _by_layer(tables: Sequence[Table]) -> dict[str, list[Table]]:
-    """Group tables by the name of their layer, in the paper's order."""
-    sections: dict[str, list[Table]] = {layer.name: [] for layer in in_paper_order()}
-    for table in tables:
-        sections[get_layer(table.layer).name].append(table)
-    return {name: catalogue for name, catalogue in sections.items() if catalogue}
-
-
-def _settings(config: Mapping[str, Any]) -> str:
-    """Format the settings that all runs of the cohort share."""
-    shared = {key: value for key, value in config.items() if key not in ("condition", "seed", "label")}
-    return msgspec.json.format(msgspec.json.encode(shared, order="sorted"), indent=2).decode("utf-8")
+    layers: dict[str, list[Table]] = {layer.name: [] for layer in in_paper_order()}
+    for table in evidence.catalogue.tables:
+        if table is not headline:
+            layers[get_layer(table.layer).name].append(table)
+    # The short page has the headline, and of the paired differences those to frozen runs.
+    sections = [(headline, headline.text_rows())]
+    if paired is not None:
+        head, *rows = paired.text_rows()
+        sections.append((paired, [head, *(row for row in rows if row[0].endswith(" minus frozen"))]))
+    shared = {key: value for key, value in run.config.items() if key not in ("condition", "seed", "label")}
+    # The options that allow third-party parts of these runs.
+    options = [
+        *(f"--mapping {one.facts.mapping} " for one in cohort),
+        *(f"--normalizer {one.facts.normalizer} " for one in cohort),
+    ]
+    return {
+        "findings": build_findings(evidence),
+        "first_picture": next((picture for picture in pictures if picture["name"] == FIGURE), None),
+        "smoke": evidence.results.smoke,
+        "partial": evidence.results.partial,
+        "embedded": facts.embedded,
+        "models": " and ".join(facts.cards),
+        "config": run.config,
+        "conditions": list(dict.fromkeys(one.condition for one in cohort)),
+        "seeds": sorted({one.seed for one in cohort}),
+        "unit": evidence.unit,
+        "facts": describe(facts),
+        "layers": evidence.layers,
+        "not_run": NOT_RUN,
+        "layer_times": layer_times(facts.runs.values()),
+        "time_rows": time_rows(facts.runs),
+        "settings": msgspec.json.format(msgspec.json.encode(shared, order="sorted"), indent=2).decode(),
+        "lineage": find_best_lineage(evidence),
+        "pictures": [picture for picture in pictures if picture["name"] != FIGURE],
+        "absent_figures": drawn.absent,
+        "headline": headline,
+        "full_value": full_value,
+        "short_origins": short_origins,
+        "trace_command": trace_command,
+        "sections": {name: tables for name, tables in layers.items() if tables},
+        "absent": evidence.catalogue.absent,
+        "ledger": ledger,
+        "layer_names": NAMES,
+        "markdown": to_markdown,
+        "run": run,
+        "cards": list(facts.cards),
+        "sections_of_text": sections,
+        "layer_rows": [
+            ["Layer", "State"],
+            *([layer.name, state] for layer, state in evidence.layers.items()),
+        ],
+        "tables": len(evidence.catalogue.tables),
+        "figures": len(drawn.figures),
+        "page": HTML,
+        "allowed": "".join(option for option in dict.fromkeys(options) if ":" in option),
+    }

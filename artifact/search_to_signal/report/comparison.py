@@ -5,6 +5,7 @@ different source or model counts as a setting.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 
 from search_to_signal.base.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.records.files import entries_below, read_lines, refuse_special_files
-from search_to_signal.records.manifest import INTERRUPTED, REPORT, Manifest, read_manifest, runs_below
+from search_to_signal.records.manifest import INTERRUPTED, REPORT, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
 from search_to_signal.report.metrics.search import run_metrics
 
@@ -77,12 +78,16 @@ def compare(first: Path, second: Path) -> DirectoryComparison:
     runs, others = _runs(first), _runs(second)
     shared = [name for name in runs if name in others]
     files, other_files = _record_files(first), _record_files(second)
+    metrics = []
+    for name in shared:
+        values, other_values = (_measured(place) for place in (runs[name], others[name]))
+        metrics += [Metric(name, m, values.get(m), other_values.get(m)) for m in values or other_values]
     return DirectoryComparison(
         runs=len(shared),
         only_first=_missing({**runs, **files}, {**others, **other_files}),
         only_second=_missing({**others, **other_files}, {**runs, **files}),
         settings=_settings({name: (runs[name], others[name]) for name in shared}),
-        metrics=tuple(metric for name in shared for metric in _metrics(name, runs[name], others[name])),
+        metrics=tuple(metrics),
         records=tuple(_first_differences(files, other_files)),
     )
 
@@ -116,7 +121,7 @@ def _record_files(directory: Path) -> dict[str, Path]:
 def _settings(runs: Mapping[str, tuple[Path, Path]]) -> tuple[Setting, ...]:
     where: dict[tuple[str, str, str], list[str]] = {}
     for run, places in runs.items():
-        first, second = (_facts(read_manifest(place)) for place in places)
+        first, second = (_facts(place) for place in places)
         for name in sorted({*first, *second}):
             pair = first.get(name, _ABSENT), second.get(name, _ABSENT)
             if pair[0] != pair[1]:
@@ -124,7 +129,8 @@ def _settings(runs: Mapping[str, tuple[Path, Path]]) -> tuple[Setting, ...]:
     return tuple(Setting(*key, tuple(names)) for key, names in where.items())
 
 
-def _facts(manifest: Manifest) -> dict[str, str]:
+def _facts(run: Path) -> dict[str, str]:
+    manifest = read_manifest(run)
     made: dict[str, Any] = {"source": manifest.source.sha256, "model_files": manifest.model_files}
     return dict(_flat("", {**manifest.config, **made, "host": manifest.host, "status": manifest.status}))
 
@@ -137,12 +143,6 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, msgspec.json.encode(value).decode()
 
 
-def _metrics(run: str, first: Path, second: Path) -> Iterator[Metric]:
-    first_values, second_values = (_measured(place) for place in (first, second))
-    for name in first_values or second_values:
-        yield Metric(run, name, first_values.get(name), second_values.get(name))
-
-
 def _measured(run: Path) -> dict[str, float | None]:
     groups = list(read_groups(run)) if (run / COMPLETIONS).is_file() else []
     return asdict(run_metrics(groups)) if groups else {}
@@ -153,18 +153,12 @@ def _first_differences(files: Mapping[str, Path], others: Mapping[str, Path]) ->
         pairs = zip_longest(read_lines(files[name]), read_lines(others[name]))
         for number, (line, other_line) in enumerate(pairs, start=1):
             if line != other_line:
-                yield RecordDifference(name, number, _fields(line, other_line))
+                fields: tuple[str, ...] = ()
+                if line is not None and other_line is not None:
+                    with suppress(*UNREADABLE):
+                        old, new = (
+                            msgspec.json.decode(text, type=dict[str, Any]) for text in (line, other_line)
+                        )
+                        fields = tuple(key for key in {**old, **new} if old.get(key) != new.get(key))
+                yield RecordDifference(name, number, fields)
                 break
-
-
-def _fields(line: bytes | None, other_line: bytes | None) -> tuple[str, ...]:
-    """Return the fields in which two lines differ; none where a line is missing or unreadable."""
-    try:
-        first, second = (
-            msgspec.json.decode(text or b"{}", type=dict[str, Any]) for text in (line, other_line)
-        )
-    except UNREADABLE:
-        return ()
-    if line is None or other_line is None:
-        return ()
-    return tuple(name for name in {**first, **second} if first.get(name) != second.get(name))

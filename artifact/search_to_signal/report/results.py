@@ -72,7 +72,14 @@ def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifes
     protocol, or missing (from the directory's roster, or from conditions x seeds).
     """
     manifests = read_unpaired((directory,), own)
-    _check_grid(directory, manifests)
+    held = Counter((m.facts.condition, m.facts.seed) for m in manifests.values())
+    twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
+    whole = product({condition for condition, _ in held}, {seed for _, seed in held})
+    missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
+    missing |= set(read_roster(directory)) - {place.name for place in manifests}
+    if twice or missing:
+        what = f"has no run {', '.join(sorted(missing))}" if missing else f"holds {', '.join(twice)} twice"
+        raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
     return manifests
 
 
@@ -87,7 +94,10 @@ def read_unpaired(directories: Sequence[Path], own: Sequence[str] = OWN) -> dict
     if not manifests:
         raise RunDirectoryError(f"{directories[0]} holds no run: give the directory of a run or of a cohort")
     for place, manifest in manifests.items():
-        _check_finished(place, manifest)
+        if manifest.status != "complete":
+            raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
+        sums = read_sums(place)
+        refuse_other_bytes(place, sums, [name for name in _FILES if name in sums])
     _check_protocol(directories[0], manifests, own)
     return manifests
 
@@ -98,13 +108,6 @@ def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
     checkout = manifest.checkout.sha256 if manifest.checkout else None
     made = {"source": manifest.made_by, "model files": manifest.model_files}
     return {**shared, **made, "host": manifest.host, "checkout": checkout}
-
-
-def _check_finished(place: Path, manifest: Manifest) -> None:
-    if manifest.status != "complete":
-        raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
-    sums = read_sums(place)
-    refuse_other_bytes(place, sums, [name for name in _FILES if name in sums])
 
 
 def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
@@ -133,17 +136,6 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
             f"{directory} mixes protocols; other than the rest: {', '.join(named)}. "
             "Report each protocol in a directory of its own"
         )
-
-
-def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
-    held = Counter((m.facts.condition, m.facts.seed) for m in manifests.values())
-    twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
-    whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
-    missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
-    missing |= set(read_roster(directory)) - {place.name for place in manifests}
-    if twice or missing:
-        what = f"has no run {', '.join(sorted(missing))}" if missing else f"holds {', '.join(twice)} twice"
-        raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
 
 
 T = TypeVar("T")
@@ -340,17 +332,15 @@ def shown_conditions(manifests: Iterable[Manifest]) -> dict[str, str]:
 
     The condition keeps its own name where the mapping declares none, or one that is taken.
     """
-    asked = {manifest.facts.condition: _own_name(manifest) for manifest in manifests}
+    asked = {}
+    for manifest in manifests:
+        condition, name = manifest.facts.condition, manifest.mapping_name
+        taken = name in (FROZEN, *MAPPINGS, *ALTERNATIVES)
+        asked[condition] = condition
+        if name is not UNSET and not taken and re.fullmatch(r"\w[\w .-]*", str(name)):
+            asked[condition] = str(replace(Condition.parse(condition), mapping=str(name)))
     times = Counter(asked.values())
     return {condition: name if times[name] == 1 else condition for condition, name in asked.items()}
-
-
-def _own_name(manifest: Manifest) -> str:
-    condition, name = manifest.facts.condition, manifest.mapping_name
-    taken = name in (FROZEN, *MAPPINGS, *ALTERNATIVES)
-    if name is UNSET or taken or not re.fullmatch(r"\w[\w .-]*", str(name)):
-        return condition
-    return str(replace(Condition.parse(condition), mapping=str(name)))
 
 
 def _read(directory: Path, manifest: Manifest, root: Path, shown: str) -> RecordedRun:

@@ -15,7 +15,6 @@ from search_to_signal.records.conditions import Condition
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.report.results import RecordedRun
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import Cell, Table
 from search_to_signal.report.tables.credit import CHANGED
@@ -41,35 +40,34 @@ def build_findings(evidence: Evidence) -> list[PageFinding]:
     """Return the questions that the directory's tables answer; none for a smoke run."""
     if evidence.results.smoke:
         return []
-    makers: tuple[Callable[[Evidence], PageFinding | None], ...] = (
-        _answer_signal,
-        _answer_normalizer,
-        _answer_search,
-    )
-    return [finding for finding in (make(evidence) for make in makers) if finding is not None]
+    return [*_answer_signal(evidence), *_answer_normalizer(evidence), *_answer_search(evidence)]
 
 
-def _answer_signal(evidence: Evidence) -> PageFinding | None:
-    parts = [
-        part for part in (_describe_separation(evidence), _describe_updates(evidence)) if part is not None
-    ]
-    if not parts:
-        return None
-    return PageFinding(
-        "Does the choice of reward reach the learner?",
-        " ".join(answer for answer, _ in parts),
-        tuple(command for _, command in parts),
-        "More groups that the mappings do not tell apart, or cosines near 1.",
-    )
+def _answer_signal(evidence: Evidence) -> Iterator[PageFinding]:
+    parts = [*_describe_separation(evidence), *_describe_updates(evidence)]
+    if parts:
+        yield PageFinding(
+            "Does the choice of reward reach the learner?",
+            " ".join(answer for answer, _ in parts),
+            tuple(command for _, command in parts),
+            "More groups that the mappings do not tell apart, or cosines near 1.",
+        )
 
 
-def _describe_separation(evidence: Evidence) -> tuple[str, str] | None:
-    """Return how often and how nearly two mappings give a group the same advantages, and the command."""
+def _describe_separation(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """How often and how nearly two mappings give a group the same advantages, and the command."""
     table = evidence.tables.get("replay_pairs")
+    if table is None:
+        return
     trained = {run.facts.mapping for run in evidence.results.cohort if run.trained}
-    rows = {} if table is None else dict(_pairs_of(table, trained))
-    if table is None or not rows:
-        return None
+    rows = {}
+    for row in table.rows:
+        place, _, pair = row.label.partition("/")
+        first, _, second = pair.partition(", ")
+        if place == "cohort" and {first, second} <= trained:
+            rows[f"{first} and {second}"] = row.label
+    if not rows:
+        return
 
     def across(column: str) -> list[tuple[str, Cell]]:
         cells = ((name, table.cell(row, column)) for name, row in rows.items())
@@ -77,10 +75,14 @@ def _describe_separation(evidence: Evidence) -> tuple[str, str] | None:
 
     equal_shares = across("Equivalent (%)")
     groups = " or ".join(sorted({str(cell.n) for _, cell in equal_shares}))
-    return (
+    built, equal = (
+        sum(int(cell.number or 0) for _, cell in across(column))
+        for column in ("By construction", "Equivalent")
+    )
+    yield (
         f"Two mappings give equal advantages (to 0.001) in {_format_range(equal_shares)} of the same "
         f"{groups} groups. Equal by construction, as shifted and scaled images or flat, are "
-        f"{_count_by_construction(across)} over all pairs. "
+        f"{built} of {equal} over all pairs. "
         f"Within 0.05 are {_format_range(across('Within 0.05 (%)'))}, in another order or with other ties "
         f"{_format_range(across('Order changes (%)'))}; the median of a group's largest difference is "
         f"{_format_range(across('Median difference'), '')}.",
@@ -88,51 +90,32 @@ def _describe_separation(evidence: Evidence) -> tuple[str, str] | None:
     )
 
 
-def _count_by_construction(across: Callable[[str], list[tuple[str, Cell]]]) -> str:
-    """Return how many equal groups are equal by construction, summed over all pairs of mappings."""
-    built, equal = (
-        sum(int(cell.number or 0) for _, cell in across(column))
-        for column in ("By construction", "Equivalent")
-    )
-    return f"{built} of {equal}"
-
-
-def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the row label of every pair of trained mappings."""
-    for row in table.rows:
-        cell, _, pair = row.label.partition("/")
-        first, _, second = pair.partition(", ")
-        if cell == "cohort" and {first, second} <= trained:
-            yield f"{first} and {second}", row.label
-
-
-def _describe_updates(evidence: Evidence) -> tuple[str, str] | None:
-    """Return the cosines between updates by two mappings, and the command."""
+def _describe_updates(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """The cosines between updates by two mappings, and the command."""
     table = evidence.tables.get("matched_mappings")
     cells = [] if table is None else [table.cell(row.label, "Cosine") for row in table.rows]
     known = [(cell.number, cell.n) for cell in cells if cell.number is not None]
-    if table is None or not known:
-        return None
-    low, high = min(value for value, _ in known), max(value for value, _ in known)
-    answer = (
-        f"Matched updates by two mappings, from one adapter on the same tokens: mean cosines from {low:.2f} "
-        f"to {high:.2f} in {len(known)} cells and kinds of update, {sum(n for _, n in known)} comparisons in "
-        "all. A cosine of 1 is the same direction."
-    )
-    return answer, _trace_command(table)
+    if table is not None and known:
+        low, high = min(value for value, _ in known), max(value for value, _ in known)
+        yield (
+            f"Matched updates by two mappings, from one adapter on the same tokens: mean cosines from "
+            f"{low:.2f} to {high:.2f} in {len(known)} cells and kinds of update, "
+            f"{sum(n for _, n in known)} comparisons in all. A cosine of 1 is the same direction.",
+            _trace_command(table),
+        )
 
 
-def _answer_normalizer(evidence: Evidence) -> PageFinding | None:
+def _answer_normalizer(evidence: Evidence) -> Iterator[PageFinding]:
     table = evidence.tables.get("reward_changes")
     if table is None:
-        return None
+        return
     trained = dict.fromkeys(run.condition for run in evidence.results.cohort if run.trained)
     changes = (
         f"{name}: {_format_range([(condition, table.cell(condition, column)) for condition in trained])}"
         for name, column in CHANGED.items()
     )
     seeds = max(cell.n for row in table.rows for cell in row.cells)
-    return PageFinding(
+    yield PageFinding(
         "What of a reward does the normalizer erase?",
         f"Groups whose advantages move when their rewards are changed, by reward, over "
         f"{counted(seeds, 'seed')}: {'; '.join(changes)}. A shift adds the group's frontier.",
@@ -141,37 +124,39 @@ def _answer_normalizer(evidence: Evidence) -> PageFinding | None:
     )
 
 
-def _answer_search(evidence: Evidence) -> PageFinding | None:
+def _answer_search(evidence: Evidence) -> Iterator[PageFinding]:
     table = evidence.tables.get("paired_signs")
-    rows = () if table is None else table.rows
-    better = [row.label for row in rows if row.label.endswith(_BETTER)]
+    better = [row.label for row in table.rows if row.label.endswith(_BETTER)] if table else []
     if table is None or not better:
-        return None
-    return PageFinding(
+        return
+    gap = evidence.results.partial.gaps.get(COHORT)
+    if gap is not None and not gap.closed:
+        # Then none are counted yet.
+        answer = f"Seeds are awaited, so this is not counted yet: {COHORT} {gap.words}."
+    else:
+        cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
+        counts = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
+        answer = f"After equally many groups, ended above frozen: {', '.join(counts)}."
+        answer += _describe_anchor(evidence)
+        if (least := 2.0 ** (1 - max(cell.n for _, cell in cells))) > 0.05:
+            answer += f" A sign test over these seeds cannot go below p = {min(1.0, least):.2g}."
+    yield PageFinding(
         "Did search get better than without training?",
-        _describe_awaited(evidence) or _describe_endpoints(evidence, table, better),
+        answer,
         (_trace_command(table),),
         "More seeds, and the same comparison at equal time.",
     )
 
 
-def _describe_awaited(evidence: Evidence) -> str:
-    """Say that seeds of the cohort are still to come, empty where none is: then none are counted yet."""
-    gap = evidence.results.partial.gaps.get(COHORT)
-    if gap is None or gap.closed:
+def _describe_anchor(evidence: Evidence) -> str:
+    table = evidence.tables.get("anchor")
+    conditions = {run.condition for run in evidence.results.cohort}
+    labels = [row.label for row in table.rows if row.label in conditions] if table else []
+    if table is None or not labels:
         return ""
-    return f"Seeds are awaited, so this is not counted yet: {COHORT} {gap.words}."
-
-
-def _describe_endpoints(evidence: Evidence, table: Table, better: list[str]) -> str:
-    cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
-    counts = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
-    least = 2.0 ** (1 - max(cell.n for _, cell in cells))
-    floor = (
-        f" A sign test over these seeds cannot go below p = {min(1.0, least):.2g}." if least > 0.05 else ""
-    )
-    answer = f"After equally many groups, ended above frozen: {', '.join(counts)}."
-    return f"{answer}{_describe_anchor(evidence)}{floor}"
+    cells = ((name, table.cell(name, "Final difference")) for name in labels)
+    gains = ", ".join(f"{name} {cell.text()} (n = {cell.n})" for name, cell in cells)
+    return f" Given the time that training took, the difference to frozen is {gains}."
 
 
 def _format_range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
@@ -189,20 +174,6 @@ def _format_range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
 
 def _trace_command(table: Table) -> str:
     return f"s2s trace . {table.name}"
-
-
-def _describe_anchor(evidence: Evidence) -> str:
-    table = evidence.tables.get("anchor")
-    conditions = {run.condition for run in evidence.results.cohort}
-    rows = [] if table is None else [row for row in table.rows if row.label in conditions]
-    if table is None or not rows:
-        return ""
-    gains = (
-        f"{row.label} {cell.text()} (n = {cell.n})"
-        for row in rows
-        for cell in [table.cell(row.label, "Final difference")]
-    )
-    return f" Given the time that training took, the difference to frozen is {', '.join(gains)}."
 
 
 @dataclass(frozen=True)
@@ -232,19 +203,16 @@ def find_best_lineage(evidence: Evidence) -> Lineage | None:
 
     None where the runs keep no heuristics.
     """
-    lineages = [lineage for lineage in map(_trace_lineage, evidence.results.cohort) if lineage is not None]
-    return max(lineages, key=lambda lineage: lineage.best.score) if lineages else None
-
-
-def _trace_lineage(run: RecordedRun) -> Lineage | None:
-    stored = run.heuristics
-    if not stored:
+    kept = [run for run in evidence.results.cohort if run.heuristics]
+    best = [max(run.heuristics, key=lambda record: record.score) for run in kept]
+    if not best:
         return None
+    run, last = max(zip(kept, best, strict=True), key=lambda pair: pair[1].score)
     parents = {(record.step, record.index): record.parents for group in run.groups for record in group}
     known: dict[str, HeuristicRecord] = {}
-    for record in stored:
+    for record in run.heuristics:
         known.setdefault(record.id, record)
-    chain = [max(stored, key=lambda record: record.score)]
+    chain = [last]
     while chain[-1].operator is not None:
         child = chain[-1]
         stored_parents = [known[name] for name in parents.get((child.step, child.index), ()) if name in known]
@@ -260,14 +228,8 @@ def _trace_lineage(run: RecordedRun) -> Lineage | None:
 
 CARD = "card.json"
 _TIMES = (
-    "Run",
-    "Groups",
-    "Seconds",
-    "Groups/min",
-    "Generation (%)",
-    "Evaluation (%)",
-    "Update (%)",
-    "Else (%)",
+    *("Run", "Groups", "Seconds", "Groups/min"),
+    *("Generation (%)", "Evaluation (%)", "Update (%)", "Else (%)"),
 )
 _PACKAGES = ("torch", "transformers", "trl", "peft", "unsloth", "vllm", "bitsandbytes", "numpy", "numba")
 
@@ -303,40 +265,39 @@ def read_facts(directory: Path) -> Facts:
     """Read the manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
     runs = {run.relative_to(directory).as_posix(): read_manifest(run) for run in runs_below(directory)}
     models = {manifest.facts.model: manifest for manifest in runs.values()}
-    return Facts(runs, {name: _card(name, manifest) for name, manifest in sorted(models.items())})
-
-
-def _card(name: str, manifest: Manifest) -> ModelCard | None:
-    """Read the card that the run recorded; None where it is absent or differs. Raises ModelFileError."""
-    path = MODELS / name / CARD
-    recorded = manifest.model_files.get(CARD)
-    if recorded is None or not path.is_file() or sha256_file(path) != recorded:
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ModelCard)
-    except msgspec.MsgspecError as error:
-        raise ModelFileError(f"cannot read {path}: {error}; make it again with s2s card") from error
+    cards: dict[str, ModelCard | None] = {}
+    for name, manifest in sorted(models.items()):
+        # The card that the run recorded, where that is here.
+        path, recorded = MODELS / name / CARD, manifest.model_files.get(CARD)
+        cards[name] = None
+        if recorded is not None and path.is_file() and sha256_file(path) == recorded:
+            try:
+                cards[name] = msgspec.json.decode(path.read_bytes(), type=ModelCard)
+            except msgspec.MsgspecError as error:
+                raise ModelFileError(f"cannot read {path}: {error}; make it again with s2s card") from error
+    return Facts(runs, cards)
 
 
 def describe(facts: Facts) -> list[tuple[str, str]]:
     """Return (heading, text) of the facts of the runs; values that differ are listed."""
     manifests = list(facts.runs.values())
+    conditions = [Condition.parse(str(manifest.config["condition"])) for manifest in manifests]
+
+    def listed(text_of: Callable[[Manifest], str]) -> str:
+        return "; ".join(dict.fromkeys(map(text_of, manifests)))
+
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
-        ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
-        *([("Own mapping", OURS_NOTE)] if any(map(_is_ours, manifests)) else []),
-        ("Host", _listed(_host(m) for m in manifests)),
-        ("Source", _listed(_source(m) for m in manifests)),
-        ("Machine", _listed(_machine(m) for m in manifests)),
-        ("Software", _listed(_software(m) for m in manifests)),
-        ("Isolation of candidates", _listed(_isolation(m) for m in manifests)),
+        ("Models", "; ".join(dict.fromkeys(_model(name, card) for name, card in facts.cards.items()))),
+        *([("Own mapping", OURS_NOTE)] if any(one.mapping in OURS for one in conditions) else []),
+        ("Host", listed(_host)),
+        ("Source", listed(_source)),
+        ("Machine", listed(_machine)),
+        ("Software", listed(_software)),
+        ("Isolation of candidates", listed(_isolation)),
         ("Time", f"{_loops(manifests)} in the loops of the runs, set-up excluded"),
         ("Interruptions", str(sum(m.interruptions for m in manifests))),
     ]
-
-
-def _is_ours(manifest: Manifest) -> bool:
-    return Condition.parse(str(manifest.config["condition"])).mapping in OURS
 
 
 def layer_times(manifests: Iterable[Manifest]) -> dict[str, tuple[int, str]]:
@@ -419,7 +380,3 @@ def _software(manifest: Manifest) -> str:
 def _isolation(manifest: Manifest) -> str:
     held = [name.replace("_", " ") for name, value in sorted(manifest.isolation.items()) if value is True]
     return ", ".join(held) or "not recorded"
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))

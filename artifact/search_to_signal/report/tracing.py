@@ -52,21 +52,13 @@ def trace_cell(cell: Cell, where: str, directory: Path, shown: int = 0) -> Itera
     yield f"  formula  {cell.formula}"
     for origin in cell.origins:
         yield f"  records  {origin.path}: {line_ranges(origin.lines)}"
-        for number, text in islice(_records(directory / origin.path, origin), shown):
-            yield f"    {number}: {text}"
-
-
-def _records(path: Path, origin: Origin) -> Iterator[tuple[int, str]]:
-    wanted = None if origin.lines is None else set(origin.lines)
-    for number, line in enumerate(read_lines(path), start=1):
-        if wanted is None or number in wanted:
-            yield number, _short(line.decode(errors="replace").rstrip("\n"))
-
-
-def _short(text: str) -> str:
-    """Shorten hashes to eight digits, and the text to one or two lines of a terminal."""
-    plain = _HASH.sub(r"\1…", text)
-    return plain if len(plain) <= _WIDTH else f"{plain[:_WIDTH]}…"
+        wanted = None if origin.lines is None else set(origin.lines)
+        numbered = enumerate(read_lines(directory / origin.path), start=1)
+        chosen = ((n, line) for n, line in numbered if wanted is None or n in wanted)
+        for number, line in islice(chosen, shown):
+            # Hashes are shortened to eight digits, and the text to one or two lines of a terminal.
+            plain = _HASH.sub(r"\1…", line.decode(errors="replace").rstrip("\n"))
+            yield f"    {number}: {plain if len(plain) <= _WIDTH else f'{plain[:_WIDTH]}…'}"
 
 
 def table_names(tables: Catalogue) -> Iterator[str]:
@@ -111,7 +103,11 @@ def short_origins(origins: Sequence[Origin]) -> str:
         folders, _, name = origin.path.rpartition("/")
         above, _, folder = folders.rpartition("/")
         groups.setdefault((above, name, _short_ranges(origin.lines)), []).append(folder)
-    return "; ".join(_braced(*key, folders) for key, folders in groups.items())
+    texts = []
+    for (above, name, lines), runs in groups.items():
+        inner = runs[0] if len(runs) == 1 else f"{{{','.join(runs)}}}"
+        texts.append(f"{'/'.join(part for part in (above, inner, name) if part)}: {lines}")
+    return "; ".join(texts)
 
 
 def _short_ranges(lines: Sequence[int] | None) -> str:
@@ -123,9 +119,3 @@ def _short_ranges(lines: Sequence[int] | None) -> str:
             return f"{len(lines)} lines"
     text = line_ranges(lines)
     return text if len(text) <= _LONGEST else f"{len(lines or ())} lines"
-
-
-def _braced(above: str, name: str, lines: str, folders: Sequence[str]) -> str:
-    inner = folders[0] if len(folders) == 1 else f"{{{','.join(folders)}}}"
-    path = "/".join(part for part in (above, inner, name) if part)
-    return f"{path}: {lines}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from search_to_signal.base.progress import counted, span
 from search_to_signal.records.plan import Question
 from search_to_signal.report.results import Origin
-from search_to_signal.report.tables.cells import Cell, Cells, Table, table_of
+from search_to_signal.report.tables.cells import Cell, Line, Table, table_of
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.study.exploratory import ContinuedRuns
 from search_to_signal.study.formatting import format_interval, format_value, metric_heading
@@ -45,10 +45,14 @@ def group_by_verdict(
     """
     comparisons = list(_distinct_comparisons(outcomes))
     shared = shared_by_profiles((*outcomes, *exploratory), _line_name)
-    groups = [
-        VerdictLines(title, _verdict_lines(comparisons, verdict, longer, shared))
-        for verdict, title in TITLES.items()
-    ]
+    groups = []
+    for verdict, title in TITLES.items():
+        same = [outcome for outcome in comparisons if outcome.verdict is verdict]
+        lines = [*_lines(same, shared, longer if verdict is OutcomeVerdict.OPEN else ())]
+        if verdict is OutcomeVerdict.OPEN:
+            # The gains of longer runs are said once.
+            lines = list(dict.fromkeys((*lines, *_wholly_undecided(comparisons))))
+        groups.append(VerdictLines(title, tuple(lines)))
     groups.append(VerdictLines(DESCRIBED, tuple(_described_lines(outcomes))))
     groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory, shared))))
     return [group for group in groups if group.lines]
@@ -88,8 +92,9 @@ def _parts(outcomes: Sequence[QuestionOutcome], *, verdicts: bool) -> Iterator[s
         same = [outcome for outcome in outcomes if outcome.question.key == key]
         ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
         ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
-        values = " to ".join(ends)
-        yield f"{metric_heading(same[0])} {f'{_count_verdicts(same)} ({values})' if verdicts else values}"
+        values, times = " to ".join(ends), Counter(outcome.verdict.value for outcome in same)
+        counts = ", ".join(f"{verdict} in {number} of {len(same)}" for verdict, number in times.items())
+        yield f"{metric_heading(same[0])} {f'{counts} ({values})' if verdicts else values}"
 
 
 def _name_bases(outcomes: Sequence[QuestionOutcome]) -> str:
@@ -105,27 +110,9 @@ def _first_side(outcome: QuestionOutcome) -> str:
     return outcome.name.partition(" minus ")[0]
 
 
-def _count_verdicts(outcomes: Sequence[QuestionOutcome]) -> str:
-    verdicts = Counter(outcome.verdict.value for outcome in outcomes)
-    return ", ".join(f"{verdict} in {number} of {len(outcomes)}" for verdict, number in verdicts.items())
-
-
 def _line_name(outcome: QuestionOutcome) -> tuple[str, str]:
     """What a line is called: its metric and second side."""
     return metric_heading(outcome), outcome.name.partition(" minus ")[2]
-
-
-def _verdict_lines(
-    comparisons: Sequence[QuestionOutcome],
-    verdict: OutcomeVerdict,
-    longer: Sequence[ContinuedRuns],
-    shared: set[tuple[str, str]],
-) -> tuple[str, ...]:
-    """Return the lines of a verdict; undecided ones are followed, once, by the gains of longer runs."""
-    same = [outcome for outcome in comparisons if outcome.verdict is verdict]
-    if verdict is not OutcomeVerdict.OPEN:
-        return tuple(_lines(same, shared))
-    return tuple(dict.fromkeys((*_lines(same, shared, longer), *_wholly_undecided(comparisons))))
 
 
 def _wholly_undecided(comparisons: Sequence[QuestionOutcome]) -> Iterator[str]:
@@ -142,70 +129,62 @@ def _wholly_undecided(comparisons: Sequence[QuestionOutcome]) -> Iterator[str]:
 
 def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns]) -> list[str]:
     """Describe the later gains of runs that bear on a question: how far the metric is from its ceiling."""
-    return [_describe_runs(runs) for runs in longer if runs.bears_on(question)]
-
-
-def _describe_runs(continued: ContinuedRuns) -> str:
-    measure = MEASURES[continued.question.metric]
-    gain, least, most = (
-        f"{measure.factor * value:.{measure.decimals}f}"
-        for value in (continued.mean, min(continued.gains.values()), max(continued.gains.values()))
-    )
-    runs = counted(len(continued.gains), f"{continued.side.rpartition('/')[2]} run")
-    fewest, most_further = min(continued.further.values()), max(continued.further.values())
-    further = (
-        counted(fewest, "further group")
-        if fewest == most_further
-        else f"{fewest} to {most_further} further groups"
-    )
-    return (
-        f"What was left to find: {runs} that went on after {continued.groups} groups, for {further}, gained "
-        f"{gain} in {measure.heading} on average ({least} to {most})"
-    )
+    described = []
+    for continued in (runs for runs in longer if runs.bears_on(question)):
+        measure = MEASURES[continued.question.metric]
+        gain, least, most = (
+            f"{measure.factor * value:.{measure.decimals}f}"
+            for value in (continued.mean, min(continued.gains.values()), max(continued.gains.values()))
+        )
+        runs = counted(len(continued.gains), f"{continued.side.rpartition('/')[2]} run")
+        fewest, most_further = min(continued.further.values()), max(continued.further.values())
+        further = f"{fewest} to {most_further} further groups"
+        if fewest == most_further:
+            further = counted(fewest, "further group")
+        described.append(
+            f"What was left to find: {runs} that went on after {continued.groups} groups, for {further}, "
+            f"gained {gain} in {measure.heading} on average ({least} to {most})"
+        )
+    return described
 
 
 def build_continued_table(longer: Sequence[ContinuedRuns]) -> Table:
     """Build the table of longer runs, a row per side: further groups and gain, in the metric's unit."""
+    lines: list[Line] = []
+    for runs in longer:
+        origins, n, measure = tuple(map(Origin, runs.files)), len(runs.gains), MEASURES[runs.question.metric]
+        further, gains = runs.further.values(), runs.gains.values()
+        over = f"over seeds of {measure.formula}, all groups minus those compared"
+        cells = {
+            "Groups": Cell(runs.groups, n, "groups that the question compares", origins),
+            "Fewest further": Cell(min(further), n, "groups after these, of the shortest run", origins),
+            "Most further": Cell(max(further), n, "groups after these, of the longest run", origins),
+        }
+        whats = (
+            ("Gain", runs.mean, "mean"),
+            ("Least", min(gains), "least"),
+            ("Most", max(gains), "greatest"),
+        )
+        for heading, value, what in whats:
+            scaled = measure.factor * value
+            cells[heading] = Cell(scaled, n, f"{what} {over}", origins, measure.decimals)
+        lines.append((runs.side, cells))
     note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
-    lines = [(runs.side, _continued_cells(runs)) for runs in longer]
     return table_of("continued", "What longer runs still found", "Runs", lines, note)
-
-
-def _continued_cells(runs: ContinuedRuns) -> Cells:
-    origins, n = tuple(map(Origin, runs.files)), len(runs.gains)
-    measure, further, gains = MEASURES[runs.question.metric], runs.further.values(), runs.gains.values()
-
-    def gain(value: float, what: str) -> Cell:
-        formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
-        return Cell(measure.factor * value, n, formula, origins, measure.decimals)
-
-    return {
-        "Groups": Cell(runs.groups, n, "groups that the question compares", origins),
-        "Fewest further": Cell(min(further), n, "groups after these, of the shortest run", origins),
-        "Most further": Cell(max(further), n, "groups after these, of the longest run", origins),
-        "Gain": gain(runs.mean, "mean"),
-        "Least": gain(min(gains), "least"),
-        "Most": gain(max(gains), "greatest"),
-    }
 
 
 def _described_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
     """Yield a line per question of one side that the paper has a number for, and what counts against it."""
-    described = [
-        outcome
-        for outcome in outcomes
-        if outcome.verdict is OutcomeVerdict.DESCRIBED and outcome.question.published
-    ]
-    for key in dict.fromkeys(outcome.question.key for outcome in described):
-        same = [outcome for outcome in described if outcome.question.key == key]
+    by_question: dict[str, list[QuestionOutcome]] = {}
+    for outcome in outcomes:
+        if outcome.verdict is OutcomeVerdict.DESCRIBED and outcome.question.published:
+            by_question.setdefault(outcome.question.key, []).append(outcome)
+    for same in by_question.values():
         question, values = same[0].question, []
         for outcome in same:
-            paper = question.published[question.pairs.index(outcome.sides)]
-            ends = format_interval(outcome, outcome.interval)
-            values.append(
-                f"{outcome.name} {format_value(outcome, outcome.mean)} {ends} (paper: "
-                f"{format_value(outcome, paper)})"
-            )
+            paper = format_value(outcome, question.published[question.pairs.index(outcome.sides)])
+            ours = f"{format_value(outcome, outcome.mean)} {format_interval(outcome, outcome.interval)}"
+            values.append(f"{outcome.name} {ours} (paper: {paper})")
         yield (
             f"{same[0].study.key}: {metric_heading(same[0])}, n = {_count_seeds(same)}: {', '.join(values)}; "
             f"what would count against: {question.counts_against.strip()}"

@@ -10,10 +10,10 @@ from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
+from search_to_signal.study.plan_checks import shortened
 from search_to_signal.study.verdicts import NO_CLOSED_STUDIES, QuestionOutcome
 
 NOTHING = "nothing of it is packed"
-_SHOWN = 3
 
 
 def read_recorded_runs(root: Path) -> dict[str, Manifest]:
@@ -43,14 +43,11 @@ def find_deviations(
     wide = _plan_wide_deviations(plan, sha256, runs, outcomes)
     lines = {"": [*_say_closings(plan, closed), *notes, *wide]}
     for study in plan.studies:
-        study_outcomes = [outcome for outcome in outcomes if outcome.study.key == study.key]
+        own = [outcome for outcome in outcomes if outcome.study.key == study.key]
         amendment = closed.get(study.key)
-        sentences = [
-            *_describe_closing(amendment),
-            *_study_deviations(study, runs, study_outcomes, amendment),
-            *_shared_answers(study_outcomes),
-        ]
-        lines[study.key] = list(dict.fromkeys(sentences))
+        why = f"{amendment.words} closes it: {amendment.why.strip().rstrip('.')}" if amendment else ""
+        sentences = [*([why] if why else []), *_study_deviations(study, runs, own, amendment)]
+        lines[study.key] = list(dict.fromkeys((*sentences, *_shared_answers(own))))
     return lines
 
 
@@ -74,11 +71,6 @@ def _say_closings(plan: Plan, closed: Mapping[str, Amendment]) -> Iterator[str]:
         yield f"closed out of the plan's order, before later studies that were recorded: {', '.join(early)}"
 
 
-def _describe_closing(amendment: Amendment | None) -> Iterator[str]:
-    if amendment is not None:
-        yield f"{amendment.words} closes it: {amendment.why.strip().rstrip('.')}"
-
-
 def _plan_wide_deviations(
     plan: Plan, sha256: str, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]
 ) -> Iterator[str]:
@@ -88,7 +80,7 @@ def _plan_wide_deviations(
         if manifest.plan_sha256 != sha256 and place.partition("/")[0] not in plan.controls
     ]
     if other:
-        yield f"{len(other)} runs were not recorded under this plan: {_shorten(other)}"
+        yield f"{len(other)} runs were not recorded under this plan: {shortened(other)}"
     sources = Counter(manifest.source.sha256[:12] for manifest in runs.values())
     if len(sources) > 1:
         counts = ", ".join(f"{number} by {name}" for name, number in sources.most_common())
@@ -96,7 +88,7 @@ def _plan_wide_deviations(
         yield f"several versions of the source recorded these runs: {counts}{mixed}"
     unclean = [place for place, manifest in runs.items() if manifest.source.clean is False]
     if unclean:
-        yield f"{len(unclean)} runs were recorded from a checkout with changes: {_shorten(unclean)}"
+        yield f"{len(unclean)} runs were recorded from a checkout with changes: {shortened(unclean)}"
     machines = {place: manifest.environment.cpu for place, manifest in runs.items()}
     held = ((place, manifest.environment.accelerator) for place, manifest in runs.items())
     cards = {place: card.kind for place, card in held if isinstance(card, Accelerator)}
@@ -107,12 +99,17 @@ def _plan_wide_deviations(
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
-        yield f"{len(strange)} runs have seeds that the plan does not name: {_shorten(strange)}"
-    known = set(plan.profiles)
-    unplanned = sorted({place.split("/")[0] for place in runs} - known)
+        yield f"{len(strange)} runs have seeds that the plan does not name: {shortened(strange)}"
+    unplanned = sorted({place.split("/")[0] for place in runs} - set(plan.profiles))
     if unplanned:
         yield f"recorded and not in the plan: {', '.join(unplanned)}"
-    yield from _order_deviations(plan, runs, outcomes)
+    incomplete: list[str] = []
+    for study in plan.studies:
+        if incomplete and _begun(study, runs, outcomes):
+            yield f"{study.key} was recorded before all of {', '.join(incomplete)}, which the plan sets first"
+        own = (one for one in outcomes if one.study.key == study.key and not one.answered_elsewhere)
+        if any(len(outcome.values) < outcome.planned for outcome in own):
+            incomplete.append(study.key)
 
 
 def _mixed_seeds(kinds: Mapping[str, str]) -> str:
@@ -127,23 +124,6 @@ def _mixed_seeds(kinds: Mapping[str, str]) -> str:
     mixed = {layer: [len(found) > 1 for found in seeds.values()] for layer, seeds in by_seed.items()}
     told = [f"{sum(of)} of {counted(len(of), 'seed')} of {layer}" for layer, of in mixed.items() if any(of)]
     return f"; within {', '.join(told)} they differ" if told else ""
-
-
-def _order_deviations(
-    plan: Plan, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]
-) -> Iterator[str]:
-    """Yield the studies that were started before an earlier study had all its seeds."""
-    incomplete: list[str] = []
-    for study in plan.studies:
-        if incomplete and _begun(study, runs, outcomes):
-            yield f"{study.key} was recorded before all of {', '.join(incomplete)}, which the plan sets first"
-        study_outcomes = (
-            outcome
-            for outcome in outcomes
-            if outcome.study.key == study.key and not outcome.answered_elsewhere
-        )
-        if any(len(outcome.values) < outcome.planned for outcome in study_outcomes):
-            incomplete.append(study.key)
 
 
 def _begun(study: Study, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]) -> bool:
@@ -167,12 +147,9 @@ def _study_deviations(
         for outcome in comparisons if uneven else comparisons[:1]:
             if len(outcome.values) < question.seeds:
                 name = f"{question.key}, {outcome.name}" if uneven else question.key
-                seeds_recorded = f"{len(outcome.values)} of {counted(question.seeds, 'seed')}"
-                yield (
-                    f"{name}: closed: {seeds_recorded}, {closed.words}"
-                    if closed
-                    else f"{name}: {seeds_recorded}: no verdict"
-                )
+                recorded = f"{len(outcome.values)} of {counted(question.seeds, 'seed')}"
+                state = f"closed: {recorded}, {closed.words}" if closed else f"{recorded}: no verdict"
+                yield f"{name}: {state}"
         seeds_by_remark: dict[str, list[int]] = {}
         for pair in (pair for outcome in comparisons for pair in outcome.pairs if pair.remark):
             seeds_by_remark.setdefault(pair.remark, []).append(pair.seed)
@@ -194,7 +171,3 @@ def _shared_answers(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
                 level = counted(answer.comparisons, "comparison")
                 told += f", at the level of its {level}, not of {asked.comparisons}"
             yield told
-
-
-def _shorten(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")

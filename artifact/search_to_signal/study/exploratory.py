@@ -35,9 +35,8 @@ from search_to_signal.report.tables.measures import (
     USABLE,
     VALID_OF_USABLE,
     ZERO,
-    Measure,
 )
-from search_to_signal.study.metric_values import MetricReading, SeedPair, compute_values, pair_with_horizon
+from search_to_signal.study.metric_values import compute_values, pair_with_horizon
 from search_to_signal.study.verdicts import QuestionOutcome
 
 _EQUAL_EFFORT: dict[Match, str] = {
@@ -77,8 +76,18 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
                 key = f"{question.key}+{metric.field}"
                 yield replace(question, key=key, metric=metric.field, asks=asks, smallest_effects=())
-            yield _described(question, RETUNED, "And how many of each condition's?")
-        if _asks_for_best(question):
+            sides = dict.fromkeys(side for pair in question.pairs for side in pair[::-1])
+            yield replace(
+                question,
+                key=f"{question.key}+{RETUNED.field}+described",
+                metric=RETUNED.field,
+                asks="And how many of each condition's?",
+                estimator="description",
+                pairs=tuple((side,) for side in sides),
+                smallest_effects=(),
+            )
+        best = question.role == "primary" and question.metric == FINAL_BEST.field
+        if best and question.estimator == "mean_difference" and question.match == "completions":
             for match, ends in _EQUAL_EFFORT.items():
                 yield replace(
                     question,
@@ -89,43 +98,18 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                     published=(),
                 )
         if question.metric == ZERO.field and question.estimator == "description":
+            sides = dict.fromkeys(side for pair in question.pairs for side in pair)
+            frozen = dict.fromkeys(f"{side.rpartition('/')[0]}/{FROZEN}" for side in sides)
             for metric, asks in _OF_FLAT_GROUPS.items():
                 yield replace(
                     question,
                     key=f"{question.key}+{metric.field}",
                     metric=metric.field,
                     asks=asks,
-                    pairs=tuple((side,) for side in _with_frozen(question)),
+                    pairs=tuple((side,) for side in {**frozen, **sides}),
                     published=(),
                     counts_against="as large a share of frozen runs, of groups that are as often valid",
                 )
-
-
-def _described(question: Question, metric: Measure, asks: str) -> Question:
-    """Describe a metric on each side of a comparison."""
-    sides = dict.fromkeys(side for pair in question.pairs for side in pair[::-1])
-    return replace(
-        question,
-        key=f"{question.key}+{metric.field}+described",
-        metric=metric.field,
-        asks=asks,
-        estimator="description",
-        pairs=tuple((side,) for side in sides),
-        smallest_effects=(),
-    )
-
-
-def _asks_for_best(question: Question) -> bool:
-    """Whether a primary question compares mean final bests of as many completions."""
-    best = question.role == "primary" and question.metric == FINAL_BEST.field
-    return best and question.estimator == "mean_difference" and question.match == "completions"
-
-
-def _with_frozen(question: Question) -> list[str]:
-    """The sides of a description, after the frozen runs of their cohorts."""
-    sides = [side for pair in question.pairs for side in pair]
-    frozen = [f"{side.rpartition('/')[0]}/{FROZEN}" for side in sides]
-    return list(dict.fromkeys((*frozen, *sides)))
 
 
 def split_exploratory(
@@ -159,16 +143,12 @@ class ContinuedRuns:
 
     def bears_on(self, question: Question) -> bool:
         """Whether a question compares the same metric and horizon with runs of the same condition."""
-        same_metric = (question.metric, question.horizon) == (self.question.metric, self.question.horizon)
-        return same_metric and any(
-            _profile_and_condition(pair[-1]) == _profile_and_condition(self.side) for pair in question.pairs
-        )
-
-
-def _profile_and_condition(side: str) -> tuple[str, str]:
-    """Return profile and condition of PROFILE/LAYER/CONDITION."""
-    profile, _, rest = side.partition("/")
-    return profile, rest.rpartition("/")[2]
+        if (question.metric, question.horizon) != (self.question.metric, self.question.horizon):
+            return False
+        # Profile and condition of PROFILE/LAYER/CONDITION.
+        sides = (side.split("/") for side in (self.side, *(pair[-1] for pair in question.pairs)))
+        own, *others = [(parts[0], parts[-1]) for parts in sides]
+        return own in others
 
 
 def read_continued_runs(root: Path, plan: Plan) -> list[ContinuedRuns]:
@@ -177,29 +157,21 @@ def read_continued_runs(root: Path, plan: Plan) -> list[ContinuedRuns]:
     Raises as ``compute_values`` does.
     """
     questions = [question for study in plan.studies for question in study.questions]
-    timed_questions = [
-        question
-        for question in questions
-        if question.clock is not None and question.estimator == "mean_difference"
-    ]
-    sides = {pair[-1]: question for question in timed_questions for pair in question.pairs}
+    timed = [one for one in questions if one.clock is not None and one.estimator == "mean_difference"]
+    sides = {pair[-1]: question for question in timed for pair in question.pairs}
     longer = {side: pair_with_horizon(root, plan, question, side) for side, question in sides.items()}
     readings = (reading for pairs in longer.values() for pair in pairs for reading in pair.sides)
     values = compute_values(root, readings)
-    continued = [
-        _gains_beyond_horizon(sides[side], side, pairs, values) for side, pairs in longer.items() if pairs
-    ]
-    return [runs for runs in continued if runs.gains]
-
-
-def _gains_beyond_horizon(
-    question: Question, side: str, pairs: Sequence[SeedPair], values: Mapping[MetricReading, float | None]
-) -> ContinuedRuns:
-    further, gains = {}, {}
-    for pair in pairs:
-        whole, part = (values[reading] for reading in pair.sides)
-        if whole is not None and part is not None:
-            further[pair.seed] = pair.sides[0].groups - pair.sides[1].groups
-            gains[pair.seed] = whole - part
-    files = tuple(pair.sides[0].file for pair in pairs if pair.seed in gains)
-    return ContinuedRuns(question, side, pairs[0].sides[1].groups, further, gains, files)
+    continued = []
+    for side, pairs in longer.items():
+        further, gains, files = dict[int, int](), dict[int, float](), list[str]()
+        for pair in pairs:
+            whole, part = (values[reading] for reading in pair.sides)
+            if whole is not None and part is not None:
+                further[pair.seed] = pair.sides[0].groups - pair.sides[1].groups
+                gains[pair.seed] = whole - part
+                files.append(pair.sides[0].file)
+        if gains:
+            groups = pairs[0].sides[1].groups
+            continued.append(ContinuedRuns(sides[side], side, groups, further, gains, tuple(files)))
+    return continued

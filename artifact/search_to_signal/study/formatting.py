@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import mean
+from typing import Generic, TypeVar
 
 from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.base.progress import counted
@@ -69,15 +70,11 @@ def format_outcome(outcome: QuestionOutcome) -> str:
             filter(None, (metric_heading(outcome), format_value(outcome, outcome.mean), interval or spread))
         )
     verdict = f"{outcome.verdict.value}{_amendment(outcome)}{_undecided_bounds(outcome)}{_source(outcome)}"
-    return f"{outcome.name}: {estimate}, {count}: {verdict}{_published(outcome)}"
-
-
-def _published(outcome: QuestionOutcome) -> str:
-    """Return the paper's number for the same comparison, of a larger model over its own seeds."""
-    question = outcome.question
-    if not question.published:
-        return ""
-    return f"; the paper has {format_value(outcome, question.published[question.pairs.index(outcome.sides)])}"
+    if outcome.question.published:
+        # Of a larger model over its own seeds.
+        published = outcome.question.published[outcome.question.pairs.index(outcome.sides)]
+        verdict += f"; the paper has {format_value(outcome, published)}"
+    return f"{outcome.name}: {estimate}, {count}: {verdict}"
 
 
 def _amendment(outcome: QuestionOutcome) -> str:
@@ -89,46 +86,54 @@ def _source(outcome: QuestionOutcome) -> str:
 
 
 def _undecided_bounds(outcome: QuestionOutcome) -> str:
-    """Return the bounds of an undecided difference and the effect that was likely detectable."""
+    """The bounds of an undecided difference, and without sign the effect that was likely detectable."""
     if outcome.verdict is not OutcomeVerdict.OPEN or outcome.corrected is None:
         return ""
     low, high = (format_value(outcome, end) for end in outcome.corrected)
-    return f", not above {high} nor below {low}{_detectable_effects(outcome)}"
-
-
-def _detectable_effects(outcome: QuestionOutcome) -> str:
-    """Return the smallest detectable effects, without sign; empty where no deviation was recorded."""
+    bounds = f", not above {high} nor below {low}"
+    if outcome.recorded_effect is None:
+        return bounds
     recorded, planned = (
-        None if effect is None else format_value(outcome, effect).removeprefix("+")
+        format_value(outcome, effect).removeprefix("+")
         for effect in (outcome.recorded_effect, outcome.smallest_effect)
     )
-    if recorded is None:
-        return ""
-    by_plan = "" if planned is None else f"; {planned} by the plan"
-    return f" (by the recorded deviation {recorded} would likely have been seen{by_plan})"
+    by_plan = "" if outcome.smallest_effect is None else f"; {planned} by the plan"
+    return f"{bounds} (by the recorded deviation {recorded} would likely have been seen{by_plan})"
+
+
+Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The mean differences of a study: a row per comparison, a column per metric, None where not planned.
+class Grid(Generic[Content]):
+    """Contents by comparison (a row) and metric (a column), None where not planned."""
+
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Content | None, ...]], ...]
+
+    @staticmethod
+    def of(cells: Mapping[tuple[str, str], Content]) -> "Grid[Content]":
+        """Arrange contents, given by comparison and metric, in their order."""
+        names, metrics = (tuple(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
+        rows = ((name, tuple(cells.get((name, metric)) for metric in metrics)) for name in names)
+        return Grid(metrics, tuple(rows))
+
+
+def build_study_grid(outcomes: Sequence[QuestionOutcome]) -> Grid[tuple[str, str, str]] | None:
+    """Build the grid of one study's mean differences; None where it has none.
 
     A cell is (difference with its interval, the means of both sides, n and verdict).
     """
-
-    metrics: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, str, str] | None, ...]], ...]
-
-
-def build_study_grid(outcomes: Sequence[QuestionOutcome]) -> Grid | None:
-    """Build the grid of one study's mean differences; None where it has none."""
     cells = {
-        (outcome.name, metric_heading(outcome)): _grid_cell(outcome)
+        (outcome.name, metric_heading(outcome)): (
+            _change(outcome),
+            " against ".join(_levels(outcome)),
+            f"n = {len(outcome.values)}: {outcome.verdict.value}{_source(outcome)}",
+        )
         for outcome in outcomes
         if outcome.question.estimator == "mean_difference" and outcome.values
     }
-    names, metrics = (tuple(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
-    rows = tuple((name, tuple(cells.get((name, metric)) for metric in metrics)) for name in names)
-    return Grid(metrics, rows) if cells else None
+    return Grid.of(cells) if cells else None
 
 
 def _levels(outcome: QuestionOutcome) -> list[str]:
@@ -138,11 +143,6 @@ def _levels(outcome: QuestionOutcome) -> list[str]:
 
 def _change(outcome: QuestionOutcome) -> str:
     return f"{format_value(outcome, outcome.mean)} {format_interval(outcome, outcome.interval)}".strip()
-
-
-def _grid_cell(outcome: QuestionOutcome) -> tuple[str, str, str]:
-    summary = f"n = {len(outcome.values)}: {outcome.verdict.value}{_source(outcome)}"
-    return _change(outcome), " against ".join(_levels(outcome)), summary
 
 
 def select_primary(outcomes: Sequence[QuestionOutcome]) -> list[QuestionOutcome]:
@@ -177,9 +177,9 @@ def headline_rows(outcomes: Sequence[QuestionOutcome]) -> list[list[str]]:
         verdict = "" if outcome.pending or outcome.closed_short else f" {outcome.verdict.value}"
         cells.setdefault((outcome.base, metric), {})[_levels(outcome)[-1]] = None
         cells.setdefault((outcome.name, metric), {})[f"{_change(outcome)}{verdict}"] = None
-    names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
-    body = [[name, *(" / ".join(cells.get((name, metric), {})) for metric in metrics)] for name in names]
-    return [["Comparison", *metrics], *body] if cells else []
+    grid = Grid.of(cells)
+    body = [[name, *(" / ".join(own or {}) for own in contents)] for name, contents in grid.rows]
+    return [["Comparison", *grid.metrics], *body] if cells else []
 
 
 def build_outcome_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Table:
@@ -217,18 +217,16 @@ def _outcome_lines(outcomes: Sequence[QuestionOutcome]) -> list[Line]:
 def _cells(outcome: QuestionOutcome) -> Cells:
     measure = MEASURES[outcome.question.metric]
     files = dict.fromkeys(side.file for pair in outcome.pairs for side in pair.sides)
-    origins = tuple(map(Origin, files))
-    n, formula = len(outcome.values), f"{outcome.question.estimator} over seeds of {measure.formula}"
+    origins, n = tuple(map(Origin, files)), len(outcome.values)
+    formula = f"{outcome.question.estimator} over seeds of {measure.formula}"
 
     def cell(value: float | None, text: str = formula) -> Cell:
         scaled = None if value is None else measure.factor * value
         return Cell(scaled, n, text, origins, measure.decimals)
 
     first, second = (*outcome.levels, None, None)[:2]
-    (low, high), (verdict_low, verdict_high) = (
-        outcome.interval or (None, None),
-        outcome.corrected or (None, None),
-    )
+    low, high = outcome.interval or (None, None)
+    verdict_low, verdict_high = outcome.corrected or (None, None)
     interval = f"{outcome.question.interval} interval of the mean"
     counts = {
         "Above": outcome.above,
@@ -237,6 +235,8 @@ def _cells(outcome: QuestionOutcome) -> Cells:
         "Planned": outcome.question.seeds,
         "Comparisons": outcome.source.comparisons,
     }
+    planned = "what the plan said it could see, by the pilot's deviations"
+    recorded = "what the planned seeds see by the recorded deviation"
     return {
         "First": cell(first, "mean over seeds of the first side"),
         "Second": cell(second, "mean over seeds of the second side"),
@@ -247,18 +247,13 @@ def _cells(outcome: QuestionOutcome) -> Cells:
         "Verdict low": cell(verdict_low, f"{interval}, for the verdict"),
         "Verdict high": cell(verdict_high, f"{interval}, for the verdict"),
         **{what: Cell(count, n, "seeds, or comparisons", origins) for what, count in counts.items()},
-        "Smallest effect": cell(
-            outcome.smallest_effect, "what the plan said it could see, by the pilot's deviations"
-        ),
-        "Smallest effect recorded": cell(
-            outcome.recorded_effect, "what the planned seeds see by the recorded deviation"
-        ),
+        "Smallest effect": cell(outcome.smallest_effect, planned),
+        "Smallest effect recorded": cell(outcome.recorded_effect, recorded),
         "Verdict": Cell(outcome.verdict.value, n, "of the corrected interval, or of a sign test", origins),
         "Verdict of": Cell(outcome.source.key, n, "the question whose answer this is", origins),
     }
 
 
-_SEEDS = "core_seeds.csv"
 # Heading of the published column, and what one of its units is of the metric's.
 _COLUMNS = {
     "valid_rate": ("Valid", 0.01),
@@ -286,25 +281,18 @@ class BesideCell:
 
 @dataclass(frozen=True)
 class BesideThePaper:
-    """A row per comparison and a column per metric; a cell is None where the plan does not ask.
+    """Comparisons beside the paper's; ``against`` says for each metric what would count against it."""
 
-    ``against`` says for each metric what would count against it.
-    """
-
-    metrics: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[BesideCell | None, ...]], ...]
+    grid: Grid[BesideCell]
     against: str
 
     def text_rows(self) -> list[list[str]]:
         """Return the rows as text, the heading first."""
-        cells = (
-            [name, *("" if cell is None else _joined(cell) for cell in cells)] for name, cells in self.rows
-        )
-        return [["first minus second", *self.metrics], *cells]
-
-
-def _joined(cell: BesideCell) -> str:
-    return f"{cell.ours}, {cell.verdict}; {cell.paper}: {cell.standing}"
+        rows = [["first minus second", *self.grid.metrics]]
+        for name, cells in self.grid.rows:
+            texts = (c and f"{c.ours}, {c.verdict}; {c.paper}: {c.standing}" for c in cells)
+            rows.append([name, *(text or "" for text in texts)])
+        return rows
 
 
 def build_beside_the_paper(outcomes: Sequence[QuestionOutcome]) -> BesideThePaper | None:
@@ -312,35 +300,29 @@ def build_beside_the_paper(outcomes: Sequence[QuestionOutcome]) -> BesideThePape
 
     None where the paper has no comparison of them.
     """
-    asked = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
-    asked = [outcome for outcome in asked if outcome.question.metric in _COLUMNS and _is_of_cohort(outcome)]
+    asked = []
+    for outcome in outcomes:
+        question, folders = outcome.question, {side.rpartition("/")[0] for side in outcome.sides}
+        of_cohort = len(outcome.sides) > 1 and len(folders) == 1 and folders.pop().endswith(f"/{COHORT}")
+        by_mean = question.role == "primary" and question.estimator == "mean_difference"
+        if of_cohort and by_mean and outcome.values and question.metric in _COLUMNS:
+            asked.append(outcome)
     if not any(_published_differences(outcome) for outcome in asked):
         return None
-    cells = {(outcome.name, metric_heading(outcome)): _cell(outcome) for outcome in asked}
-    names, metrics = (tuple(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
-    rows = tuple((name, tuple(cells.get((name, metric)) for metric in metrics)) for name in names)
+    cells = {(outcome.name, metric_heading(outcome)): _beside(outcome) for outcome in asked}
     against = (f"{metric_heading(outcome)}: {outcome.question.counts_against.strip()}" for outcome in asked)
-    return BesideThePaper(metrics, rows, "; ".join(dict.fromkeys(against)))
+    return BesideThePaper(Grid.of(cells), "; ".join(dict.fromkeys(against)))
 
 
-def _is_of_cohort(outcome: QuestionOutcome) -> bool:
-    """Whether the comparison is that of two conditions of one cohort, by the mean."""
-    folders = {side.rpartition("/")[0] for side in outcome.sides}
-    of_cohort = len(outcome.sides) > 1 and len(folders) == 1 and folders.pop().endswith(f"/{COHORT}")
-    return of_cohort and outcome.question.estimator == "mean_difference"
-
-
-def _cell(outcome: QuestionOutcome) -> BesideCell:
-    ours = f"{format_value(outcome, outcome.mean)} {format_interval(outcome, outcome.interval)}".strip()
-    n = len(outcome.values)
+def _beside(outcome: QuestionOutcome) -> BesideCell:
+    n, published = len(outcome.values), _published_differences(outcome)
     count = f"n = {n}" if n == outcome.planned else f"n = {n} of {outcome.planned}"
-    published = _published_differences(outcome)
     verdict = f"{count}: {outcome.verdict.value}"
     if not published:
-        return BesideCell(ours, verdict, "paper: no such number", "not comparable")
+        return BesideCell(_change(outcome), verdict, "paper: no such number", "not comparable")
     above = f"above in {sum(value > 0.0 for value in published)} of {len(published)}"
     paper = f"paper {format_value(outcome, mean(published))}, {above}"
-    return BesideCell(ours, verdict, paper, _standing(outcome, published))
+    return BesideCell(_change(outcome), verdict, paper, _standing(outcome, published))
 
 
 def _standing(outcome: QuestionOutcome, published: Sequence[float]) -> str:
@@ -369,7 +351,7 @@ def _published_differences(outcome: QuestionOutcome) -> list[float]:
 def _published_seeds() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """The published rows by condition, named as here, and seed."""
     rows: dict[str, dict[str, Mapping[str, str]]] = {}
-    with (PUBLISHED / _SEEDS).open(encoding="utf-8", newline="") as lines:
+    with (PUBLISHED / "core_seeds.csv").open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             rows.setdefault(row["Condition"].lower().replace("-", "_"), {})[row["Seed"]] = row
     return rows

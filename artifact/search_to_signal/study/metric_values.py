@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -75,18 +75,14 @@ def _find_recorded(root: Path, side: str, seed: int) -> _RecordedSide | None:
     """Return the run or checkpoint of a side (PROFILE/LAYER/CONDITION) and seed; None without one."""
     folder, _, condition = side.rpartition("/")
     name = run_name(condition, seed)
-    if _is_checkpoint(side):
-        return _find_checkpoint(root, folder, INITIAL if condition == INITIAL else name)
-    place = f"{folder}/{name}"
-    manifest = finished_manifest(root / place)
-    if manifest is None:
-        return None
-    return _RecordedSide(place, manifest.facts.groups, manifest.facts.group_size)
-
-
-def _find_checkpoint(root: Path, folder: str, name: str) -> _RecordedSide | None:
+    if not _is_checkpoint(side):
+        run = finished_manifest(root / folder / name)
+        if run is None:
+            return None
+        return _RecordedSide(f"{folder}/{name}", run.facts.groups, run.facts.group_size)
     if not (root / folder / PROBE_MANIFEST).is_file():
         return None
+    name = INITIAL if condition == INITIAL else name
     manifest = read_probe(root / folder)
     known = manifest.status == "complete" and name in {checkpoint.name for checkpoint in manifest.checkpoints}
     return _RecordedSide(f"{folder}/{name}", manifest.prompts, manifest.completions) if known else None
@@ -120,19 +116,17 @@ def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_Record
     remarks = [
         f"{run.place} has fewer groups" for run, a, b in zip(runs, wanted, groups, strict=True) if b < a
     ]
-    counts = True
-    clock, places, matched = question.clock, [run.place for run in runs], None
-    if len(runs) > 1 and question.cuts_both:
-        matched = _cut_both(root, places, groups, question)
-    elif len(runs) > 1 and clock is not None:
-        matched = _cut_second(root, places, groups, clock)
-    if matched is not None:
+    counts, clock, places = True, question.clock, [run.place for run in runs]
+    if len(runs) > 1 and (question.cuts_both or clock is not None):
         remarks = remarks[:1] if groups[0] < wanted[0] else []
-        groups, remark = matched
+        if question.cuts_both:
+            groups, remark = _cut_both(root, places, groups, question)
+        elif clock is not None:
+            groups, remark = _cut_second(root, places, groups, clock)
         counts = min(groups) > 0
         remarks += [remark] if remark else []
     sides = (
-        MetricReading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True)
+        MetricReading(place, count, question.metric) for place, count in zip(places, groups, strict=True)
     )
     return SeedPair(seed, tuple(sides), "; ".join(remarks), counts)
 
@@ -164,9 +158,8 @@ def _cut_both(
     first, second = (root / place for place in places[:2])
     remark, clock = "", question.clock
     if clock is None:
-        count_spent = _COUNTED[question.match]
         spent: list[Sequence[float]] = [
-            count_spent(run, count) for run, count in zip((first, second), groups, strict=True)
+            _spent(run, count, question.match) for run, count in zip((first, second), groups, strict=True)
         ]
     else:
         comparable = seconds_beside(first, second, clock)
@@ -187,22 +180,14 @@ class _Proposed(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-def _new_programs(run: Path, groups: int) -> list[int]:
+def _spent(run: Path, groups: int, match: Match) -> list[int]:
+    """New programs or evaluator calls of each group of a run, by what a match counts."""
     records = read_records(run / COMPLETIONS, _Proposed)
-    valid = ((record.step, record.program_sha256) for record in records if record.score is not None)
-    return new_programs(valid, groups)
-
-
-def _evaluator_calls(run: Path, groups: int) -> list[int]:
-    records = read_records(run / COMPLETIONS, _Proposed)
+    if match == "fewest_programs":
+        valid = ((record.step, record.program_sha256) for record in records if record.score is not None)
+        return new_programs(valid, groups)
     calls = Counter(record.step for record in records if record.outcome.evaluated)
     return [calls[group] for group in range(groups)]
-
-
-_COUNTED: dict[Match, Callable[[Path, int], list[int]]] = {
-    "fewest_programs": _new_programs,
-    "fewest_calls": _evaluator_calls,
-}
 
 
 def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[MetricReading, float | None]:
@@ -214,9 +199,8 @@ def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[Metric
     for reading in readings:
         known = PROBE_METRICS if _is_checkpoint(reading.place) else (*MEASURES,)
         if reading.metric not in known:
-            choices = ", ".join(known)
             raise ConfigError(
-                f"the plan asks {reading.place} for {reading.metric!r}: choose one of {choices}"
+                f"the plan asks {reading.place} for {reading.metric!r}: choose one of {', '.join(known)}"
             )
         wanted_by_place.setdefault(reading.place, set()).add((reading.groups, reading.metric))
     shares = [(root, place, sorted(wanted)) for place, wanted in sorted(wanted_by_place.items())]
@@ -225,13 +209,13 @@ def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[Metric
     }
 
 
-RunReadings = tuple[Path, str, Sequence[tuple[int, str]]]
-
-
-def _read_values(share: RunReadings) -> dict[MetricReading, float | None]:
+def _read_values(share: tuple[Path, str, Sequence[tuple[int, str]]]) -> dict[MetricReading, float | None]:
     root, place, wanted = share
     if _is_checkpoint(place):
-        valid = _valid_answer_rate(root / place)
+        name, manifest = (root / place).name, read_probe((root / place).parent)
+        checkpoint = next(checkpoint for checkpoint in manifest.checkpoints if checkpoint.name == name)
+        answers = checkpoint_answers((root / place).parent, manifest, checkpoint)
+        valid = ratio(sum(answer.score is not None for answer in answers), len(answers))
         return {MetricReading(place, prompts, metric): valid for prompts, metric in wanted}
     (run,) = load_runs(root / place)
     parts = {groups: run.prefix(groups) for groups, _ in wanted}
@@ -239,10 +223,3 @@ def _read_values(share: RunReadings) -> dict[MetricReading, float | None]:
         MetricReading(place, groups, metric): MEASURES[metric].of_run(parts[groups])
         for groups, metric in wanted
     }
-
-
-def _valid_answer_rate(place: Path) -> float | None:
-    manifest = read_probe(place.parent)
-    checkpoint = next(checkpoint for checkpoint in manifest.checkpoints if checkpoint.name == place.name)
-    answers = checkpoint_answers(place.parent, manifest, checkpoint)
-    return ratio(sum(answer.score is not None for answer in answers), len(answers))

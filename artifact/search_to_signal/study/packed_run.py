@@ -217,11 +217,6 @@ def _step_and_index(number: int, size: int) -> Line:
     return {"step": number // size, "index": number % size}
 
 
-def placed_completions(lines: Sequence[Line], size: int) -> list[Line]:
-    """Return short completions with their step and index."""
-    return [{**_step_and_index(number, size), **line} for number, line in enumerate(lines)]
-
-
 def whole_completions(lines: Sequence[Line], context: Context) -> Iterator[Line]:
     """Yield placed completions with all fields but their credit."""
     for line, gap in zip(lines, _gaps(lines, context), strict=True):
@@ -259,12 +254,6 @@ def credit_of(lines: Sequence[Line], facts: RunFacts) -> list[Line]:
     ]
 
 
-def with_credit(lines: Sequence[Line], credit: Sequence[Line]) -> Iterator[Line]:
-    """Yield completions with the credit that they lack."""
-    for line, credited in zip(lines, credit, strict=True):
-        yield _with(line, credited, CompletionRecord.__struct_fields__)
-
-
 def _heuristic_rule(
     line: Line,
     completions: Mapping[tuple[int, int], Line],
@@ -295,50 +284,15 @@ def short_heuristics(
         yield dict(line) if seed else _without(line, rule)
 
 
-def whole_heuristics(
-    lines: Sequence[Line],
-    completions: Mapping[tuple[int, int], Line],
-    generations: Mapping[int, Line],
-    idea_end: IdeaEnd,
-) -> Iterator[Line]:
-    """Yield the whole heuristics."""
-    for line in lines:
-        rule = _heuristic_rule(line, completions, generations, idea_end)
-        yield _with(line, rule, HeuristicRecord.__struct_fields__)
-
-
-def short_steps(lines: Sequence[Line], generations: Mapping[int, Line]) -> Iterator[Line]:
-    """Yield steps without the hash of their prompt."""
-    for line in lines:
-        yield _without(line, {"prompt_sha256": sha256_text(generations[line["step"]]["prompt"])})
-
-
-def whole_steps(lines: Sequence[Line], generations: Mapping[int, Line]) -> Iterator[Line]:
-    """Yield the whole steps."""
-    for line in lines:
-        rule = {"prompt_sha256": sha256_text(generations[line["step"]]["prompt"])}
-        yield _with(line, rule, StepRecord.__struct_fields__)
-
-
-def short_timings(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield timings without the remaining seconds, which total and phases determine."""
-    for line in lines:
-        seconds = _without(line["seconds"], _remaining_seconds(line["seconds"]))
-        yield {**line, "seconds": seconds}
-
-
-def whole_timings(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield the whole timings; a step's phases are in the order of the clock."""
-    for line in lines:
-        rule = _remaining_seconds(line["seconds"])
-        seconds = _with(line["seconds"], rule, (*_PHASES, "other", "total"))
-        yield {**line, "seconds": seconds}
-
-
 _PHASES = ("generation", "evaluation", "update")
 
 
-def _remaining_seconds(seconds: Line) -> Line:
+def _step_rule(line: Line, generations: Mapping[int, Line]) -> Line:
+    return {"prompt_sha256": sha256_text(generations[line["step"]]["prompt"])}
+
+
+def _seconds_rule(seconds: Line) -> Line:
+    """The remaining seconds, which total and phases determine."""
     return {"other": seconds["total"] - sum(seconds.get(name, 0.0) for name in _PHASES)}
 
 
@@ -417,8 +371,11 @@ def _encoded_files(
             GENERATIONS: short_generations(lines[GENERATIONS], encode, ends),
             COMPLETIONS: short_completions(lines[COMPLETIONS], context, credit, size),
             HEURISTICS: short_heuristics(lines[HEURISTICS], completions, generations, idea_end),
-            STEPS: short_steps(lines[STEPS], generations),
-            TIMINGS: short_timings(lines[TIMINGS]),
+            STEPS: (_without(line, _step_rule(line, generations)) for line in lines[STEPS]),
+            TIMINGS: (
+                {**line, "seconds": _without(line["seconds"], _seconds_rule(line["seconds"]))}
+                for line in lines[TIMINGS]
+            ),
         }
         return {name: _encoded(short[name]) for name in files}
     except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE):
@@ -450,35 +407,43 @@ def restored(
     short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS, most))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS, most))
-    source = placed_completions(source, facts.group_size)
+    source = [{**_step_and_index(number, facts.group_size), **line} for number, line in enumerate(source)]
     completions = {(line["step"], line["index"]): line for line in source}
     if HEURISTICS in short:
-        whole = whole_heuristics(short[HEURISTICS], completions, generations, facts.idea_end)
-        files[HEURISTICS] = _encoded(whole)
+        fields = HeuristicRecord.__struct_fields__
+        files[HEURISTICS] = _encoded(
+            _with(line, _heuristic_rule(line, completions, generations, facts.idea_end), fields)
+            for line in short[HEURISTICS]
+        )
     if STEPS in short:
-        files[STEPS] = _encoded(whole_steps(short[STEPS], generations))
+        fields = StepRecord.__struct_fields__
+        steps = (_with(line, _step_rule(line, generations), fields) for line in short[STEPS])
+        files[STEPS] = _encoded(steps)
     if TIMINGS in short:
-        files[TIMINGS] = _encoded(whole_timings(short[TIMINGS]))
+        clock = (*_PHASES, "other", "total")
+        timings = (
+            {**line, "seconds": _with(line["seconds"], _seconds_rule(line["seconds"]), clock)}
+            for line in short[TIMINGS]
+        )
+        files[TIMINGS] = _encoded(timings)
     if COMPLETIONS in short:
-        heuristics, steps = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
-        context = context_of(generations, heuristics, steps, facts.idea_end)
-        lines = list(whole_completions(source, context))
-        files[COMPLETIONS] = _encoded(with_credit(lines, credit_of(lines, facts)))
+        heuristics, collapses = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
+        context = context_of(generations, heuristics, collapses, facts.idea_end)
+        lines, fields = list(whole_completions(source, context)), CompletionRecord.__struct_fields__
+        credited = zip(lines, credit_of(lines, facts), strict=True)
+        files[COMPLETIONS] = _encoded(_with(line, credit, fields) for line, credit in credited)
     if GENERATIONS in short and with_tokens:
-        files[GENERATIONS] = _encoded(_with_token_ids(short[GENERATIONS], tokens))
+        stored: Iterable[Line] = short[GENERATIONS]
+        if tokens is not None:
+            stored = whole_generations(short[GENERATIONS], *tokens)
+        elif any(name not in line for line in stored for name in _IDS):
+            raise RunDirectoryError(f"{NO_TOKENIZER}, so its token ids cannot be restored: give --model DIR")
+        files[GENERATIONS] = _encoded(stored)
     return files
 
 
 def _lines(files: Mapping[str, bytes], name: str, most: int) -> list[Line]:
     return _decoded(files.get(name, b""), most)
-
-
-def _with_token_ids(lines: list[Line], tokens: Tokenizer | None) -> Iterable[Line]:
-    if tokens is None:
-        if any(name not in line for line in lines for name in _IDS):
-            raise RunDirectoryError(f"{NO_TOKENIZER}, so its token ids cannot be restored: give --model DIR")
-        return lines
-    return whole_generations(lines, *tokens)
 
 
 def needs_tokenizer(packed: Path) -> bool:

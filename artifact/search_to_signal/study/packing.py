@@ -4,7 +4,7 @@ There is one container for each run and one for the other files. Pages, pictures
 out, since they are rebuilt from the rest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -81,12 +81,20 @@ def pack(
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(f"{out} lies in the directory that is packed: give another --out")
     runs = {run: run.relative_to(results).as_posix() for run in runs_below(results)}
-    finished = {run: name for run, name in runs.items() if _is_finished(run)}
+    finished = {run: name for run, name in runs.items() if (run / SUMS).is_file() and finished_manifest(run)}
     if not finished:
         raise RunDirectoryError(f"{results} holds no finished run: give a results directory")
-    _refuse_unlisted(results, out, {name for order in orders for name in order} & set(finished.values()))
+    recorded = {name for order in orders for name in order} & set(finished.values())
+    for folder in sorted({name.rpartition("/")[0] for name in recorded}):
+        if not any((place / folder / ROSTER).is_file() for place in (results, out)):
+            raise RunDirectoryError(
+                f"{results / folder} lacks {ROSTER}, the list of its planned runs: bring it from where they "
+                "were recorded, or have s2s record write it"
+            )
     packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(RECORDS)}
-    waiting = set(_out_of_turn(orders, {*finished.values(), *packed}))
+    there, waiting = {*finished.values(), *packed}, set[str]()
+    for order in orders:  # What is finished behind the first of its order that is not.
+        waiting.update(name for name in dropwhile(there.__contains__, order) if name in there)
     turned = {run: name for run, name in finished.items() if name not in waiting}
     tokenizers, written = Tokenizers(models), list[str]()
     for number, (run, name) in enumerate(turned.items(), start=1):
@@ -103,25 +111,6 @@ def pack(
     late = tuple(name for name in finished.values() if name in waiting)
     replaced = tuple(name for name in written if name in packed)
     return PackingResult(len(written), len(turned) - len(written), replaced, unfinished, late, size)
-
-
-def _out_of_turn(orders: Iterable[Sequence[str]], finished: set[str]) -> Iterator[str]:
-    """Yield the finished runs behind the first of their order that is not."""
-    for order in orders:
-        yield from (name for name in dropwhile(finished.__contains__, order) if name in finished)
-
-
-def _refuse_unlisted(results: Path, out: Path, planned: set[str]) -> None:
-    for folder in sorted({name.rpartition("/")[0] for name in planned}):
-        if not any((place / folder / ROSTER).is_file() for place in (results, out)):
-            raise RunDirectoryError(
-                f"{results / folder} lacks {ROSTER}, the list of its planned runs: bring it from where they "
-                "were recorded, or have s2s record write it"
-            )
-
-
-def _is_finished(run: Path) -> bool:
-    return (run / SUMS).is_file() and finished_manifest(run) is not None
 
 
 def _is_packed(run: Path, packed: Path) -> bool:

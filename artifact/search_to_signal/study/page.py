@@ -38,7 +38,6 @@ from search_to_signal.study.exploratory import (
 )
 from search_to_signal.study.formatting import (
     BESIDE_NOTE,
-    BesideThePaper,
     build_beside_the_paper,
     build_exploratory_table,
     build_outcome_table,
@@ -72,16 +71,8 @@ _COLORS = {
     OutcomeVerdict.CLOSED.value: ORANGE,
 }
 _COLUMNS = (
-    "metric",
-    "comparison",
-    "seed",
-    "value",
-    "low",
-    "high",
-    "strict_low",
-    "strict_high",
-    "verdict",
-    "n",
+    *("metric", "comparison", "seed", "value"),
+    *("low", "high", "strict_low", "strict_high", "verdict", "n"),
 )
 # Narrow, with names above their rows: it stays readable on a telephone.
 _WIDTH, _PER_LINE, _PER_PANEL = 4.4, 0.3, 0.72
@@ -116,18 +107,16 @@ def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
 
 def draw_outcomes(text: str, out: Path) -> Path:
     """Write NAME.csv and draw NAME.png and NAME.pdf from it; returns the PNG's path."""
-    frame = CsvFrame.read(text)
-    rows = [len(own.names("comparison")) for _, own in frame.by("metric")]
+    parts = list(CsvFrame.read(text).by("metric"))
+    rows = [len(own.names("comparison")) for _, own in parts]
+
+    def draw(figure: Figure, _: CsvFrame) -> None:
+        grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=[1 + count for count in rows])
+        for axes, (name, own) in zip(grid[:, 0], parts, strict=True):
+            _draw(axes, own, name)
+
     height = _PER_LINE * sum(rows) + _PER_PANEL * len(rows)
-    return draw_from_csv(NAME, text, _draw_panels, (_WIDTH, height), out)
-
-
-def _draw_panels(figure: Figure, frame: CsvFrame) -> None:
-    parts = list(frame.by("metric"))
-    ratios = [1 + len(own.names("comparison")) for _, own in parts]
-    grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=ratios)
-    for axes, (name, own) in zip(grid[:, 0], parts, strict=True):
-        _draw(axes, own, name)
+    return draw_from_csv(NAME, text, draw, (_WIDTH, height), out)
 
 
 def _draw(axes: Axes, frame: CsvFrame, title: str) -> None:
@@ -186,25 +175,18 @@ class PlanSummary:
         answers = [outcome for outcome in self.outcomes if not outcome.answered_elsewhere]
         whole = sum(not (outcome.pending or outcome.closed_short) for outcome in answers)
         lines = f"{whole} of {len(answers)} planned comparisons and descriptions have all their seeds"
-        return f"{self.recorded} runs are packed; {lines}{self._closing}."
-
-    @property
-    def _closing(self) -> str:
-        """The closed studies, each with its recorded seeds and the amendment that closed it."""
         studies = [study for study in self.plan.studies if study.key in self.closed]
         closings = [f"{study.key} ({self.closing(study).removeprefix('closed: ')})" for study in studies]
-        return f"; closed: {'; '.join(closings)}" if closings else ""
+        closing = f"; closed: {'; '.join(closings)}" if closings else ""
+        return f"{self.recorded} runs are packed; {lines}{closing}."
 
     def closing(self, study: Study) -> str:
         """Return ``closed: 10 of 20 seeds, amendment of 2000-01-31``; empty for a study that is open."""
         if study.key not in self.closed:
             return ""
-        recorded = [
-            len(outcome.values)
-            for outcome in self.outcomes
-            if outcome.study.key == study.key and outcome.closed_short
-        ]
-        least, most = (min(recorded), max(recorded)) if recorded else (study.seeds, study.seeds)
+        own = (outcome for outcome in self.outcomes if outcome.study.key == study.key)
+        recorded = [len(outcome.values) for outcome in own if outcome.closed_short] or [study.seeds]
+        least, most = min(recorded), max(recorded)
         seeds = f"{least}" if least == most else f"{least} to {most}"
         return f"closed: {seeds} of {counted(study.seeds, 'seed')}, {self.closed[study.key].words}"
 
@@ -274,6 +256,10 @@ def write_plan_report(
     if courses:
         seeds = planned_seeds(summary.plan, summary.closed)
         pictures[COURSES] = describe_courses(courses), draw_courses(courses, out / "figures", seeds)
+    beside = None
+    if not embedded and summary.problem == Tsp.name:
+        first = summary.plan.studies[0].key
+        beside = build_beside_the_paper([one for one in summary.outcomes if one.study.key == first])
     values = {
         **_page_values(summary),
         "pictures": {name: (caption, *embed_picture(path)) for name, (caption, path) in pictures.items()},
@@ -285,7 +271,7 @@ def write_plan_report(
         "others": others or {},
         "embedded": embedded,
         "standings": standings,
-        "beside": None if embedded else _beside_the_paper(summary),
+        "beside": beside,
     }
     for name, template in ((HTML, "plan.html"), (MARKDOWN, "plan.md")):
         text = render("search_to_signal.report", template, **values)
@@ -342,25 +328,14 @@ def planned_seeds(plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIE
     }
 
 
-def _beside_the_paper(summary: PlanSummary) -> BesideThePaper | None:
-    """Set the first study beside the paper's cohort, where it solves the same problem."""
-    first = summary.plan.studies[0].key
-    own = [outcome for outcome in summary.outcomes if outcome.study.key == first]
-    return build_beside_the_paper(own) if summary.problem == Tsp.name else None
-
-
 def format_primary_answers(summary: PlanSummary) -> list[str]:
     """Format the headline comparisons of each recorded study as a heading and a pipe table."""
     blocks = []
     for study in summary.plan.studies:
-        if headline := select_headline(
-            [outcome for outcome in summary.outcomes if outcome.study.key == study.key]
-        ):
-            n = span({len(outcome.values) for outcome in headline})
-            short = any(
-                outcome.verdict in (OutcomeVerdict.PARTIAL, OutcomeVerdict.CLOSED) for outcome in headline
-            )
-            state = f"n = {n} of {counted(study.seeds, 'seed')}, no verdict" if short else f"n = {n}"
+        if headline := select_headline([one for one in summary.outcomes if one.study.key == study.key]):
+            state = f"n = {span({len(one.values) for one in headline})}"
+            if any(one.verdict in (OutcomeVerdict.PARTIAL, OutcomeVerdict.CLOSED) for one in headline):
+                state += f" of {counted(study.seeds, 'seed')}, no verdict"
             state = summary.closing(study) or state
             blocks.append(f"{study.title} ({state})\n\n{to_markdown(headline_rows(headline))}")
     return blocks
@@ -369,12 +344,15 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
 def _questions(
     outcomes: Sequence[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()
 ) -> list[tuple[Question, list[str]]]:
-    groups = (
-        (question, list(same)) for question, same in groupby(outcomes, key=lambda outcome: outcome.question)
-    )
-    return [
-        (question, [*_answers(same), *describe_continued_runs(question, longer)]) for question, same in groups
-    ]
+    questions = []
+    for question, members in groupby(outcomes, key=lambda outcome: outcome.question):
+        same = list(members)
+        answers = [format_outcome(outcome) for outcome in same]
+        if all(outcome.verdict in (OutcomeVerdict.MISSING, OutcomeVerdict.DROPPED) for outcome in same):
+            planned = f"{counted(len(same), 'comparison')} of {counted(same[0].planned, 'seed')}"
+            answers = [f"{same[0].verdict.value}: {planned} planned"]
+        questions.append((question, [*answers, *describe_continued_runs(question, longer)]))
+    return questions
 
 
 def _questions_besides(summary: PlanSummary, study: Study) -> list[tuple[Question, list[str]]]:
@@ -382,10 +360,3 @@ def _questions_besides(summary: PlanSummary, study: Study) -> list[tuple[Questio
     own = [outcome for outcome in summary.exploratory if outcome.study.key == study.key]
     answered = {outcome.question.key for outcome in own if outcome.values and not outcome.answered_elsewhere}
     return _questions([outcome for outcome in own if outcome.question.key in answered])
-
-
-def _answers(outcomes: Sequence[QuestionOutcome]) -> list[str]:
-    if all(outcome.verdict in (OutcomeVerdict.MISSING, OutcomeVerdict.DROPPED) for outcome in outcomes):
-        planned = f"{counted(len(outcomes), 'comparison')} of {counted(outcomes[0].planned, 'seed')}"
-        return [f"{outcomes[0].verdict.value}: {planned} planned"]
-    return [format_outcome(outcome) for outcome in outcomes]

@@ -1,7 +1,7 @@
 """Checks of recorded evidence against its plan, and of a page's first table against the rebuilt one."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
-    Manifest,
     finished_manifest,
     read_manifest,
     read_roster,
@@ -39,14 +38,24 @@ def plan_problems(
     """
     if read_sums(root).get(PLAN.name) != sha256:
         yield f"{PLAN.name}: {SUMS} does not list it with these bytes: the plan was changed; restore it"
-    yield from _amendment_problems(root, outcomes)
+    listed, file = read_sums(root).get(AMENDMENTS), root / AMENDMENTS
+    if listed != (sha256_file(file) if file.is_file() else None):
+        yield f"{AMENDMENTS}: {SUMS} does not list it as it is here: it was changed; restore both"
+    closed = {outcome.study.key for outcome in outcomes if outcome.closed and not outcome.answered_elsewhere}
+    short = {outcome.study.key for outcome in outcomes if outcome.closed_short}
+    for study in sorted(closed - short):
+        yield f"{AMENDMENTS}: it closes {study}, of which every seed is recorded: leave that study out"
     places = (run.relative_to(unpacked) for run in runs_below(unpacked))
     own = (place for place in places if place.parts[0] not in plan.controls)
     manifests = {place.as_posix(): read_manifest(unpacked / place) for place in own}
     if names := [name for name, manifest in manifests.items() if manifest.plan_sha256 != sha256]:
         count = counted(len(names), "run")
         yield f"{PLAN.name}: {count} recorded under another plan, or none: {shortened(names)}"
-    yield from _misplaced(manifests)
+    for name, manifest in manifests.items():
+        # Tables take a run for what its place says.
+        facts, parts = manifest.facts, name.split("/")
+        if (facts.layer, facts.name) != (parts[1], parts[-1]):
+            yield f"{name} has the configuration of {facts.layer}/{facts.name}: restore the run that it names"
     planned = planned_sides(plan)
     first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
     for side, runs in planned.items():
@@ -76,24 +85,6 @@ def planned_orders(plan: Plan, profile: str) -> list[list[str]]:
     ]
 
 
-def _misplaced(manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Runs whose layer, condition or seed is not that of their place, by which tables take them for it."""
-    for name, manifest in manifests.items():
-        facts, parts = manifest.facts, name.split("/")
-        if (facts.layer, facts.name) != (parts[1], parts[-1]):
-            yield f"{name} has the configuration of {facts.layer}/{facts.name}: restore the run that it names"
-
-
-def _amendment_problems(root: Path, outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
-    listed, file = read_sums(root).get(AMENDMENTS), root / AMENDMENTS
-    if listed != (sha256_file(file) if file.is_file() else None):
-        yield f"{AMENDMENTS}: {SUMS} does not list it as it is here: it was changed; restore both"
-    closed = {outcome.study.key for outcome in outcomes if outcome.closed and not outcome.answered_elsewhere}
-    short = {outcome.study.key for outcome in outcomes if outcome.closed_short}
-    for study in sorted(closed - short):
-        yield f"{AMENDMENTS}: it closes {study}, of which every seed is recorded: leave that study out"
-
-
 def _sides(plan: Plan, question: Question) -> Iterator[tuple[str, dict[str, int]]]:
     """Each side of a question, with the seeds of its runs by name, in the plan's order."""
     seeds = plan.seeds.seeds[: question.seeds]
@@ -107,7 +98,11 @@ def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -
     if not directory.is_dir() and not first:
         return
     if directory.name == PROBE:
-        yield from _probe_problems(directory, side, list(planned))
+        recorded = {checkpoint.name for checkpoint in read_probe(directory).checkpoints}
+        names = [INITIAL] if side.endswith(f"/{INITIAL}") else list(planned)
+        if lacking := [name for name in names if name not in recorded]:
+            count = f"{len(lacking)} of {len(names)}"
+            yield f"{side}: the probe lacks {count} planned checkpoints: {shortened(lacking)}"
         return
     roster = set(read_roster(directory))
     if lacking := [name for name in planned if name not in roster]:
@@ -121,15 +116,6 @@ def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -
     if unplanned := [name for name in runs if name not in planned]:
         count = counted(len(unplanned), "run")
         yield f"{side}: {count} of seeds that the plan does not ask for: {shortened(unplanned)}"
-
-
-def _probe_problems(directory: Path, side: str, planned: Sequence[str]) -> Iterator[str]:
-    """Planned checkpoints that are missing from a probe, whose manifest lists its checkpoints."""
-    recorded = {checkpoint.name for checkpoint in read_probe(directory).checkpoints}
-    names = [INITIAL] if side.endswith(f"/{INITIAL}") else planned
-    if lacking := [name for name in names if name not in recorded]:
-        count = f"{len(lacking)} of {len(names)}"
-        yield f"{side}: the probe lacks {count} planned checkpoints: {shortened(lacking)}"
 
 
 def table_problems(page: Path, answers: Sequence[str], required: str) -> Iterator[str]:

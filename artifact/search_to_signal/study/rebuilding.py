@@ -18,7 +18,6 @@ from search_to_signal.claims.page import write_ledger
 from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.records.amendments import (
-    Amendment,
     Partial,
     awaited_runs,
     closed_layers,
@@ -33,7 +32,7 @@ from search_to_signal.records.files import read_regular, write_atomically
 from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
 from search_to_signal.report.build import FIGURES, write_evidence
-from search_to_signal.report.build import HTML as report_HTML
+from search_to_signal.report.build import HTML as PROFILE_PAGE
 from search_to_signal.report.figures.course import COURSE, COURSES, courses_of
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.summary import PageFinding, build_findings, read_facts
@@ -91,13 +90,10 @@ def cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
     if read_regular(shipped) == read_regular(rebuilt):
         return
     try:
-        yield from _cell_differences(shipped, rebuilt)
+        shipped_cells, rebuilt_cells = (_read_cells(path) for path in (shipped, rebuilt))
     except (csv.Error, UnicodeDecodeError) as error:
         yield f"it is no table ({error})"
-
-
-def _cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
-    shipped_cells, rebuilt_cells = (_read_cells(path) for path in (shipped, rebuilt))
+        return
     for place in {**shipped_cells, **rebuilt_cells}:
         first, second = (cells.get(place, "(absent)") for cells in (shipped_cells, rebuilt_cells))
         if not _equal(first, second):
@@ -183,23 +179,6 @@ class _ProfileReport(NamedTuple):
     wrong: bool = False
 
 
-class _Reports(NamedTuple):
-    """What the restored records of a plan gave.
-
-    ``reports`` are by profile, ``found`` is the best program of each condition, ``finals`` that of each run,
-    ``lacking`` the layers with missing runs by profile.
-    """
-
-    summary: PlanSummary
-    reports: Mapping[str, _ProfileReport]
-    found: list[FoundProgram]
-    finals: list[FinalBest]
-    embedded: bool
-    lacking: Mapping[str, Partial]
-    problems: list[str]
-    remarks: list[str]
-
-
 def rebuild_plan(
     root: Path, out: Path, names: Sequence[str], others: OtherPlans, progress: Progress, ship: bool
 ) -> PlanRebuild:
@@ -212,42 +191,7 @@ def rebuild_plan(
     amendments = read_amendments(root / PLAN.name, plan)
     if ship:
         list_evidence(root)
-    records = _write_reports(root, out, names, plan, amendments, progress)
-    summary, reports, problems, remarks = records.summary, records.reports, records.problems, records.remarks
-    reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
-    answered = next((name for name in reported if reports[name].findings), "")
-    survived: Sequence[PageFinding] = reports[answered].findings if answered else []
-    pages = {name: f"../{name}/{report_HTML}" for name in reported}
-    courses = _courses(plan, root, out)
-    drawn = {**courses, **others.courses} if courses else {}
-    standings, unscored, remark = _build_standings(root, records, plan.analysis.level)
-    problems += unscored
-    remarks += [remark] if remark else []
-    page = write_plan_report(
-        summary, out / REPORT, survived, pages, others.pages, records.embedded, drawn, standings, answered
-    )
-    tables, sources = first_of({name: load_report(out / name) for name in reported})
-    lacking = {name: records.lacking[name] for name in sources}
-    write_ledger(out / REPORT, implementation(), tables, awaited_runs(lacking))
-    remarks += [summary.counts] if summary.partial or summary.closed else []
-    if ship:
-        _ship_tables(root, out, names)
-    problems += _compare_tables(root, out, names)
-    answers = tuple(format_primary_answers(summary))
-    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
-
-
-def _write_reports(
-    root: Path,
-    out: Path,
-    names: Sequence[str],
-    plan: Plan,
-    amendments: tuple[Amendment, ...],
-    progress: Progress,
-) -> _Reports:
-    """Restore the packed records, and write the report of each profile."""
-    closed = closed_studies(amendments)
-    sha256 = plan_sha256(root / PLAN.name)
+    closed, sha256 = closed_studies(amendments), plan_sha256(root / PLAN.name)
     with unpacked_apart(root) as top, unpacked_apart(root) as apart:
         lacking = {
             name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
@@ -255,7 +199,6 @@ def _write_reports(
         }
         for control in plan.controls:
             _restore_control(root, control, top / control, planned_orders(plan, control))
-        remarks = [f"{name}: {partial.words}" for name, partial in lacking.items() if partial.gaps]
         summary = build_plan_summary(top, plan, sha256, closed, amendments)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
@@ -265,27 +208,58 @@ def _write_reports(
         found = best_programs(top, finals)
         tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
+    remarks = [f"{name}: {partial.words}" for name, partial in lacking.items() if partial.gaps]
     for name, report in reports.items():
         progress.say(f"{name}: {report.reason or 'tables, figures and page made again'}")
         if report.reason:
             (problems if report.wrong else remarks).append(f"{name}: {report.reason}")
-    return _Reports(summary, reports, found, finals, embedded, lacking, problems, remarks)
+    reported = [name for name in plan.profiles if name in reports and not reports[name].reason]
+    answered = next((name for name in reported if reports[name].findings), "")
+    survived: Sequence[PageFinding] = reports[answered].findings if answered else []
+    pages = {name: f"../{name}/{PROFILE_PAGE}" for name in reported}
+    courses = _courses(plan, root, out)
+    drawn = {**courses, **others.courses} if courses else {}
+    standings, unscored = _build_standings(root, found, finals, plan.analysis.level)
+    problems += unscored
+    if standings is None and found:
+        remarks.append(f"no {FILE}: s2s standings sets the best programs beside those of the field")
+    page = write_plan_report(
+        summary, out / REPORT, survived, pages, others.pages, embedded, drawn, standings, answered
+    )
+    tables, sources = first_of({name: load_report(out / name) for name in reported})
+    write_ledger(
+        out / REPORT, implementation(), tables, awaited_runs({name: lacking[name] for name in sources})
+    )
+    remarks += [summary.counts] if summary.partial or summary.closed else []
+    directories = [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
+    for shipped, rebuilt in directories:
+        if ship:
+            _ship_tables(shipped, rebuilt)
+    if ship:
+        list_evidence(root)
+    for shipped, rebuilt in directories:
+        where = shipped.relative_to(root).as_posix()
+        if shipped.is_dir():
+            problems += (f"{where}/{line}" for line in table_differences(shipped, rebuilt))
+        elif any(rebuilt.rglob(_TABLES)):  # Records without a whole seed give no table to ship.
+            problems.append(f"{where}: no tables are shipped: s2s rebuild --ship writes them")
+    answers = tuple(format_primary_answers(summary))
+    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
 
 
-def _build_standings(root: Path, records: _Reports, level: float) -> tuple[Standings | None, list[str], str]:
-    """The standings of the best programs, their problems, and a remark where scores were not made."""
-    found, scores, others = records.found, read_scores(root), read_scores(root, FINALS)
+def _build_standings(
+    root: Path, found: Sequence[FoundProgram], finals: Sequence[FinalBest], level: float
+) -> tuple[Standings | None, list[str]]:
+    """The standings of the best programs, None where they have no scores, and problems of scores."""
+    scores, others = read_scores(root), read_scores(root, FINALS)
     if scores is None:
-        command = f"no {FILE}: s2s standings sets the best programs beside those of the field"
-        return None, [], command if found else ""
+        return None, []
     problems = [f"{FILE}: {line}" for line in score_problems(found, scores)]
     standings = build_standings(found, scores)
     if others is not None:
-        unlisted = other_finals(records.finals, found)
-        problems += [f"{FINALS}: {line}" for line in score_problems(unlisted, others)]
-        beside_seed = build_beside_seed(records.finals, (*scores, *others), level)
-        standings = replace(standings, beside_seed=beside_seed)
-    return standings, problems, ""
+        problems += [f"{FINALS}: {line}" for line in score_problems(other_finals(finals, found), others)]
+        standings = replace(standings, beside_seed=build_beside_seed(finals, (*scores, *others), level))
+    return standings, problems
 
 
 def _course_file(results: Path) -> Path:
@@ -356,19 +330,17 @@ def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
     return _ProfileReport(build_findings(evidence))
 
 
-def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
-    for shipped, rebuilt in _report_directories(root, out, names):
-        for old in list(shipped.rglob(_TABLES)):
-            made = rebuilt / old.relative_to(shipped)
-            # A table that differs in last bits alone stays: those are another processor's.
-            if not made.is_file() or any(cell_differences(old, made)):
-                old.unlink()
-        for made in sorted(rebuilt.rglob(_TABLES)):
-            copied = shipped / made.relative_to(rebuilt)
-            if not copied.exists():
-                copied.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(copied, read_regular(made))
-    list_evidence(root)
+def _ship_tables(shipped: Path, rebuilt: Path) -> None:
+    for old in list(shipped.rglob(_TABLES)):
+        made = rebuilt / old.relative_to(shipped)
+        # A table that differs in last bits alone stays: those are another processor's.
+        if not made.is_file() or any(cell_differences(old, made)):
+            old.unlink()
+    for made in sorted(rebuilt.rglob(_TABLES)):
+        copied = shipped / made.relative_to(rebuilt)
+        if not copied.exists():
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(copied, read_regular(made))
 
 
 def copy_files(source: Path, out: Path) -> None:
@@ -378,21 +350,6 @@ def copy_files(source: Path, out: Path) -> None:
             copied = out / path.relative_to(source)
             copied.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(copied, read_regular(path))
-
-
-def _report_directories(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
-    return [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
-
-
-def _compare_tables(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
-    for shipped, rebuilt in _report_directories(root, out, names):
-        if not shipped.is_dir():
-            # Records without a whole seed give no table to ship.
-            if any(rebuilt.rglob(_TABLES)):
-                yield f"{shipped.relative_to(root)}: no tables are shipped: s2s rebuild --ship writes them"
-        else:
-            where = shipped.relative_to(root).as_posix()
-            yield from (f"{where}/{line}" for line in table_differences(shipped, rebuilt))
 
 
 @dataclass(frozen=True)
@@ -422,8 +379,16 @@ def rebuild(
     ``root``, and where ``root`` is that of a further plan, whose figure stands beside the cohorts of those
     before it.
     """
-    _refuse_missing_plan(root)
-    _refuse_further_plan(root)
+    # Without its plan every file of a list would be a problem.
+    for directory in (root, *(path.parent for path in sorted(root.glob(f"*/{SUMS}")))):
+        listed = (directory / SUMS).is_file() and PLAN.name in read_sums(directory)
+        if listed and not (directory / PLAN.name).is_file():
+            raise RunDirectoryError(f"{directory} has no {PLAN.name}, which its {SUMS} lists: restore it")
+    above = root.resolve().parent
+    if (root / PLAN.name).is_file() and (above / PLAN.name).is_file():
+        raise ConfigError(
+            f"{root} is a further plan of {above}, made together with the plans before it: give {above}"
+        )
     packed = {plan: _checked_names(plan, out, plan == root) for plan in evidence_roots(root)}
     _refuse_moved_plan(root)
     progress.say(f"{sum(map(len, packed.values()))} packed directories have the bytes of their list")
@@ -431,73 +396,39 @@ def rebuild(
         top = Path(temporary)
         outputs = {plan: top / plan.relative_to(root) for plan, names in packed.items() if names}
         pages = {plan: output / REPORT / HTML for plan, output in outputs.items()}
+        titles = {plan: read_plan(plan / PLAN.name).title for plan in pages}
         rebuilds: dict[Path, PlanRebuild] = {}
         for plan, output in outputs.items():
             earlier = {name: text for rebuilt in rebuilds.values() for name, text in rebuilt.courses.items()}
-            others = OtherPlans(_other_pages(pages, plan), earlier)
+            other_pages = {
+                titles[other]: Path(os.path.relpath(page, pages[plan].parent)).as_posix()
+                for other, page in pages.items()
+                if other != plan
+            }
+            others = OtherPlans(other_pages, earlier)
             rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, progress, ship)
         copy_files(top, out)
-    unrecorded = [plan.name for plan in packed if plan not in rebuilds]
-    problems = [
-        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, "/", rebuilt.problems)
-    ]
-    remarks = [f"{name}: nothing of this plan is packed yet" for name in unrecorded]
-    remarks += [
-        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, ": ", rebuilt.remarks)
-    ]
-    ordered = _leading_first(list(rebuilds.values()))
-    if readme is not None:
-        problems += _readme_problems(readme, ordered)
+    problems, remarks = list[str](), list[str]()
+    for plan in packed:
+        if plan not in rebuilds:
+            remarks.append(f"{plan.name}: nothing of this plan is packed yet")
+    for plan, rebuilt in rebuilds.items():
+        # A further plan is told by its directory.
+        own = plan == root
+        problems += (line if own else f"{plan.name}/{line}" for line in rebuilt.problems)
+        remarks += (line if own else f"{plan.name}: {line}" for line in rebuilt.remarks)
+    # The last plan whose first study is completely recorded comes before the others.
+    leading = [rebuilt for rebuilt in rebuilds.values() if rebuilt.leads][-1:]
+    ordered = [*leading, *(rebuilt for rebuilt in rebuilds.values() if rebuilt not in leading)]
+    first = [rebuilt.answers[0] for rebuilt in ordered if rebuilt.answers]
+    if readme is not None and first:
+        problems += table_problems(readme, first, first[0] if leading else first[-1])
     return RebuildResult(
         tuple(out / rebuilt.page.relative_to(top) for rebuilt in ordered),
         tuple(problems),
         tuple(remarks),
         tuple(answer for rebuilt in ordered for answer in rebuilt.answers),
     )
-
-
-def _leading_first(rebuilds: Sequence[PlanRebuild]) -> list[PlanRebuild]:
-    """Put the last plan whose first study is completely recorded before the others."""
-    leading = [rebuilt for rebuilt in rebuilds if rebuilt.leads][-1:]
-    return [*leading, *(rebuilt for rebuilt in rebuilds if rebuilt not in leading)]
-
-
-def _prefixed(root: Path, plan: Path, separator: str, lines: Sequence[str]) -> Iterator[str]:
-    """Lines about a plan's evidence, with the directory of a further plan in front."""
-    yield from (line if plan == root else f"{plan.name}{separator}{line}" for line in lines)
-
-
-def _other_pages(pages: Mapping[Path, Path], plan: Path) -> dict[str, str]:
-    """The pages of the other plans by title, relative to the page of this one."""
-    return {
-        read_plan(other / PLAN.name).title: Path(os.path.relpath(page, pages[plan].parent)).as_posix()
-        for other, page in pages.items()
-        if other != plan
-    }
-
-
-def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[str]:
-    """``rebuilds`` are in the order in which they are shown."""
-    first = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.answers]
-    if first:
-        required = first[0] if rebuilds[0].leads else first[-1]
-        yield from table_problems(readme, first, required)
-
-
-def _refuse_missing_plan(root: Path) -> None:
-    """Raise RunDirectoryError for a list whose plan is missing: every file below it would be a problem."""
-    for directory in (root, *(path.parent for path in sorted(root.glob(f"*/{SUMS}")))):
-        listed = (directory / SUMS).is_file() and PLAN.name in read_sums(directory)
-        if listed and not (directory / PLAN.name).is_file():
-            raise RunDirectoryError(f"{directory} has no {PLAN.name}, which its {SUMS} lists: restore it")
-
-
-def _refuse_further_plan(root: Path) -> None:
-    above = root.resolve().parent
-    if (root / PLAN.name).is_file() and (above / PLAN.name).is_file():
-        raise ConfigError(
-            f"{root} is a further plan of {above}, made together with the plans before it: give {above}"
-        )
 
 
 def _refuse_moved_plan(root: Path) -> None:

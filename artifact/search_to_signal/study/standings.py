@@ -73,33 +73,29 @@ def find_final_bests(root: Path, profiles: Iterable[str]) -> list[FinalBest]:
     Of equal scores the first of the search counts. Runs that keep no heuristics are left out. Raises
     RunDirectoryError and RecordError for records that cannot be read.
     """
-    return [final for profile in profiles for final in _find_in_cohort(root, profile)]
-
-
-def _find_in_cohort(root: Path, profile: str) -> Iterator[FinalBest]:
-    finished = [(run, finished_manifest(run)) for run in run_directories(root / profile / COHORT)]
-    runs = [
-        (run, manifest.facts)
-        for run, manifest in finished
-        if manifest is not None and manifest.facts.problem == Tsp.name and _keeps_heuristics(run)
-    ]
-    for run, facts in sorted(runs, key=lambda pair: pair[1].rank):
-        best = final_heuristic(run)
-        yield FinalBest(
-            profile=profile,
-            condition=facts.condition,
-            seed=facts.seed,
-            run=run.relative_to(root).as_posix(),
-            model=Path(facts.model).name,
-            score=best.score,
-            idea=best.idea,
-            code=best.code,
-        )
-
-
-def _keeps_heuristics(run: Path) -> bool:
-    file = run / HEURISTICS
-    return file.is_file() and file.stat().st_size > 0
+    finals = []
+    for profile in profiles:
+        runs = []
+        for run in run_directories(root / profile / COHORT):
+            manifest, file = finished_manifest(run), run / HEURISTICS
+            keeps = file.is_file() and file.stat().st_size > 0
+            if manifest is not None and manifest.facts.problem == Tsp.name and keeps:
+                runs.append((run, manifest.facts))
+        for run, facts in sorted(runs, key=lambda pair: pair[1].rank):
+            best = final_heuristic(run)
+            finals.append(
+                FinalBest(
+                    profile=profile,
+                    condition=facts.condition,
+                    seed=facts.seed,
+                    run=run.relative_to(root).as_posix(),
+                    model=Path(facts.model).name,
+                    score=best.score,
+                    idea=best.idea,
+                    code=best.code,
+                )
+            )
+    return finals
 
 
 SPLITS = heldout_splits(Tsp())
@@ -191,10 +187,16 @@ def build_beside_seed(
     ``scores`` are of the final bests, ``level`` is that of the intervals. Every condition has all of its own
     runs, a difference the seeds of which both runs are there.
     """
-    lengths = _read_lengths(scores)
+    by_place = scores_by_place((*scores, *known_scores()))
+    lengths = {place: -np.array(scored.scores) for place, scored in by_place.items() if scored.scores}
     cohorts = [list(members) for _, members in groupby(finals, key=lambda final: final.profile)]
     conditions = [list(_condition_gaps(cohort, lengths)) for cohort in cohorts]
-    rows = [gaps for own in conditions for gaps in (*own, *_differences(own))]
+    rows: list[_Gaps] = []
+    for own in conditions:
+        # Trained conditions differ from frozen, where that is recorded.
+        rows += own
+        for frozen in (gaps for gaps in own if gaps.what == FROZEN):
+            rows += (_difference(gaps, frozen) for gaps in own if gaps is not frozen)
     note = f"{_FINAL_BESTS_NOTE} Intervals at {level:.0%}, for each alone."
     title = "Every final best beside the heuristic that its search began with"
     table = table_of("final_bests", title, "Final best of", [_line(gaps, level) for gaps in rows], note)
@@ -203,34 +205,17 @@ def build_beside_seed(
     return BesideSeed(table, (head, *(_text_row(table, row) for row in table.rows)), sentences)
 
 
-def _read_lengths(scores: Sequence[ProgramScores]) -> Lengths:
-    by_place = scores_by_place((*scores, *known_scores()))
-    return {place: -np.array(scored.scores) for place, scored in by_place.items() if scored.scores}
-
-
-def _gaps_of(finals: Sequence[FinalBest], split: str, lengths: Lengths) -> dict[int, float]:
-    """Gaps to the seed heuristic by seed, of the programs that did not fail."""
-    seed_lengths = lengths[SEED_SHA256, split]
-    known = ((final.seed, lengths.get((final.sha256, split))) for final in finals)
-    return {seed: optimality_gap(-own, seed_lengths) for seed, own in known if own is not None}
-
-
 def _condition_gaps(cohort: Sequence[FinalBest], lengths: Lengths) -> Iterator[_Gaps]:
+    """Gaps to the seed heuristic, of the programs that did not fail."""
     for condition, members in groupby(cohort, key=lambda final: final.condition):
-        finals = list(members)
-        yield _Gaps(
-            finals[0].profile,
-            condition,
-            tuple(final.seed for final in finals),
-            tuple(_gaps_of(finals, split, lengths) for split in SPLITS),
-            tuple(Origin(f"{final.run}/{HEURISTICS}") for final in finals),
-        )
-
-
-def _differences(conditions: Sequence[_Gaps]) -> Iterator[_Gaps]:
-    """The differences of trained conditions to frozen, where that is recorded."""
-    for frozen in (gaps for gaps in conditions if gaps.what == FROZEN):
-        yield from (_difference(gaps, frozen) for gaps in conditions if gaps is not frozen)
+        finals, by_split = list(members), []
+        for split in SPLITS:
+            known = ((final.seed, lengths.get((final.sha256, split))) for final in finals)
+            of_seed = lengths[SEED_SHA256, split]
+            by_split.append({seed: optimality_gap(-own, of_seed) for seed, own in known if own is not None})
+        seeds = tuple(final.seed for final in finals)
+        origins = tuple(Origin(f"{final.run}/{HEURISTICS}") for final in finals)
+        yield _Gaps(finals[0].profile, condition, seeds, tuple(by_split), origins)
 
 
 def _difference(first: _Gaps, second: _Gaps) -> _Gaps:
@@ -239,9 +224,8 @@ def _difference(first: _Gaps, second: _Gaps) -> _Gaps:
         for values, others in zip(first.by_split, second.by_split, strict=True)
     )
     seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
-    return _Gaps(
-        first.profile, f"{first.what} minus {second.what}", seeds, by_split, (*first.origins, *second.origins)
-    )
+    name, origins = f"{first.what} minus {second.what}", (*first.origins, *second.origins)
+    return _Gaps(first.profile, name, seeds, by_split, origins)
 
 
 def _line(gaps: _Gaps, level: float) -> Line:
@@ -278,16 +262,13 @@ def _text_row(table: Table, row: Row) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _shorter_in_all(cohort: Sequence[FinalBest], split: str, lengths: Lengths) -> int:
-    """How many final bests have the shorter tours over all instances together."""
-    known = (lengths.get((final.sha256, split)) for final in cohort)
-    return sum(own is not None and own.sum() < lengths[SEED_SHA256, split].sum() for own in known)
-
-
 def _sentence_beside_seed(cohort: Sequence[FinalBest], conditions: Sequence[_Gaps], lengths: Lengths) -> str:
     by_split = zip(*(gaps.by_split for gaps in conditions), strict=True)
     shorter = [sum(gap < 0.0 for gaps in same for gap in gaps.values()) for same in by_split]
-    in_all = [_shorter_in_all(cohort, split, lengths) for split in SPLITS]
+    in_all = []  # By the total length over all instances.
+    for split in SPLITS:
+        known, total = (lengths.get((final.sha256, split)) for final in cohort), lengths[SEED_SHA256, split]
+        in_all.append(sum(own is not None and own.sum() < total.sum() for own in known))
     same = sum(final.sha256 == SEED_SHA256 for final in cohort)
     itself = f"; {same} {'is' if same == 1 else 'are'} that heuristic itself" if same else ""
     return (
@@ -335,11 +316,8 @@ def best_programs(root: Path, finals: Iterable[FinalBest]) -> list[FoundProgram]
     """
     here = (final for final in finals if (root / final.run).is_dir())
     conditions = groupby(here, key=lambda final: (final.profile, final.condition))
-    return [_best_of(list(members)) for _, members in conditions]
-
-
-def _best_of(finals: Sequence[FinalBest]) -> FoundProgram:
-    return FoundProgram(max(finals, key=lambda final: final.score), len(finals))
+    groups = (list(members) for _, members in conditions)
+    return [FoundProgram(max(same, key=lambda final: final.score), len(same)) for same in groups]
 
 
 @dataclass(frozen=True)
@@ -370,12 +348,16 @@ def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScore
         (each.name, each.idea, f"{each.source}. It reports {_reported(each)}", each.program)
         for each in known_heuristics()
     )
-    ours = ((program.name, program.final.idea, _origin(program), program.final.code) for program in found)
-    return Standings(table, _conclude(table, found, len(field_lines)), (*field, *ours))
-
-
-def _origin(found: FoundProgram) -> str:
-    return f"{found.final.run}; score in training {found.final.score:.4f}"
+    ours = (
+        (program.name, final.idea, f"{final.run}; score in training {final.score:.4f}", final.code)
+        for program in found
+        for final in (program.final,)
+    )
+    # Of each cohort the best program by its score in training, which no held-out score chose.
+    cohorts = groupby(found, key=lambda program: program.final.profile)
+    best = (max(members, key=lambda program: program.final.score) for _, members in cohorts)
+    sentences = (_sentence(table, program, table.rows[: len(field_lines)]) for program in best)
+    return Standings(table, tuple(filter(None, sentences)), (*field, *ours))
 
 
 def _reported(known: KnownHeuristic) -> str:
@@ -399,19 +381,8 @@ def _score_cells(found_with: str, sha256: str, scores: Mapping[tuple[str, str], 
     return cells
 
 
-def _conclude(table: Table, found: Sequence[FoundProgram], field: int) -> tuple[str, ...]:
-    """Return a sentence per cohort about its best program by training score, which no held-out score chose.
-
-    ``field`` is the number of rows of the field's heuristics, the table's first ones. A cohort whose best
-    program lacks a score has no sentence.
-    """
-    cohorts = [list(members) for _, members in groupby(found, key=lambda program: program.final.profile)]
-    best = (max(members, key=lambda program: program.final.score) for members in cohorts)
-    sentences = (_sentence(table, program, table.rows[:field]) for program in best)
-    return tuple(sentence for sentence in sentences if sentence)
-
-
 def _sentence(table: Table, best: FoundProgram, field: Sequence[Row]) -> str:
+    """Say where a cohort's best program is among the field's; empty where it lacks a score."""
     gaps, shorter = [], []
     for column in (f"Gap (%) {size}" for size in SIZES):
         own = table.cell(best.name, column)

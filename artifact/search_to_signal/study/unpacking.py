@@ -1,7 +1,7 @@
 """Packed evidence restored as results directories, to verify, read and execute them."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -68,17 +68,13 @@ def damages(root: Path) -> list[str]:
     amendments are left out: ``plan_checks`` compares them.
     """
     refuse_special_files(root)
-    return [f"{name}: {what}; it was {_content(name)}" for name, what in _list_problems(root).items()]
-
-
-def _list_problems(root: Path) -> dict[str, str]:
     listed = {name: digest for name, digest in read_sums(root).items() if name not in PLAN_FILES}
     present = {path.relative_to(root).as_posix(): path for path in own_files(root) if is_record(path, root)}
     problems = {name: "missing" for name in listed if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in listed}
     changed = (name for name in listed if name in present and sha256_file(present[name]) != listed[name])
     problems |= {name: f"bytes differ from {SUMS}: cut or changed" for name in changed}
-    return dict(sorted(problems.items()))
+    return [f"{name}: {what}; it was {_content(name)}" for name, what in sorted(problems.items())]
 
 
 def _content(name: str) -> str:
@@ -153,11 +149,21 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     from search_to_signal.layers.reproduction import write_report
 
     refuse_special_files(packed)
-    _refuse_output(out, packed)
+    if out.resolve().is_relative_to(packed.resolve()):
+        raise ConfigError(f"{out} lies in the evidence that is unpacked: give another --out")
+    existing = next(path for path in (out, *out.parents) if path.exists())
+    if out.is_symlink() or not existing.is_dir():
+        raise ConfigError(f"{out} is no directory: give another --out")
+    if out.exists() and any(out.iterdir()):
+        raise _occupied(out)
     names = packed_runs(packed)
     if not names:
         raise RunDirectoryError(f"{packed} holds no run: restore it")
-    lacking = _lacking_tokenizers(packed, names, models)
+    tokenizers, lacking = Tokenizers(models), dict[str, str]()
+    for name in names:
+        manifest = read_manifest(packed / name)
+        if tokenizers.directory_of(manifest.model_files) is None and needs_tokenizer(packed / name):
+            lacking[name] = manifest.facts.model
     with _alone_in(out):
         unpack_rest(packed, out)
         unpack_runs(packed, out, [name for name in names if name not in lacking], models, True, progress)
@@ -175,7 +181,15 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         for directory in ([out] if sealed else [out / name for name in names])
         for name, what in sum_problems(directory).items()
     ]
-    return Unpacked(problems, _say_lacking(lacking, models))
+    if not lacking:
+        return Unpacked(problems, "")
+    others = f" ({', '.join(map(str, models))} is not it)" if models else ""
+    needed = ", ".join(sorted(set(lacking.values())))
+    without_ids = (
+        f"{counted(len(lacking), 'run')} without token ids: {NO_TOKENIZER}{others}: give --model DIR of "
+        f"{needed} and another --out; {TEXTS} has the texts"
+    )
+    return Unpacked(problems, without_ids)
 
 
 @contextmanager
@@ -202,38 +216,6 @@ def _occupied(out: Path) -> ConfigError:
         f"{out} is not empty: let another command that writes it end, give another --out, or remove what a "
         "stopped command left"
     )
-
-
-def _lacking_tokenizers(packed: Path, names: Sequence[str], models: Sequence[Path]) -> dict[str, str]:
-    """Return the runs whose token ids cannot be restored, each with the model whose tokenizer is not here."""
-    tokenizers, lacking = Tokenizers(models), dict[str, str]()
-    for name in names:
-        manifest = read_manifest(packed / name)
-        if tokenizers.directory_of(manifest.model_files) is None and needs_tokenizer(packed / name):
-            lacking[name] = manifest.facts.model
-    return lacking
-
-
-def _say_lacking(lacking: Mapping[str, str], models: Sequence[Path]) -> str:
-    if not lacking:
-        return ""
-    others = f" ({', '.join(map(str, models))} is not it)" if models else ""
-    names = ", ".join(sorted(set(lacking.values())))
-    return (
-        f"{counted(len(lacking), 'run')} without token ids: {NO_TOKENIZER}{others}: give --model DIR of "
-        f"{names} and another --out; {TEXTS} has the texts"
-    )
-
-
-def _refuse_output(out: Path, packed: Path) -> None:
-    """Raise ConfigError for an output that is no empty directory, or lies in the evidence."""
-    if out.resolve().is_relative_to(packed.resolve()):
-        raise ConfigError(f"{out} lies in the evidence that is unpacked: give another --out")
-    existing = next(path for path in (out, *out.parents) if path.exists())
-    if out.is_symlink() or not existing.is_dir():
-        raise ConfigError(f"{out} is no directory: give another --out")
-    if out.exists() and any(out.iterdir()):
-        raise _occupied(out)
 
 
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:
@@ -273,18 +255,16 @@ def keep_whole_seeds(results: Path, apart: Path | None = None) -> None:
             shutil.rmtree(directory)
         elif incomplete:
             for name in planned:
-                if split_run_name(name)[1] in incomplete and (directory / name).is_dir():
-                    _take_away(directory / name, apart and apart / directory.relative_to(results) / name)
+                run = directory / name
+                if split_run_name(name)[1] not in incomplete or not run.is_dir():
+                    continue
+                if apart is None:
+                    shutil.rmtree(run)
+                else:
+                    moved = apart / run.relative_to(results)
+                    moved.parent.mkdir(parents=True, exist_ok=True)
+                    run.rename(moved)
             write_roster(directory, [name for name in planned if split_run_name(name)[1] not in incomplete])
-
-
-def _take_away(run: Path, moved: Path | None) -> None:
-    """Remove a run, or move it."""
-    if moved is None:
-        shutil.rmtree(run)
-    else:
-        moved.parent.mkdir(parents=True, exist_ok=True)
-        run.rename(moved)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import binomtest, nct, t
+from scipy.stats import binomtest, nct
 from scipy.stats import t as student
 
 from search_to_signal.base.seeding import stream
@@ -168,26 +168,20 @@ def compute_outcomes(
     values = compute_values(
         root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
     )
-    return _share_answers([_amend(_outcome(plan, *line, values), closed.get(line[0].key)) for line in lines])
-
-
-def _amend(outcome: QuestionOutcome, closed: Amendment | None) -> QuestionOutcome:
-    """Mark the outcome of a closed study: its missing seeds are no longer expected."""
-    verdict = _CLOSED.get(outcome.verdict, outcome.verdict) if closed else outcome.verdict
-    return replace(outcome, verdict=verdict, closed=closed)
-
-
-def _share_answers(outcomes: Sequence[QuestionOutcome]) -> list[QuestionOutcome]:
-    """Give each outcome the answer of the question with the same comparison and the most seeds.
-
-    An outcome that was closed short keeps its own answer.
-    """
+    outcomes = []
+    for line in lines:
+        outcome, amendment = _outcome(plan, *line, values), closed.get(line[0].key)
+        # The missing seeds of a closed study are no longer expected.
+        verdict = _CLOSED.get(outcome.verdict, outcome.verdict) if amendment else outcome.verdict
+        outcomes.append(replace(outcome, verdict=verdict, closed=amendment))
+    # Of one comparison every question has the answer of the one with the most seeds, but for those that
+    # were closed short: these keep their own.
     widest: dict[tuple[object, ...], QuestionOutcome] = {}
     for outcome in outcomes:
         key = _comparison(outcome)
-        if outcome.closed_short:
-            continue
-        if key not in widest or outcome.question.seeds > widest[key].question.seeds:
+        if not outcome.closed_short and (
+            key not in widest or outcome.question.seeds > widest[key].question.seeds
+        ):
             widest[key] = outcome
     return [
         outcome
@@ -225,31 +219,23 @@ def _outcome(
     level = plan.analysis.level
     strict = 1.0 - (1.0 - level) / question.comparisons
     interval, corrected = (_interval(question, list(values.values()), at) for at in (level, strict))
-    effects = (
-        question.smallest_effects[number] if number < len(question.smallest_effects) else None,
-        _recorded_effect(plan, question, list(values.values()), 1.0 - strict),
-    )
+    planned = question.smallest_effects[number] if number < len(question.smallest_effects) else None
+    compared = question.estimator == "mean_difference" and len(question.pairs[0]) > 1 and len(values) > 1
+    deviation, recorded = stdev(values.values()) if compared else 0.0, None
+    if deviation:  # What the planned seeds detect by it.
+        recorded = smallest_effect(deviation, question.seeds, 1.0 - strict, plan.analysis.power)
     verdict = _verdict(question, values, corrected, 1.0 - strict)
     ends = (interval, corrected)
     return QuestionOutcome(
-        study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, *effects
+        study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, planned, recorded
     )
 
 
-def _recorded_effect(plan: Plan, question: Question, values: Sequence[float], error: float) -> float | None:
-    """Return the smallest effect that the planned seeds detect, computed with the recorded deviation."""
-    if question.estimator != "mean_difference" or len(question.pairs[0]) < 2 or len(values) < 2:
-        return None
-    deviation = stdev(values)
-    return smallest_effect(deviation, question.seeds, error, plan.analysis.power) if deviation else None
-
-
 def _interval(question: Question, values: Sequence[float], level: float) -> Bounds | None:
-    if question.interval == "none" or len(values) < 2:
+    bootstrap = question.interval == "bootstrap"
+    if question.interval == "none" or len(values) < (LEAST_SEEDS if bootstrap else 2):
         return None
-    if question.interval == "bootstrap":
-        if len(values) < LEAST_SEEDS:
-            return None
+    if bootstrap:
         return percentile_interval(values, stream(0, "bootstrap", "plan", question.key), level)
     return t_interval(values, level)
 
@@ -282,12 +268,9 @@ def _verdict(
         return OutcomeVerdict.DESCRIBED
     if question.estimator == "sign_count":
         above, below = (sum(sign * value > 0.0 for value in values.values()) for sign in (1, -1))
-        decided = above + below > 0 and binomtest(above, above + below).pvalue <= error
-        return (
-            (OutcomeVerdict.ABOVE if above > below else OutcomeVerdict.BELOW)
-            if decided
-            else OutcomeVerdict.OPEN
-        )
+        if not above + below or binomtest(above, above + below).pvalue > error:
+            return OutcomeVerdict.OPEN
+        return OutcomeVerdict.ABOVE if above > below else OutcomeVerdict.BELOW
     if ends is None or ends[0] <= 0.0 <= ends[1]:
         return OutcomeVerdict.OPEN
     return OutcomeVerdict.ABOVE if ends[0] > 0.0 else OutcomeVerdict.BELOW
@@ -296,7 +279,7 @@ def _verdict(
 def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
     """Return the probability that a paired t test over ``seeds`` detects a true mean difference."""
     freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
-    edge = t.ppf(1 - alpha / 2, freedom)
+    edge = student.ppf(1 - alpha / 2, freedom)
     # Far from zero the other tail vanishes, and scipy returns NaN for it.
     return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
 

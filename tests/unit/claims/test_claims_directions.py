@@ -1,5 +1,6 @@
 """Directions of our own numbers beside published ones: what has one, how many share it, what is missing."""
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -57,123 +58,48 @@ def found(value: str, report: Mapping[str, ClaimTable] = TABLES, **fields: str) 
     return given.direction, given.text
 
 
-@pytest.mark.parametrize(
-    ("value", "fields", "direction", "said"),
-    [
-        (
-            "0.2",
-            {"kind": "difference", "ours": UP},
-            Direction.UNDECIDED,
-            "same direction in 2 of 3 seeds, opposite in 0, tied in 1",
-        ),
-        (
-            "0.2",
-            {"kind": "difference", "ours": RISING},
-            Direction.SAME,
-            "same direction in 8 of 9 seeds, opposite in 1, tied in 0",
-        ),
-        (
-            "-0.2",
-            {"kind": "difference", "ours": UP},
-            Direction.UNDECIDED,
-            "same direction in 0 of 3 seeds, opposite in 2",
-        ),
-        (
-            "-0.2",
-            {"kind": "difference", "ours": RISING},
-            Direction.OPPOSITE,
-            "same direction in 1 of 9 seeds, opposite in 8",
-        ),
-        (
-            "0.2",
-            {"kind": "difference", "ours": FLAT},
-            Direction.TIED,
-            "same direction in 1 of 3 seeds, opposite in 1",
-        ),
-        (
-            "0.0",
-            {"kind": "difference", "ours": UP},
-            Direction.NOT_COMPARABLE,
-            "as printed, the published number has no direction",
-        ),
-        ("1.3", {"kind": "ratio", "ours": HIGH}, Direction.UNDECIDED, "3 of 3 seeds"),
-        ("1.3", {"kind": "ratio", "ours": ABOVE}, Direction.SAME, "6 of 6 seeds"),
-        ("0.9", {"kind": "ratio", "ours": ABOVE}, Direction.OPPOSITE, "opposite in 6"),
-        ("0.7", {"kind": "ratio", "ours": BELOW}, Direction.SAME, "6 of 6 seeds"),
-        (
-            "0.7",
-            {"kind": "level", "ours": UP, "against": DOWN, "reference": "frozen"},
-            Direction.UNDECIDED,
-            "same direction in 2 of 3",
-        ),
-        (
-            "0.7",
-            {"kind": "level", "ours": RISING, "against": FALLING, "reference": "frozen"},
-            Direction.SAME,
-            "same direction in 8 of 9",
-        ),
-        (
-            "0.3",
-            {"kind": "level", "ours": RISING, "against": FALLING, "reference": "frozen"},
-            Direction.OPPOSITE,
-            "opposite in 8",
-        ),
-        (
-            "1",
-            {"kind": "seeds", "ours": DOWN, "reference": "3 / 2"},
-            Direction.UNDECIDED,
-            "same direction in 2 of 3",
-        ),
-        (
-            "1",
-            {"kind": "seeds", "ours": FALLING, "reference": "3 / 2"},
-            Direction.SAME,
-            "same direction in 9 of 9",
-        ),
-        (
-            "0.2",
-            {"kind": "end", "ours": RISING, "whole": f"max({RISING})"},
-            Direction.SAME,
-            "ours 8 (n = 9, -1 to 8)",
-        ),
-        (
-            "0.2",
-            {"kind": "end", "ours": RISING, "whole": f"min({RISING})"},
-            Direction.OPPOSITE,
-            "ours -1 (n = 9, -1 to 8)",
-        ),
-        (
-            "0.2",
-            {"kind": "difference", "ours": f"[{UP}, {RISING}]"},
-            Direction.SAME,
-            "same direction in 10 of 12 comparisons, opposite in 1, tied in 1; ours 3.16667 (12 numbers of 9",
-        ),
-        (
-            "7",
-            {"kind": "value", "ours": f"sd({RISING})", "why": "a spread"},
-            Direction.NOT_COMPARABLE,
-            "a spread; ours 2.93447 (of 9 seeds)",
-        ),
-        (
-            "7",
-            {"kind": "value", "ours": UP, "why": "a count"},
-            Direction.NOT_COMPARABLE,
-            "a count; ours 1 (n = 3, 0 to 2)",
-        ),
-        ("", {"kind": "every", "ours": HIGH}, Direction.HOLDS, "every: 3 of 3 seeds above"),
-        ("", {"kind": "every", "ours": UP}, Direction.FAILS, "every: 2 of 3 seeds above, 0 below, 1 equal"),
-        ("", {"kind": "most", "ours": UP}, Direction.HOLDS, "most: 2 of 3"),
-        ("", {"kind": "most", "ours": FLAT}, Direction.FAILS, "most: 1 of 3"),
-        ("", {"kind": "mixed", "ours": FLAT}, Direction.HOLDS, "mixed: 1 of 3 seeds above, 1 below"),
-        ("", {"kind": "mixed", "ours": UP}, Direction.FAILS, "mixed: 2 of 3"),
-        ("", {"kind": "not every", "ours": UP}, Direction.HOLDS, "not every: 2 of 3"),
-        ("", {"kind": "not every", "ours": HIGH}, Direction.FAILS, "not every: 3 of 3"),
-    ],
-)
-def test_directions(value: str, fields: dict[str, str], direction: Direction, said: str) -> None:
+COMPARED = """
+0.2 | difference | UP | undecided | same direction in 2 of 3 seeds, opposite in 0, tied in 1
+0.2 | difference | RISING | same direction | same direction in 8 of 9 seeds, opposite in 1, tied in 0
+-0.2 | difference | UP | undecided | same direction in 0 of 3 seeds, opposite in 2
+-0.2 | difference | RISING | opposite direction | same direction in 1 of 9 seeds, opposite in 8
+0.2 | difference | FLAT | tied | same direction in 1 of 3 seeds, opposite in 1
+0.0 | difference | UP | not comparable | as printed, the published number has no direction
+0.2 | difference | [UP, RISING] | same direction | 10 of 12 comparisons, opposite in 1, tied in 1; ours 3.16
+0.2 | difference | [UP, RISING] | same direction | (12 numbers of 9
+1.3 | ratio | HIGH | undecided | 3 of 3 seeds
+1.3 | ratio | ABOVE | same direction | 6 of 6 seeds
+0.9 | ratio | ABOVE | opposite direction | opposite in 6
+0.7 | ratio | BELOW | same direction | 6 of 6 seeds
+0.7 | level | UP | undecided | same direction in 2 of 3 | against=DOWN, reference=frozen
+0.7 | level | RISING | same direction | same direction in 8 of 9 | against=FALLING, reference=frozen
+0.3 | level | RISING | opposite direction | opposite in 8 | against=FALLING, reference=frozen
+1 | seeds | DOWN | undecided | same direction in 2 of 3 | reference=3 / 2
+1 | seeds | FALLING | same direction | same direction in 9 of 9 | reference=3 / 2
+0.2 | end | RISING | same direction | ours 8 (n = 9, -1 to 8) | whole=max(RISING)
+0.2 | end | RISING | opposite direction | ours -1 (n = 9, -1 to 8) | whole=min(RISING)
+7 | value | sd(RISING) | not comparable | a spread; ours 2.93447 (of 9 seeds) | why=a spread
+7 | value | UP | not comparable | a count; ours 1 (n = 3, 0 to 2) | why=a count
+ | every | HIGH | holds for ours | every: 3 of 3 seeds above
+ | every | UP | does not hold for ours | every: 2 of 3 seeds above, 0 below, 1 equal
+ | most | UP | holds for ours | most: 2 of 3
+ | most | FLAT | does not hold for ours | most: 1 of 3
+ | mixed | FLAT | holds for ours | mixed: 1 of 3 seeds above, 1 below
+ | mixed | UP | does not hold for ours | mixed: 2 of 3
+ | not every | UP | holds for ours | not every: 2 of 3
+ | not every | HIGH | does not hold for ours | not every: 3 of 3
+"""
+"""Published value, kind of comparison, our numbers by their names above, direction, words, further fields."""
+
+
+@pytest.mark.parametrize("case", COMPARED.strip("\n").splitlines())
+def test_directions(case: str) -> None:
     """Differences by sign, ratios by 1, levels by their reference, statements by their own form."""
-    given, text = found(value, **fields)
-    assert (given, said in text) == (direction, True), text
+    named = re.sub(r"\b[A-Z]{2,}\b", lambda name: str(globals()[name[0]]), case)
+    value, kind, ours, direction, said, *more = map(str.strip, named.split(" | "))
+    fields = dict(field.split("=", 1) for field in re.split(r", (?=\w+=)", more[0])) if more else {}
+    assert found(value, kind=kind, ours=ours, **fields)[0] is Direction(direction)
+    assert said in found(value, kind=kind, ours=ours, **fields)[1]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from search_to_signal.report.figures.course import (
     draw_side_by_side,
 )
 from search_to_signal.report.figures.drawing import display_name, letter, line_style, score_unit, seed_count
-from search_to_signal.report.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
+from search_to_signal.report.figures.plot import CsvFrame, Plot, lines, redraw, write_data
 from search_to_signal.report.figures.style import house_style
 from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
@@ -325,7 +325,7 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
     write_updates(tmp_path / "results" / "updates")
     again = read_evidence(tmp_path / "results")
     plot = next(plot for plot in PLOTS if plot.name == "learner_path")
-    caption = plot.remarked(write_plot(plot, again, tmp_path / "figures")).caption
+    caption = plot.remarked(write_data(plot, again, tmp_path / "figures")).caption
     found = [row for row in rows(tmp_path / "figures", "learner_path") if row["panel"] == "d"]
     table = again.table("matched_mappings")
     for steps, name in (("2", "several steps"), ("1", "one step")):
@@ -342,8 +342,8 @@ def plot_with_updates(results: Path, directory: Path) -> tuple[Plot, CsvFrame]:
     shutil.copytree(results, directory / "results")
     write_updates(directory / "results" / "updates")
     plot = next(plot for plot in PLOTS if plot.name == "learner_path")
-    path = write_plot(plot, read_evidence(directory / "results"), directory / "figures")
-    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
+    path = write_data(plot, read_evidence(directory / "results"), directory / "figures")
+    frame = CsvFrame.read(path.read_text())
     return plot, frame
 
 

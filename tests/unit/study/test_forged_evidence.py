@@ -52,6 +52,33 @@ def evidence(honest: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(honest, tmp_path / "evidence"))
 
 
+@pytest.fixture
+def rebuilt(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Rebuild the evidence, which has to end with this code; returns what was said."""
+
+    def rebuild(code: int, *more: str) -> str:
+        capsys.readouterr()
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), *more]) == code
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    return rebuild
+
+
+def in_a_process(
+    *words: str | Path, limit: int | None = None, most: int = 0
+) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, which may have so much of a resource at most."""
+    return subprocess.run(
+        [sys.executable, "-m", "search_to_signal.cli", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        preexec_fn=None if limit is None else lambda: resource.setrlimit(limit, (most, most)),
+    )
+
+
 def container(run: Path) -> tuple[bytes, bytes]:
     """Head and body of a run's container."""
     head, _, body = lzma.decompress((run / "records.xz").read_bytes()).partition(b"\n")
@@ -184,16 +211,14 @@ def test_damage_is_one_line(
 
 
 def test_nothing_is_said_of_records_that_are_written_over(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    evidence: Path, rebuilt: Callable[..., str]
 ) -> None:
     """Where the rest holds a run's file, no line says that runs have the bytes of their lists."""
     a_record_of_the_rest(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
-    capsys.readouterr()
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 4
-    told = capsys.readouterr()
-    assert "'cohort/native-s2/timings.jsonl', which another file of the evidence is" in told.err
-    assert "have the bytes of their lists" not in told.out
+    told = rebuilt(4)
+    assert "'cohort/native-s2/timings.jsonl', which another file of the evidence is" in told
+    assert "have the bytes of their lists" not in told
 
 
 @pytest.mark.parametrize("names", [["x-s{up}", "{up}"], ["{up}/x-s1", "native-s9"]])
@@ -290,14 +315,7 @@ def test_every_reader_refuses_what_is_no_file(
     """Not the rebuilding alone: whoever reads packed evidence names the link or pipe and ends."""
     forge(evidence / "main" / "report" / "core_results.csv")
     cell = ["core_results", "native", "Final best"] if command == ("trace",) else []
-    given = [*command, str(evidence / "main"), *cell]
-    found = subprocess.run(
-        [sys.executable, "-m", "search_to_signal.cli", *given],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    found = in_a_process(*command, evidence / "main", *cell)
     assert found.returncode == 4, found.stdout
     assert "core_results.csv is a " in found.stderr
     assert found.stderr.count("\n") == 1
@@ -312,14 +330,8 @@ def test_a_small_container_takes_little_memory(
     """A few kilobytes that hold many megabytes of empty lines are refused within a gigabyte of addresses."""
     forge(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
-    command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
-    found = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIGABYTE, GIGABYTE)),
-    )
+    out = tmp_path / "out"
+    found = in_a_process("unpack", evidence, "--out", out, limit=resource.RLIMIT_DATA, most=GIGABYTE)
     assert told in found.stderr
     assert found.stderr.count("\n") == 1
 
@@ -364,43 +376,15 @@ def test_unpacking_into_no_directory_of_its_own_touches_nothing(
     assert sorted(evidence.parent.rglob("*")) == before
 
 
-@pytest.mark.parametrize("cell", [b"\xff", b"\0", b"1" * 200_000], ids=["bytes", "zero", "long"])
-def test_a_shipped_table_that_is_none_is_a_problem(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: bytes
-) -> None:
-    """Its name is told beside what else is found."""
-    table = evidence / "main" / "report" / "core_results.csv"
-    table.write_bytes(table.read_bytes() + b'"' + cell + b'",1\n')
-    list_evidence(evidence)
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    # Whether a long cell is one to the csv module depends on what else the process reads.
-    wrong = "" if len(cell) > 1 else "it is no table ("
-    assert f"PROBLEM main/report/core_results.csv: {wrong}" in capsys.readouterr().out
-
-
-def test_a_row_of_too_few_cells_is_a_difference(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A row that ends before its value was no row at all."""
-    table = evidence / "main" / "report" / "core_results.csv"
-    table.write_bytes(table.read_bytes() + b'"frozen",1\n')
-    list_evidence(evidence)
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    assert "main/report/core_results.csv: frozen / 1" in capsys.readouterr().out
-
-
-def test_what_is_begun_has_the_bytes_of_the_list(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_begun_has_the_bytes_of_the_list(evidence: Path, rebuilt: Callable[..., str]) -> None:
     """Runs that are not packed yet travel in one file, which is listed beside the packed ones."""
     begun = evidence / "begun.tar.xz"
     begun.write_bytes(b"runs")
     list_evidence(evidence)
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "whole"), "--ship"]) == 0
+    rebuilt(0, "--ship")
     for damage in (lambda: begun.write_bytes(b"run"), begun.unlink):
         damage()
-        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "damaged")]) != 0
-        assert "begun.tar.xz" in capsys.readouterr().err
+        assert "begun.tar.xz" in rebuilt(4)
 
 
 def test_evidence_without_runs_is_no_success(
@@ -417,15 +401,9 @@ def test_what_was_unpacked_by_halves_says_so(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
-    command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
     largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
-    found = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)),
-    )
+    out = tmp_path / "out"
+    found = in_a_process("unpack", evidence, "--out", out, limit=resource.RLIMIT_FSIZE, most=largest)
     assert (found.returncode, found.stderr.count("\n")) == (4, 1), found.stderr
     assert "make room, then remove it, and give the command again" in found.stderr
     left = tmp_path / "out" / "main"
@@ -480,11 +458,6 @@ def two_runs_in_each_other_s_place(evidence: Path) -> None:
         (cohort / name).rename(cohort / other)
 
 
-def another_level_with_its_list(evidence: Path) -> None:
-    another_level(evidence)
-    list_evidence(evidence)
-
-
 def without_any_plan(evidence: Path) -> None:
     another_level(evidence)
     for run in (evidence / "main" / "cohort").glob("*-s*"):
@@ -497,44 +470,80 @@ def without_any_plan(evidence: Path) -> None:
         (run / "SHA256SUMS").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("forge", "told"),
-    [
-        (cut_to_one_seed, "main/cohort/runs.json lacks 2 of 3 planned runs: native-s1, native-s3"),
-        (without_a_chosen_seed, "main/cohort/native: recorded seeds are not the plan's first 2: native-s2"),
-        (another_level, "plan.toml: SHA256SUMS does not list it with these bytes"),
-        (
-            seeds_behind_the_plan,
-            "main/cohort/native: 1 run of seeds that the plan does not ask for: native-s77",
-        ),
-        (two_runs_in_each_other_s_place, "main/cohort/native-s2 has the configuration of cohort/frozen-s2"),
-        (another_level_with_its_list, "plan.toml: 6 runs recorded under another plan, or none: "),
-        (without_any_plan, "plan.toml: 6 runs recorded under another plan, or none: "),
-    ],
-    ids=[
-        *("shortened roster", "chosen seeds", "another level", "more seeds", "other places"),
-        *("its list", "no plan"),
-    ],
-)
-def test_what_is_planned_follows_from_the_plan(
-    evidence: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    forge: Callable[[Path], None],
-    told: str,
+def a_run_under_another_plan(evidence: Path) -> None:
+    run = evidence / "main" / "cohort" / "native-s2"
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "plan_sha256": "0" * 64}))
+    sums = (run / "SHA256SUMS").read_text().splitlines()
+    kept = [line for line in sums if not line.endswith("  manifest.json")]
+    (run / "SHA256SUMS").write_text("\n".join(kept) + "\n")
+
+
+def a_table_with(row: bytes) -> Callable[[Path], None]:
+    def forge(evidence: Path) -> None:
+        table = evidence / "main" / "report" / "core_results.csv"
+        table.write_bytes(table.read_bytes() + row)
+
+    return forge
+
+
+PLANNED = {
+    "shortened roster": (
+        cut_to_one_seed,
+        "main/cohort/runs.json lacks 2 of 3 planned runs: native-s1, native-s3",
+    ),
+    "chosen seeds": (
+        without_a_chosen_seed,
+        "main/cohort/native: recorded seeds are not the plan's first 2: native-s2",
+    ),
+    "more seeds": (
+        seeds_behind_the_plan,
+        "main/cohort/native: 1 run of seeds that the plan does not ask for: native-s77",
+    ),
+    "other places": (
+        two_runs_in_each_other_s_place,
+        "main/cohort/native-s2 has the configuration of cohort/frozen-s2",
+    ),
+    "its list": (another_level, "plan.toml: 6 runs recorded under another plan, or none: "),
+    "no plan": (without_any_plan, "plan.toml: 6 runs recorded under another plan, or none: "),
+    "one run": (
+        a_run_under_another_plan,
+        "plan.toml: 1 run recorded under another plan, or none: main/cohort/native-s2",
+    ),
+}
+TABLES = {
+    # Whether a long cell is one to the csv module depends on what else the process reads.
+    "long": (a_table_with(b'"' + b"1" * 200_000 + b'",1\n'), "main/report/core_results.csv: "),
+    "bytes": (a_table_with(b'"\xff",1\n'), "main/report/core_results.csv: it is no table ("),
+    "zero": (a_table_with(b'"\0",1\n'), "main/report/core_results.csv: it is no table ("),
+    "too few cells": (a_table_with(b'"frozen",1\n'), "main/report/core_results.csv: frozen / 1"),
+}
+
+
+@pytest.mark.parametrize("name", [*PLANNED, *TABLES])
+def test_forged_evidence_with_new_lists_has_a_problem(
+    evidence: Path, rebuilt: Callable[..., str], name: str
 ) -> None:
-    """Evidence of fewer seeds than planned, chosen or cut, of runs misplaced, or of a changed plan fails."""
+    """Fewer seeds than planned, chosen or cut, runs misplaced, another plan, and tables that are none.
+
+    What differs from the plan is a problem once it is shipped, too.
+    """
+    forge, told = (PLANNED | TABLES)[name]
     forge(evidence)
-    if forge is not another_level:
-        list_evidence(evidence)
-        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "made"), "--ship"]) == 1
-        capsys.readouterr()
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    assert told in capsys.readouterr().out
+    list_evidence(evidence)
+    if name in PLANNED:
+        rebuilt(1, "--ship")
+    assert told in rebuilt(1)
+
+
+def test_a_plan_that_was_changed_is_not_as_listed(evidence: Path, rebuilt: Callable[..., str]) -> None:
+    """Its list has other bytes."""
+    another_level(evidence)
+    assert "plan.toml: SHA256SUMS does not list it with these bytes" in rebuilt(1)
 
 
 def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    evidence: Path, tmp_path: Path, rebuilt: Callable[..., str]
 ) -> None:
     """Its profile has no tables then: --ship takes the shipped ones away, and nothing else would tell."""
     run = tmp_path / "results" / "main" / "cohort" / "native-s2"
@@ -543,9 +552,7 @@ def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
     write_sums(run)
     assert main(["pack", str(tmp_path / "results" / "main"), "--into", str(evidence)]) == 0
     for more in (["--ship"], []):
-        capsys.readouterr()
-        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), *more]) == 1
-        assert "PROBLEM main: no tables: main/cohort mixes protocols" in capsys.readouterr().out
+        assert "PROBLEM main: no tables: main/cohort mixes protocols" in rebuilt(1, *more)
 
 
 @pytest.mark.parametrize(
@@ -576,22 +583,6 @@ def test_cut_records_are_named_by_their_packed_run(
     told = capsys.readouterr().err
     assert f"{evidence / 'main' / 'cohort' / 'native-s2'} does not hold 40 groups" in told
     assert "temporary" not in told
-
-
-def test_manifests_hold_the_plan(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that was recorded under another plan is a problem, though every list was made again."""
-    run = evidence / "main" / "cohort" / "native-s2"
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**manifest, "plan_sha256": "0" * 64}))
-    sums = (run / "SHA256SUMS").read_text().splitlines()
-    kept = [line for line in sums if not line.endswith("  manifest.json")]
-    (run / "SHA256SUMS").write_text("\n".join(kept) + "\n")
-    list_evidence(evidence)
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    assert (
-        "plan.toml: 1 run recorded under another plan, or none: main/cohort/native-s2"
-        in capsys.readouterr().out
-    )
 
 
 def test_the_page_holds_the_rebuilt_table(

@@ -49,9 +49,9 @@ def cells(found: list[QuestionOutcome], verdict: OutcomeVerdict) -> list[BesideC
     """The cells of native and of search exposure, if all outcomes had that verdict."""
     beside = build_beside_the_paper([replace(outcome, verdict=verdict) for outcome in found])
     assert beside is not None
-    assert beside.metrics == ("Valid (points)", "Final best")
-    assert [name for name, _ in beside.rows] == ["native minus frozen", "search_exposure minus frozen"]
-    return [cell for _, row in beside.rows for cell in row]
+    assert beside.grid.metrics == ("Valid (points)", "Final best")
+    assert [name for name, _ in beside.grid.rows] == ["native minus frozen", "search_exposure minus frozen"]
+    return [cell for _, row in beside.grid.rows for cell in row]
 
 
 def test_the_papers_numbers_by_hand(root: Path, tmp_path: Path) -> None:

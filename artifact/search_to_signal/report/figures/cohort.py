@@ -17,8 +17,7 @@ from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError, RecordedRun, Results
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
-from search_to_signal.report.tables.core import RECURRENCE_GROUPS as RECURRENCE_GROUPS
-from search_to_signal.report.tables.core import RECURRING_GAP, recurrence_cells
+from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
 from search_to_signal.report.tables.measures import (
     ALL,
     AUC,
@@ -76,42 +75,31 @@ def _draw_best(figure: Figure, frame: CsvFrame) -> None:
 
 def outcomes_table(evidence: Evidence) -> str:
     """Panel a: shares of outcomes; b: gain of the best so far over Frozen; c: gains of single seeds."""
-    results = evidence.results
-    rows = [(*row, PERCENT) for row in _shares(results)]
-    rows += [(*row, evidence.unit) for row in (*_gain_curves(results), *_gains(results))]
-    return lines(("panel", "condition", "layer", "seed", "what", "value", "unit"), rows)
-
-
-def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
+    results, unit = evidence.results, evidence.unit
+    rows: list[tuple[Value, ...]] = []
     for run in results.cohort:
         for code, outcome in enumerate(OUTCOMES):
             share = 100.0 * float((run.batch.outcome == code).mean())
-            yield "a", run.condition, "live", run.seed, outcome.value, share
-
-
-def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
+            rows.append(("a", run.condition, "live", run.seed, outcome.value, share, PERCENT))
     for comparison in compare_with(results.cohort, FROZEN):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
-                yield "b", run.condition, "live", run.seed, t + 1, float(gain)
-
-
-def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
-    live, restarted = _single_gains(results)
-    for layer, compared in (("live", live), ("restart", restarted)):
+                rows.append(("b", run.condition, "live", run.seed, t + 1, float(gain), unit))
+    for layer, compared in zip(("live", "restart"), _single_gains(results), strict=True):
         for comparison in compared:
             for run, frozen in comparison.pairs:
                 for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS).values(), strict=True):
-                    yield "c", run.condition, layer, run.seed, measure.heading, cell.number
+                    row = ("c", run.condition, layer, run.seed, measure.heading, cell.number, unit)
+                    rows.append(row)
+    return lines(("panel", "condition", "layer", "seed", "what", "value", "unit"), rows)
 
 
 def _single_gains(results: Results) -> tuple[tuple[RunComparison, ...], tuple[RunComparison, ...]]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
         _, live = restarts_and_live(results)
-        return compare_with(live, FROZEN), tuple(
-            c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}"
-        )
+        restarted = (c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}")
+        return compare_with(live, FROZEN), tuple(restarted)
     except NoTableError:
         return compare_with(results.cohort, FROZEN), ()
 
@@ -197,18 +185,15 @@ def paired_table(evidence: Evidence) -> str:
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
         _draw_differences(axes, own)
-    labels = [_comparison(own) for _, own in frame.by("comparison")]
-    first = figure.axes[0]
-    first.set_yticks(range(len(labels)), labels)
-    first.invert_yaxis()
+    labels = []
+    for _, own in frame.by("comparison"):
+        first, second = (drawing.display_name(own.rows[0][which]) for which in ("first", "second"))
+        labels.append(f"{first} − {second} (n = {len(own.names('seed'))})")
+    top = figure.axes[0]
+    top.set_yticks(range(len(labels)), labels)
+    top.invert_yaxis()
     note = f"first minus second of the same seed; scores in {drawing.score_unit(frame)}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
-
-
-def _comparison(frame: CsvFrame) -> str:
-    row = frame.rows[0]
-    first, second = (drawing.display_name(row[which]) for which in ("first", "second"))
-    return f"{first} − {second} (n = {len(frame.names('seed'))})"
 
 
 def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
@@ -223,24 +208,14 @@ def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
     axes.locator_params(axis="x", nbins=4)
 
 
-def _remark(frame: CsvFrame) -> str:
-    return few_seeds(len(own.names("seed")) for _, own in frame.by("comparison"))
-
-
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
+    units = {one: unit_of(one.heading, evidence.unit) for one in STREAM}
     rows = [
-        (
-            run.condition,
-            run.seed,
-            stage,
-            one.heading,
-            cells[one.heading].number,
-            unit_of(one.heading, evidence.unit),
-        )
+        (run.condition, run.seed, stage, one.heading, cells[one.heading].number, unit)
         for run in evidence.results.cohort
         for stage, cells in stages.function(run).items()
-        for one in STREAM
+        for one, unit in units.items()
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
 
@@ -278,7 +253,7 @@ PAIRED_EFFECTS = Plot(
     _draw_paired,
     (7.0, 5.2 * -(-len(ALL) // _PAIRED_COLUMNS) / 3),
     ("paired", "paired_signs"),
-    remark=_remark,
+    remark=lambda frame: few_seeds(len(own.names("seed")) for _, own in frame.by("comparison")),
 )
 STAGE_DYNAMICS = Plot(
     "stage_dynamics",
@@ -305,37 +280,23 @@ def atlas_table(evidence: Evidence) -> str:
     rows = [
         (panel, run.condition, run.seed, *row)
         for run in evidence.results.cohort
-        for panel, *row in (
-            *_funnels(run, names),
-            *_admissions(run),
-            *_collapses(run, evidence.unit),
-            *_recurrence(run),
-        )
+        for panel, *row in _atlas_rows(run, names, evidence.unit)
     ]
     return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
 
 
-def _funnels(run: RecordedRun, names: Sequence[str]) -> Iterator[tuple[Value, ...]]:
+def _atlas_rows(run: RecordedRun, names: Sequence[str], unit: str) -> Iterator[tuple[Value, ...]]:
     for operator, cells in funnels(run, names).items():
         if operator != "all":
             for stage in FUNNEL:
                 yield "a", operator, stage, cells[stage].number, PERCENT
-
-
-def _admissions(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
-    cells = admissions.function(run)
-    yield "b", "", _ADMITTED, cells["Admitted (%)"].number, PERCENT
-    yield "b", "", _PRECISION, cells["Precision (%)"].number, PERCENT
-
-
-def _collapses(run: RecordedRun, unit: str) -> Iterator[tuple[Value, ...]]:
+    admitted = admissions.function(run)
+    yield "b", "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT
+    yield "b", "", _PRECISION, admitted["Precision (%)"].number, PERCENT
     parts = collapse_parts(run)
     for measure in _AROUND:
         change = parts[measure.heading]["Change"]
         yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
-
-
-def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     if run.trained and len(run.groups) > RECURRENCE_GROUPS:
         yield "d", "", RECURRING_GAP, recurrence_cells(run)[RECURRING_GAP].number, POINTS
 

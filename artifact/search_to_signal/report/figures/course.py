@@ -1,6 +1,6 @@
 """The course of a cohort's runs, part by part, for one model or for several side by side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -16,7 +16,7 @@ from search_to_signal.base.progress import span
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
 from search_to_signal.report.metrics.search import program_uniqueness, valid_only_performance, valid_rate
-from search_to_signal.report.results import RecordedRun, Runs
+from search_to_signal.report.results import Runs
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import unit_of
 
@@ -31,12 +31,6 @@ _COURSES_CAPTION = (
 UNPAIRED = (
     "Where planned runs are missing, every condition has all of its own finished runs, n beside its name: "
     "the conditions' seeds differ while the layer is unfinished, and lines are not compared within seeds."
-)
-_VALID, _SCORE, _DISTINCT, _BEST = (
-    "valid (%)",
-    "mean valid score",
-    "distinct programs (%)",
-    "best score so far",
 )
 _WIDTH, _HEIGHT = 2.35, 1.5
 # A list of five conditions below each model, taller than one line of them.
@@ -62,26 +56,21 @@ def course_table(evidence: Evidence) -> str:
 
 def courses_of(runs: Runs) -> str:
     """Long form: model, condition, seed, last group of the part, measure, value or nothing."""
-    rows: list[tuple[Value, ...]] = [
-        (Path(run.facts.model).name, run.condition, run.seed, stop, what, value, unit_of(what, run.unit))
-        for run in runs
-        for stop, what, value in _parts(run)
-    ]
+    rows: list[tuple[Value, ...]] = []
+    for run in runs:
+        for part in np.array_split(np.arange(len(run.groups)), min(PARTS, len(run.groups))):
+            start, stop = int(part[0]), int(part[-1]) + 1
+            batch = run.batch.at(slice(start, stop))
+            valid, distinct = valid_rate(batch), program_uniqueness(run.groups[start:stop])
+            values = {
+                "valid (%)": None if valid is None else 100.0 * valid,
+                "mean valid score": valid_only_performance(batch),
+                "distinct programs (%)": None if distinct is None else 100.0 * distinct,
+                "best score so far": float(run.best[stop - 1]),
+            }
+            place = Path(run.facts.model).name, run.condition, run.seed, stop
+            rows += ((*place, what, value, unit_of(what, run.unit)) for what, value in values.items())
     return lines(("model", "condition", "seed", "group", "measure", "value", "unit"), rows)
-
-
-def _parts(run: RecordedRun) -> Iterator[tuple[int, str, float | None]]:
-    for part in np.array_split(np.arange(len(run.groups)), min(PARTS, len(run.groups))):
-        start, stop = int(part[0]), int(part[-1]) + 1
-        batch = run.batch.at(slice(start, stop))
-        yield stop, _VALID, _percent(valid_rate(batch))
-        yield stop, _SCORE, valid_only_performance(batch)
-        yield stop, _DISTINCT, _percent(program_uniqueness(run.groups[start:stop]))
-        yield stop, _BEST, float(run.best[stop - 1])
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
 
 
 def _draw_course(figure: Figure, frame: CsvFrame) -> None:
@@ -171,25 +160,21 @@ def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: Csv
         grid[row, 0].set_ylabel(measure)
     note = f"scores in {drawing.score_unit(frame)}"
     if any(drawing.count_seeds(own) for _, own in cohorts):
+        # A legend below each cohort's last panel, with the seeds of each condition.
         for (_, own), axes in zip(cohorts, grid[-1], strict=True):
-            _list_conditions(figure, axes, own)
+            notes = {name: f" (n = {len(same.names('seed'))})" for name, same in own.by("condition")}
+            axes.legend(
+                handles=drawing.condition_handles(own.names("condition"), notes),
+                loc="upper left",
+                bbox_to_anchor=(0.0, 0.0),
+                bbox_transform=offset_copy(axes.transAxes, figure, x=-18, y=-30, units="points"),
+                borderpad=0.0,
+                handlelength=1.8,
+                fontsize=6.5,
+            )
         figure.supxlabel(note, fontsize=7)
     else:
         drawing.legend(figure, frame.names("condition"), note=note)
-
-
-def _list_conditions(figure: Figure, axes: Axes, frame: CsvFrame) -> None:
-    """Draw a legend below a cohort's last panel, with the seeds of each condition."""
-    notes = {name: f" (n = {len(own.names('seed'))})" for name, own in frame.by("condition")}
-    axes.legend(
-        handles=drawing.condition_handles(frame.names("condition"), notes),
-        loc="upper left",
-        bbox_to_anchor=(0.0, 0.0),
-        bbox_transform=offset_copy(axes.transAxes, figure, x=-18, y=-30, units="points"),
-        borderpad=0.0,
-        handlelength=1.8,
-        fontsize=6.5,
-    )
 
 
 def _count(frame: CsvFrame, planned: Planned | None) -> str:

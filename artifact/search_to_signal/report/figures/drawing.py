@@ -77,18 +77,13 @@ def panels(
     ``columns`` panels stand in a row, by default all of them; ``shared`` goes to ``Figure.subplots``.
     """
     parts = list(frame.by(column))
-    grid = panel_grid(figure, len(parts), columns or len(parts), **shared)
-    for number, (axes, (name, own)) in enumerate(zip(grid, parts, strict=True)):
+    columns = columns or len(parts)
+    every = figure.subplots(-(-len(parts) // columns), columns, squeeze=False, **shared).flat
+    for axes in every[len(parts) :]:  # The rest of the last row stays empty.
+        axes.set_axis_off()
+    for number, (axes, (name, own)) in enumerate(zip(every[: len(parts)], parts, strict=True)):
         panel_title(axes, letter(number), name)
         yield axes, own
-
-
-def panel_grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]:
-    """Create ``count`` panels, row by row; the rest of the last row stays empty."""
-    every = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat
-    for axes in every[count:]:
-        axes.set_axis_off()
-    return list(every[:count])
 
 
 def letter(number: int) -> str:

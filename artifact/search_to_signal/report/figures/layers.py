@@ -31,7 +31,12 @@ def breadth_table(evidence: Evidence) -> str:
 
 def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
     """One row of panels per unit of scores, so that no axis mixes two."""
-    shown, rows = frame.names("measure"), _rows_by_unit(frame)
+    shown = frame.names("measure")
+    units = {cell: drawing.score_unit(own) for cell, own in frame.by("cell")}
+    rows = {
+        unit: CsvFrame(tuple(row for row in frame.rows if units[row["cell"]] == unit))
+        for unit in dict.fromkeys(units.values())
+    }
     sizes = [len(own.names("cell")) for own in rows.values()]
     grid = figure.subplots(len(rows), len(shown), squeeze=False, height_ratios=[1 + size for size in sizes])
     for panels, (unit, own) in zip(grid, rows.items(), strict=True):
@@ -47,15 +52,6 @@ def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
         drawing.panel_title(axes, drawing.letter(number), short.replace("(points)", "(pts)"))
     grid[-1][len(shown) // 2].set_xlabel("online minus Frozen, one seed per cell")
     drawing.legend(figure, frame.names("condition"))
-
-
-def _rows_by_unit(frame: CsvFrame) -> dict[str, CsvFrame]:
-    """The rows of the cells that have a unit of scores in common, by that unit."""
-    units = {cell: drawing.score_unit(own) for cell, own in frame.by("cell")}
-    return {
-        unit: CsvFrame(tuple(row for row in frame.rows if units[row["cell"]] == unit))
-        for unit in dict.fromkeys(units.values())
-    }
 
 
 def _draw_cells(axes: Axes, frame: CsvFrame) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -70,11 +70,11 @@ class CsvFrame:
 
 def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
     """Format a CSV with all digits; None is empty."""
-    return to_csv([list(columns), *([_text(value) for value in row] for row in rows)])
 
+    def text(value: Value) -> str:
+        return "" if value is None else repr(value) if isinstance(value, float) else str(value)
 
-def _text(value: Value) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+    return to_csv([list(columns), *([text(value) for value in row] for row in rows)])
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,11 @@ class Plot:
         return replace(self, caption=" ".join([*self.caption.split(), *notes]))
 
 
-def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:
-    """Write NAME.csv and draw NAME.pdf and NAME.png from it; returns the path of the PNG.
-
-    Figures of smoke runs are named smoke_NAME and say so across their face. Raises NoTableError.
-    """
-    return redraw(plot, write_data(plot, evidence, directory), evidence.results.smoke)
-
-
 def write_data(plot: Plot, evidence: Evidence, directory: Path) -> Path:
-    """Write the CSV of a figure; returns its path. Raises NoTableError."""
+    """Write the CSV of a figure; returns its path. Raises NoTableError.
+
+    Figures of smoke runs are named smoke_NAME, and say so across their face where they are drawn.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{'smoke_' if evidence.results.smoke else ''}{plot.name}.csv"
     path.write_text(plot.table(evidence), encoding="utf-8")
@@ -130,12 +125,7 @@ def write_data(plot: Plot, evidence: Evidence, directory: Path) -> Path:
 
 def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
     """Draw a figure from its CSV into the same directory; returns the path of the PNG."""
-    with house_style():
-        figure = Figure(figsize=plot.size, layout="constrained")
-        plot.draw(figure, CsvFrame.read(path.read_text(encoding="utf-8")))
-        if smoke:
-            _mark(figure)
-        return _save(figure, path)
+    return _drawn(plot.draw, plot.size, path, smoke)
 
 
 def draw_from_csv(
@@ -145,34 +135,28 @@ def draw_from_csv(
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.csv"
     path.write_text(text, encoding="utf-8")
+    return _drawn(draw, size, path, smoke=False)
+
+
+def _drawn(
+    draw: Callable[[Figure, CsvFrame], None], size: tuple[float, float], path: Path, smoke: bool
+) -> Path:
     with house_style():
         figure = Figure(figsize=size, layout="constrained")
-        draw(figure, CsvFrame.read(text))
-        return _save(figure, path)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-    figure.set_layout_engine(None)  # panels stay where the first drawing put them
-    png = path.with_suffix(".png")
-    figure.savefig(png, dpi=PNG_DPI, metadata={"Software": None})
-    return png
-
-
-def _mark(figure: Figure) -> None:
-    """Mark the figure of a smoke run, so that a copy of it is not mistaken for a result."""
-    figure.text(
-        0.5,
-        0.5,
-        "SMOKE RUN – no evidence",
-        ha="center",
-        va="center",
-        rotation=18,
-        fontsize=3.2 * figure.get_figwidth(),
-        color="#D55E00",
-        alpha=0.28,
-        in_layout=False,
-    )
+        draw(figure, CsvFrame.read(path.read_text(encoding="utf-8")))
+        if smoke:  # So that a copy of it is not mistaken for a result.
+            look: dict[str, Any] = {
+                "fontsize": 3.2 * figure.get_figwidth(),
+                "color": "#D55E00",
+                "alpha": 0.28,
+            }
+            place: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 18, "in_layout": False}
+            figure.text(0.5, 0.5, "SMOKE RUN – no evidence", **place, **look)
+        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+        figure.set_layout_engine(None)  # panels stay where the first drawing put them
+        png = path.with_suffix(".png")
+        figure.savefig(png, dpi=PNG_DPI, metadata={"Software": None})
+        return png
 
 
 _PIXELS_PER_INCH = 140

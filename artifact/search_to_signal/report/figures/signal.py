@@ -5,13 +5,13 @@ Paper, fig. signal-propagation: mechanism separation, no efficacy.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from search_to_signal.base.numerics import Floats
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError
@@ -118,7 +118,12 @@ def _draw(figure: Figure, frame: CsvFrame) -> None:
         axes.locator_params(axis="x", nbins=3)
         if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
             axes.tick_params(axis="y", labelleft=False)
-    drawing.panel_title(updates[0], "d", _protocol(frame))
+    # The number of matched updates in sequence is that behind the filled markers.
+    steps = _steps(frame.where(panel="d"))
+    title = "Matched updates, single steps" if steps else "Matched updates"
+    if steps[1:]:
+        title = f"Matched updates: {steps[-1]} in sequence (open: single steps)"
+    drawing.panel_title(updates[0], "d", title)
     looks = dict.fromkeys((row["style"], row["model"]) for row in lower.rows)
     handles = [_mark(task, model, models) for task, model in looks]
     bottom.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2)
@@ -131,34 +136,18 @@ def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
     return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
 
-def _protocol(frame: CsvFrame) -> str:
-    """Return panel d's heading: the number of matched updates in sequence behind its filled markers."""
-    steps = _steps(frame.where(panel="d"))
-    if not steps[1:]:
-        return "Matched updates" if not steps else "Matched updates, single steps"
-    return f"Matched updates: {steps[-1]} in sequence (open: single steps)"
-
-
 def _remark(frame: CsvFrame) -> str:
-    return " ".join(
-        filter(None, (_describe_changes(frame.where(panel="a")), _describe_counts(frame.where(panel="d"))))
-    )
-
-
-def _describe_changes(frame: CsvFrame) -> str:
-    """Describe the groups that each reward change moved, lowest to highest seed of each condition."""
-    parts_moved = []
-    for part, own in frame.by("part"):
-        ranges = (
-            f"{_range(same.numbers())} ({drawing.display_name(name)})" for name, same in own.by("condition")
-        )
-        parts_moved.append(f"{part} {', '.join(ranges)}")
-    return f"Groups moved in (a), by seed: {'; '.join(parts_moved)}." if parts_moved else ""
-
-
-def _range(values: Floats) -> str:
-    low, high = (f"{value:.0f}" for value in (values.min(), values.max()))
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    """The groups that each reward change moved, lowest to highest seed, and what panel d is made of."""
+    parts = []
+    for part, own in frame.where(panel="a").by("part"):
+        ranges = []
+        for name, same in own.by("condition"):
+            low, high = (f"{value:.0f}" for value in (same.numbers().min(), same.numbers().max()))
+            values = f"{low} %" if low == high else f"{low} to {high} %"
+            ranges.append(f"{values} ({drawing.display_name(name)})")
+        parts.append(f"{part} {', '.join(ranges)}")
+    moved = f"Groups moved in (a), by seed: {'; '.join(parts)}." if parts else ""
+    return " ".join(filter(None, (moved, _describe_counts(frame.where(panel="d")))))
 
 
 def _describe_counts(frame: CsvFrame) -> str:
@@ -202,17 +191,15 @@ def _draw_credit(axes: Axes, frame: CsvFrame) -> None:
             axes.plot(prevalence, y, **drawing.points(condition), **drawing.HOLLOW)
             axes.plot(mass, y, **drawing.points(condition))
             if not np.isnan(enrichment):
-                _annotate(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
+                at: tuple[float, float] = (max(prevalence, mass), y)
+                beside: dict[str, Any] = {"va": "center", "fontsize": 5.5}
+                axes.annotate(f"×{enrichment:.2f}", at, (4, 0), textcoords="offset points", **beside)
     axes.set_yticks(
         range(len(classes)), [drawing.display_name(name).replace("-", "\n", 1) for name in classes]
     )
     axes.set_ylim(len(classes) - 0.5, -0.5)
     axes.set_xlabel("share (%)")
     drawing.panel_title(axes, "b", "Credit against base rate")
-
-
-def _annotate(axes: Axes, text: str, x: float, y: float) -> None:
-    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
 
 
 def _draw_cells(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: str) -> None:

@@ -99,14 +99,14 @@ class ClassCredit:
 
 def credit_table(counts: CreditCounts) -> tuple[ClassCredit, ...]:
     """P_D, P_A, E_A = P_A / P_D and the within-class share of positive advantage, per class."""
-    rows = zip(CLASSES, counts.candidates, counts.positive, counts.mass, strict=True)
-    return tuple(_row(counts, name, int(n), int(p), float(mass)) for name, n, p, mass in rows)
-
-
-def _row(counts: CreditCounts, name: CandidateClass, number: int, positive: int, mass: float) -> ClassCredit:
-    prevalence, share = ratio(number, counts.completions), ratio(mass, counts.total_mass)
-    enrichment = None if share is None or not prevalence else share / prevalence
-    return ClassCredit(name, number, prevalence, share, enrichment, ratio(positive, number))
+    entries = []
+    for name, number, positive, mass in zip(
+        CLASSES, map(int, counts.candidates), map(int, counts.positive), map(float, counts.mass), strict=True
+    ):
+        prevalence, share = ratio(number, counts.completions), ratio(mass, counts.total_mass)
+        enrichment = None if share is None or not prevalence else share / prevalence
+        entries.append(ClassCredit(name, number, prevalence, share, enrichment, ratio(positive, number)))
+    return tuple(entries)
 
 
 def zero_advantage_share(counts: CreditCounts) -> float | None:

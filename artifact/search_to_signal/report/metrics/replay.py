@@ -6,7 +6,7 @@ what the paper leaves open, each compared with the choice under the paper's norm
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import NamedTuple, TypeVar
@@ -179,11 +179,20 @@ def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
         name: {entry.candidate_class: entry for entry in credit_table(credit)}
         for name, credit in counts.items()
     }
-    return {
-        f"{quantity} of {improvers}": _ordered({name: of(entry[kind]) for name, entry in entries.items()})
-        for quantity, of in QUANTITIES.items()
-        for kind, improvers in IMPROVERS.items()
-    }
+    ranked = {}
+    for quantity, of in QUANTITIES.items():
+        for kind, improvers in IMPROVERS.items():
+            values = {name: of(entry[kind]) for name, entry in entries.items()}
+            # Sums of masses differ in their last bits where nothing else does.
+            known = {name: round(value, 9) for name, value in values.items() if value is not None}
+            places = [
+                " = ".join(name for name, value in known.items() if value == level)
+                for level in sorted(set(known.values()), reverse=True)
+            ]
+            absent = ", ".join(name for name in values if name not in known)
+            order = " > ".join([*places, *([f"no value: {absent}"] if absent else [])])
+            ranked[f"{quantity} of {improvers}"] = order
+    return ranked
 
 
 def chosen_rankings(readings: Readings, problem: str) -> dict[str, str]:
@@ -208,17 +217,6 @@ def describe_change(change: Change) -> str:
 
 def _of(readings: Readings, problem: str, reading: str) -> dict[str, ReadingTally]:
     return {key[2]: tally for key, tally in readings.items() if key[:2] == (problem, reading)}
-
-
-def _ordered(values: Mapping[str, float | None]) -> str:
-    # Sums of masses differ in their last bits where nothing else does.
-    known = {name: round(value, 9) for name, value in values.items() if value is not None}
-    places = [
-        " = ".join(name for name, value in known.items() if value == level)
-        for level in sorted(set(known.values()), reverse=True)
-    ]
-    absent = [name for name, value in values.items() if value is None]
-    return " > ".join([*places, *([f"no value: {', '.join(absent)}"] if absent else [])])
 
 
 Key = TypeVar("Key")
@@ -349,10 +347,22 @@ def summed(parts: Iterable[Audit]) -> Audit:
     total = EMPTY
     for part in parts:
         total = total + part
-    total = _of_mappings(total, asked_of_all(total))
+    names = set(asked_of_all(total))
+    total = replace(
+        total,
+        pairs={key: tally for key, tally in total.pairs.items() if {key[2], key[3]} <= names},
+        credit={key: tally for key, tally in total.credit.items() if key[2] in names},
+        readings={key: tally for key, tally in total.readings.items() if key[2] in names},
+    )
     whole = EMPTY
     for problem in total.groups:
-        whole = whole + _renamed(total, problem, "all")
+        whole = whole + Audit(
+            {("all", *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
+            {("all", *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
+            {("all", *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
+            {"all": total.groups[problem]},
+            {("all", *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
+        )
     return total + whole
 
 
@@ -449,7 +459,13 @@ def context_tallies(groups: GroupBatch) -> dict[str, ContextTally]:
     failure = severity(groups, valid=0.0)
     by_score = midranks(failure, score)
     tallies = {}
-    for name, indicator in _indicators(groups).items():
+    indicators = {
+        "comparator": improves(groups),
+        "frontier": beats_frontier(groups),
+        "score_novelty": novel_scores(groups),
+        "response_repetition": ~repeated_responses(groups),
+    }
+    for name, indicator in indicators.items():
         raised = midranks(failure, np.where(groups.valid, indicator, 0.0), score)
         ones, valid = (indicator & groups.valid).sum(axis=1), groups.valid.sum(axis=1)
         tallies[name] = ContextTally(
@@ -458,15 +474,6 @@ def context_tallies(groups: GroupBatch) -> dict[str, ContextTally]:
             reordered=int((raised != by_score).any(axis=1).sum()),
         )
     return tallies
-
-
-def _indicators(groups: GroupBatch) -> dict[str, Bools]:
-    return {
-        "comparator": improves(groups),
-        "frontier": beats_frontier(groups),
-        "score_novelty": novel_scores(groups),
-        "response_repetition": ~repeated_responses(groups),
-    }
 
 
 def _compare(first: Floats, second: Floats, related: Bools) -> PairTally:
@@ -502,23 +509,3 @@ def asked_of_all(audit: Audit) -> tuple[str, ...]:
     for (problem, _, mapping), counts in audit.credit.items():
         asked.setdefault(mapping, Counter())[problem] = counts.groups
     return tuple(name for name, groups in asked.items() if groups == Counter(audit.groups))
-
-
-def _of_mappings(audit: Audit, names: Collection[str]) -> Audit:
-    """Restrict an audit to some mappings."""
-    return replace(
-        audit,
-        pairs={key: tally for key, tally in audit.pairs.items() if {key[2], key[3]} <= set(names)},
-        credit={key: tally for key, tally in audit.credit.items() if key[2] in names},
-        readings={key: tally for key, tally in audit.readings.items() if key[2] in names},
-    )
-
-
-def _renamed(total: Audit, problem: str, name: str) -> Audit:
-    return Audit(
-        {(name, *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
-        {(name, *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
-        {(name, *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
-        {name: total.groups[problem]},
-        {(name, *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
-    )

@@ -17,6 +17,9 @@ from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.schema import GIVEN, ArchiveEvent, CompletionRecord, HeuristicRecord
 from search_to_signal.sandbox.programs import differ_in_numbers, without_numbers
 
+Groups = Sequence[Sequence[CompletionRecord]]
+"""The groups of a run, or some of them, in order."""
+
 
 def ratio(part: float, whole: float) -> float | None:
     return None if whole == 0 else part / whole
@@ -60,10 +63,11 @@ def best_so_far(frontier: Floats, admitted: Floats) -> Floats:
     return best
 
 
-def group_trajectory(groups: Sequence[Sequence[CompletionRecord]]) -> Floats:
+def group_trajectory(groups: Groups) -> Floats:
     """(T,) best-so-far after each group of a run, in order, the seed heuristic included (D19)."""
     before = np.array([np.nan if group[0].frontier is None else group[0].frontier for group in groups])
-    return best_so_far(before, np.array([_best_admitted(group) for group in groups]))
+    admitted = [[r.score for r in group if _is_admitted(r) and r.score is not None] for group in groups]
+    return best_so_far(before, np.array([max(scores, default=np.nan) for scores in admitted]))
 
 
 def final_best(best: Floats) -> float | None:
@@ -81,41 +85,41 @@ def uniqueness(keys: Sequence[Hashable]) -> float | None:
     return ratio(len(set(keys)), len(keys))
 
 
-def program_uniqueness(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def program_uniqueness(groups: Groups) -> float | None:
     """Distinct canonical programs per valid completion."""
     valid = _valid(groups)
     return uniqueness([record.program_sha256 for record in valid])
 
 
-def parent_copies(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def parent_copies(groups: Groups) -> float | None:
     """Valid completions whose canonical program is a base heuristic of their prompt, per valid completion."""
     valid = _valid(groups)
     return ratio(sum(record.matches_base_code for record in valid), len(valid))
 
 
-def valid_rate_without_copies(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def valid_rate_without_copies(groups: Groups) -> float | None:
     """Valid completions whose canonical program is no base heuristic of their prompt, per completion."""
     new = sum(not record.matches_base_code for record in _valid(groups))
     return ratio(new, sum(map(len, groups)))
 
 
-def usable_rate(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def usable_rate(groups: Groups) -> float | None:
     """Completions with rationale, code and the asked function (D04), per completion."""
     return ratio(_count_usable(groups), sum(map(len, groups)))
 
 
-def valid_of_usable(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def valid_of_usable(groups: Groups) -> float | None:
     """Valid completions per usable one; ``usable_rate`` times this is the valid rate."""
     return ratio(len(_valid(groups)), _count_usable(groups))
 
 
-def median_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def median_performance(groups: Groups) -> float | None:
     """Median score of valid completions, which a few very bad programs do not move."""
     scores = [record.score for record in _valid(groups) if record.score is not None]
     return median(scores) if scores else None
 
 
-def copied_scores(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def copied_scores(groups: Groups) -> float | None:
     """Valid completions that score as a base of their prompt does, by other code, per valid completion."""
     valid = _valid(groups)
     equal = (_holds(sorted(record.base_scores), record.score) for record in valid)
@@ -125,9 +129,7 @@ def copied_scores(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
     )
 
 
-def new_forms(
-    groups: Sequence[Sequence[CompletionRecord]], heuristics: Iterable[HeuristicRecord]
-) -> int | None:
+def new_forms(groups: Groups, heuristics: Iterable[HeuristicRecord]) -> int | None:
     """Admitted heuristics whose form and whose score are new to the run; the first archive is known.
 
     A form is a program without its numbers; it is new where no heuristic of the run had it before, a score
@@ -158,9 +160,7 @@ def _holds(ranked: Sequence[float], score: float | None) -> bool:
     return any(abs(near - score) < EQUAL_SCORES for near in ranked[max(at - 1, 0) : at + 1])
 
 
-def retuned_admissions(
-    groups: Sequence[Sequence[CompletionRecord]], codes: Mapping[str, str]
-) -> float | None:
+def retuned_admissions(groups: Groups, codes: Mapping[str, str]) -> float | None:
     """Admitted heuristics that are a base heuristic of their prompt with other numbers, per admitted one.
 
     ``codes`` are the programs of the run's heuristics by id; None where one of them is not recorded.
@@ -188,13 +188,13 @@ def new_programs(proposed: Iterable[tuple[int, str | None]], groups: int) -> lis
     return [found[group] for group in range(groups)]
 
 
-def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def distinct_performance(groups: Groups) -> float | None:
     """Mean score of valid programs, each canonical program once."""
     scores = {record.program_sha256: record.score for record in reversed(_valid(groups))}
     return ratio(sum(score for score in scores.values() if score is not None), len(scores))
 
 
-def barren_start(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+def barren_start(groups: Groups) -> float | None:
     """Return the share of a run's groups before its first valid completion; 1 where there is none."""
     valid = [any(record.score is not None for record in group) for group in groups]
     return ratio(valid.index(True) if any(valid) else len(valid), len(valid))
@@ -203,7 +203,8 @@ def barren_start(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
 def admission_precision(records: Iterable[CompletionRecord]) -> float | None:
     """Among archive admissions, the share that beats the pre-generation frontier."""
     admitted = [r for r in records if _is_admitted(r)]
-    return ratio(sum(map(_beats_frontier, admitted)), len(admitted))
+    beat = (r.score is not None and r.frontier is not None and r.score > r.frontier for r in admitted)
+    return ratio(sum(beat), len(admitted))
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class RunMetrics:
     parent_uniqueness: float | None
 
 
-def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
+def run_metrics(groups: Groups) -> RunMetrics:
     """Compute every metric of a run from its groups, in order and of one size.
 
     Prompts and parent contexts are counted once per group, responses once per completion.
@@ -260,12 +261,3 @@ def _count_usable(groups: Iterable[Iterable[CompletionRecord]]) -> int:
 
 def _valid(groups: Iterable[Iterable[CompletionRecord]]) -> list[CompletionRecord]:
     return [record for group in groups for record in group if record.score is not None]
-
-
-def _beats_frontier(record: CompletionRecord) -> bool:
-    return record.score is not None and record.frontier is not None and record.score > record.frontier
-
-
-def _best_admitted(group: Sequence[CompletionRecord]) -> float:
-    scores = (r.score for r in group if _is_admitted(r) and r.score is not None)
-    return max(scores, default=np.nan)

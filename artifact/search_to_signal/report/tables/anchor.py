@@ -5,11 +5,11 @@ uses, beyond the paper, the time that every step of the Frozen run really took. 
 clock counts (D30).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from search_to_signal.base.errors import ContractError, RunDirectoryError
-from search_to_signal.records.anchor import CLOCKS, AnchorBudget, AnchorContract, Clock, realized_groups
+from search_to_signal.records.anchor import CLOCKS, AnchorBudget, Clock, realized_groups
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import ANCHOR, COHORT
 from search_to_signal.records.reader import TIMINGS
@@ -24,7 +24,13 @@ from search_to_signal.report.tables.cells import (
     number_cell,
     table,
 )
-from search_to_signal.report.tables.measures import FINAL_BEST, VALID, VALID_ONLY, Measure, require_comparable
+from search_to_signal.report.tables.measures import (
+    FINAL_BEST,
+    VALID,
+    VALID_ONLY,
+    differences,
+    require_comparable,
+)
 
 LARGEST_GAP = 20.0
 """Percent of the online time; a row with a larger gap is flagged, since its times do not match."""
@@ -39,10 +45,14 @@ def match_budgets(results: Results) -> list[BudgetPair]:
     Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
     a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
     """
-    budgets, pairs = _contract(results).budgets, []
+    contract, pairs = results.contract, []
+    for name, digest in contract.timings_sha256.items():
+        file = results.directory / COHORT / name / TIMINGS
+        if not file.is_file() or sha256_file(file) != digest:
+            raise ContractError(f"the anchor's contract follows from other timings than {file}: restore both")
     online = {(run.facts.condition, run.seed): run for run in results.cohort}
     frozen = {run.seed: run for run in results.anchor}
-    for budget in budgets:
+    for budget in contract.budgets:
         run, base = online.get((budget.condition, budget.seed)), frozen.get(budget.seed)
         if run is None or base is None:
             missing = f"cohort run {budget.condition}" if run is None else "anchor run frozen"
@@ -62,18 +72,15 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
     head = frozen.prefix(budget.groups)
     best, base = FINAL_BEST.cell(online), FINAL_BEST.cell(head)
     length, contract = len(online.groups), Origin("anchor/contract.json")
-
-    def difference(measure: Measure) -> Cell:
-        return difference_cell(measure.cell(online), measure.cell(head))
-
+    changes = differences(online, head, (VALID, VALID_ONLY))
     return {
         "Online groups": number_cell(length, "groups of the online run", online.all_completions, decimals=1),
         "Frozen groups": number_cell(budget.groups, "budget of the contract", contract, decimals=1),
         "Online final": best,
         "Frozen final": base,
         "Final difference": difference_cell(best, base),
-        "Valid difference (points)": difference(VALID),
-        "Valid-only difference": difference(VALID_ONLY),
+        "Valid difference (points)": changes[VALID.change],
+        "Valid-only difference": changes[VALID_ONLY.change],
     }
 
 
@@ -85,9 +92,8 @@ def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, froz
     spent, seconds = float(online.seconds(clock).sum()), frozen.seconds_beside(online, clock).seconds
     used = None if seconds is None else sum(seconds[: budget.groups])
     gap = _time_gap(used, spent)
-    wall = _time_gap(
-        float(frozen.seconds("wall")[: budget.groups].sum()), float(online.seconds("wall").sum())
-    )
+    frozen_wall = float(frozen.seconds("wall")[: budget.groups].sum())
+    wall = _time_gap(frozen_wall, float(online.seconds("wall").sum()))
     count = 0 if seconds is None else realized_groups(seconds, spent)
     matched, longest = 0 < count < len(frozen.groups), "longest Frozen prefix within the online seconds"
     best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
@@ -128,49 +134,32 @@ def anchor_realized(results: Results) -> Noted:
     """Realized times, with endpoints of the Frozen prefix that took the online time."""
     clock = results.contract.clock
     over, single = _rows(results, partial(realized_cells, clock))
-    note = (
-        f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
-        f"match. {_describe_flags(single)}{_describe_scales(results, clock)}"
-    )
-    return Noted(over + single, note)
-
-
-def _describe_flags(lines: Sequence[Line]) -> str:
-    """Describe the single runs with a time gap that is too large for a comparison at equal time."""
-    far = [f"{name} ({cells[GAP].value:+.1f} %)" for name, cells in lines if cells[FLAG].value == 1]
+    far = [f"{name} ({cells[GAP].value:+.1f} %)" for name, cells in single if cells[FLAG].value == 1]
+    flags = f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
     if not far:
-        return f"No gap is beyond {LARGEST_GAP:g} %."
-    return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
-
-
-def _describe_scales(results: Results, clock: Clock) -> str:
-    """Describe the factors on Frozen seconds of another processor or source; empty without any."""
+        flags = f"No gap is beyond {LARGEST_GAP:g} %."
+    # The factors on Frozen seconds of another processor or source.
     seconds = [frozen.seconds_beside(online, clock) for _, online, frozen in results.once(match_budgets)]
     remarks = dict.fromkeys(run_seconds.remark for run_seconds in seconds if run_seconds.remark)
     scales = [run_seconds.scale for run_seconds in seconds if run_seconds.seconds is not None]
-    scale_text = f" Scales are {min(scales):.3f} to {max(scales):.3f}." if remarks and scales else ""
-    return "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks) + scale_text
-
-
-def _contract(results: Results) -> AnchorContract:
-    contract, cohort = results.contract, results.directory / COHORT
-    for name, digest in contract.timings_sha256.items():
-        file = cohort / name / TIMINGS
-        if not file.is_file() or sha256_file(file) != digest:
-            raise ContractError(f"the anchor's contract follows from other timings than {file}: restore both")
-    return contract
+    texts = [flags, *(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)]
+    if remarks and scales:
+        texts.append(f"Scales are {min(scales):.3f} to {max(scales):.3f}.")
+    note = (
+        f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
+        f"match. {' '.join(texts)}"
+    )
+    return Noted(over + single, note)
 
 
 def _rows(
     results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
 ) -> tuple[list[Line], list[Line]]:
     """Rows by condition over its seeds, and rows by run."""
-    pairs = [
-        (online, cells_of(budget, online, frozen)) for budget, online, frozen in results.once(match_budgets)
-    ]
-    conditions = dict.fromkeys(run.condition for run, _ in pairs)
-    over = [
-        (name, combined_cells([cells for run, cells in pairs if run.condition == name]))
-        for name in conditions
-    ]
+    budgets = results.once(match_budgets)
+    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in budgets]
+    seeds: dict[str, list[Cells]] = {}
+    for run, cells in pairs:
+        seeds.setdefault(run.condition, []).append(cells)
+    over = [(name, combined_cells(own)) for name, own in seeds.items()]
     return over, [(run.name, cells) for run, cells in pairs]

@@ -39,7 +39,16 @@ def added_table(name: str, path: str) -> Callable[[Results], Table]:
     """
 
     def build(results: Results) -> Table:
-        function = _load(name, path)
+        try:
+            function = plugins.load(path, {}, GROUP)
+        except ConfigError as error:
+            raise ConfigError(
+                f"table {name}: {error}, or take its line out of OWN in catalogue.py"
+            ) from error
+        if isinstance(function, type) or not callable(function):
+            raise ConfigError(
+                f"table {name}: {path} is no function: give one of Results that returns a Table"
+            )
         with plugins.third_party_errors(f"table {name}"):
             table = function(results)
             if fault := next(_faults(table), ""):
@@ -49,26 +58,13 @@ def added_table(name: str, path: str) -> Callable[[Results], Table]:
     return build
 
 
-def _load(name: str, path: str) -> Callable[[Results], object]:
-    try:
-        plugin = plugins.load(path, {}, GROUP)
-    except ConfigError as error:
-        raise ConfigError(f"table {name}: {error}, or take its line out of OWN in catalogue.py") from error
-    if isinstance(plugin, type) or not callable(plugin):
-        raise ConfigError(f"table {name}: {path} is no function: give one of Results that returns a Table")
-    return cast(Callable[[Results], object], plugin)
-
-
 def _faults(table: object) -> Iterator[str]:
     """Yield what is wrong with what a function returned, and what to do."""
     if not isinstance(table, Table):
         yield f"returned {type(table).__name__}: return cells.Table"
         return
-    texts: Mapping[str, object] = {
-        part: getattr(table, part) for part in ("name", "title", "layer", "label", "note")
-    }
-    for part, text in texts.items():
-        if not isinstance(text, str):
+    for part in ("name", "title", "layer", "label", "note"):
+        if not isinstance(text := getattr(table, part), str):
             yield f"has a {part} of type {type(text).__name__}: give a text"
     if table.layer not in (keys := [layer.key for layer in LAYERS]):
         yield f"is of layer {table.layer!r}: give one of {', '.join(keys)}"
@@ -78,17 +74,15 @@ def _faults(table: object) -> Iterator[str]:
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         yield f"has two rows {twice!r}: give each a label of its own"
     for row in table.rows:
-        yield from (f"has row {row.label!r} {fault}" for fault in _row_faults(row, table.columns))
-
-
-def _row_faults(row: Row, columns: tuple[str, ...]) -> Iterator[str]:
-    if len(row.cells) != len(columns):
-        yield f"of {len(row.cells)} cells for {len(columns)} columns: give one cell per column"
-    for cell in row.cells:
-        if not isinstance(cell, Cell):
-            yield f"with {type(cell).__name__} in place of a cell: give cells.Cell"
-        elif not isinstance(cell.value, float | int | str | None):
-            yield f"with a value of type {type(cell.value).__name__}: give a number, a text or None"
+        where, columns = f"has row {row.label!r}", len(table.columns)
+        if len(row.cells) != columns:
+            yield f"{where} of {len(row.cells)} cells for {columns} columns: give one cell per column"
+        for cell in row.cells:
+            if not isinstance(cell, Cell):
+                yield f"{where} with {type(cell).__name__} in place of a cell: give cells.Cell"
+            elif not isinstance(cell.value, float | int | str | None):
+                kind = type(cell.value).__name__
+                yield f"{where} with a value of type {kind}: give a number, a text or None"
 
 
 Builder = Callable[[Results], Table]
@@ -180,11 +174,9 @@ class Evidence:
     @property
     def layers(self) -> dict[Layer, str]:
         """The state of every layer in the paper's order; a layer ran if it has a table."""
-        what, layers_with_tables = (
-            "ran (smoke)" if self.results.smoke else "ran",
-            {table.layer for table in self.catalogue.tables},
-        )
-        return {layer: what if layer.key in layers_with_tables else NOT_RUN for layer in in_paper_order()}
+        ran = {table.layer for table in self.catalogue.tables}
+        what = "ran (smoke)" if self.results.smoke else "ran"
+        return {layer: what if layer.key in ran else NOT_RUN for layer in in_paper_order()}
 
     def table(self, name: str) -> Table:
         """Return a table by its name; raises NoTableError with the reason where it is absent."""
@@ -224,14 +216,12 @@ def _breadth(results: Results) -> str:
     return ", ".join(f"{groups} in {name}" for name, groups in cells.items())
 
 
-def _anchor(results: Results) -> str:
-    budgets = in_groups(budget.groups for budget in results.contract.budgets)
-    return f"online runs of {groups_of(results.cohort)}, Frozen to its budgets of {budgets}"
-
-
 _HORIZONS: Mapping[str, Callable[[Results], str]] = {
     "restart": _restart,
     "breadth": _breadth,
-    "anchor": _anchor,
+    "anchor": lambda results: (
+        f"online runs of {groups_of(results.cohort)}, Frozen to its budgets of "
+        f"{in_groups(budget.groups for budget in results.contract.budgets)}"
+    ),
     "api": lambda results: groups_of(results.api),
 }

@@ -398,37 +398,25 @@ def to_markdown(rows: Rows) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _latex_line(row: Sequence[str]) -> str:
-    return " & ".join(cell.translate(_LATEX) for cell in row) + " \\\\"
-
-
 def to_latex(rows: Rows) -> str:
-    head, *body = rows
-    lines = [f"\\begin{{tabular}}{{@{{}}l{'r' * (len(head) - 1)}@{{}}}}", "\\toprule", _latex_line(head)]
-    lines += ["\\midrule", *map(_latex_line, body), "\\bottomrule", "\\end{tabular}", ""]
-    return "\n".join(lines)
-
-
-def write_csv(table: Table, directory: Path) -> Path:
-    """Write NAME.csv in long form (row, column, value, spread, n), values in full; returns its path."""
-    lines = [["row", "column", "value", "spread", "n"]]
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            lines.append([row.label, column, *_plain(cell)])
-    path = directory / f"{table.name}.csv"
-    path.write_text(to_csv(lines), encoding="utf-8")
-    return path
-
-
-def _plain(cell: Cell) -> Sequence[str]:
-    value = "" if cell.value is None else repr(cell.value) if isinstance(cell.value, float) else cell.value
-    return [str(value), "" if cell.spread is None else repr(cell.spread), str(cell.n)]
+    head, *body = (" & ".join(cell.translate(_LATEX) for cell in row) + " \\\\" for row in rows)
+    lines = [f"\\begin{{tabular}}{{@{{}}l{'r' * (len(rows[0]) - 1)}@{{}}}}", "\\toprule", head]
+    return "\n".join([*lines, "\\midrule", *body, "\\bottomrule", "\\end{tabular}", ""])
 
 
 def write_table(table: Table, directory: Path) -> None:
-    """Write NAME.csv (every value in full), NAME.md (rounded, with the note) and NAME.tex (rounded)."""
-    write_csv(table, directory)
+    """Write NAME.csv, NAME.md (rounded, with the note) and NAME.tex (rounded).
+
+    The CSV is in long form (row, column, value, spread, n), values in full.
+    """
+    lines = [["row", "column", "value", "spread", "n"]]
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            value, spread = cell.value, "" if cell.spread is None else repr(cell.spread)
+            full = "" if value is None else repr(value) if isinstance(value, float) else str(value)
+            lines.append([row.label, column, full, spread, str(cell.n)])
     rows = table.text_rows()
     note = f"\n{table.note}\n" if table.note else ""
-    (directory / f"{table.name}.md").write_text(to_markdown(rows) + note, encoding="utf-8")
-    (directory / f"{table.name}.tex").write_text(to_latex(rows), encoding="utf-8")
+    texts = {"csv": to_csv(lines), "md": to_markdown(rows) + note, "tex": to_latex(rows)}
+    for ending, text in texts.items():
+        (directory / f"{table.name}.{ending}").write_text(text, encoding="utf-8")

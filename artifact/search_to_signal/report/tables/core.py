@@ -41,10 +41,12 @@ from search_to_signal.report.tables.cells import (
 def core_results(results: Results) -> Noted:
     """Final best, AUC, validity, valid-only performance and improve yield, over seeds."""
     conditions = groupby(results.cohort, key=lambda run: run.condition)
-    cells = {name: [measures.measured(run, measures.CORE) for run in runs] for name, runs in conditions}
+    lines = []
+    for name, runs in conditions:
+        cells = [measures.measured(run, measures.CORE) for run in runs]
+        lines.append((name, combined_cells(cells, mean_cell)))
     seeds = counted(len({run.seed for run in results.cohort}), "seed")
-    note = f"Mean ± sample standard deviation over {seeds}; higher is better."
-    return Noted([(name, combined_cells(own, mean_cell)) for name, own in cells.items()], note)
+    return Noted(lines, f"Mean ± sample standard deviation over {seeds}; higher is better.")
 
 
 @table("Core results by seed", "One run each; higher is better.", label="Run")

@@ -132,12 +132,11 @@ def signal(run: RecordedRun) -> Cells:
     valid = "groups without improver that give a valid non-improver positive advantage / groups"
     anyone = "groups without improver that give anyone positive advantage / groups without improver"
     idle, credited = counts.non_improving_groups, counts.credited_groups
+    credited_valid = counts.credited_valid_groups
     return {
         "Groups": count_cell(counts.groups, "groups", origin),
         "Zero advantage (%)": percent_cell(counts.zero_groups, counts.groups, zero, origin),
-        "Credit without improver (%)": percent_cell(
-            counts.credited_valid_groups, counts.groups, valid, origin
-        ),
+        "Credit without improver (%)": percent_cell(credited_valid, counts.groups, valid, origin),
         "Credited of groups without improver (%)": percent_cell(credited, idle, anyone, origin),
     }
 
@@ -180,25 +179,19 @@ def controls(run: RecordedRun) -> Parts:
     are not flat, so even a meaningless order inside groups enriches them: that part is no merit of the order.
     ``across`` shuffles over the run, which leaves an enrichment of about 1; ``constant`` gives no credit.
     """
-    rewards, _ = recorded_credit(run)
-    drawn = {control: controlled_rewards(rewards, control, run.seed) for control in CONTROLS}
-    return {
-        control: _control_cells([run_counts(run, run.normalized(r)) for r in draws], run.all_completions)
-        for control, draws in drawn.items()
-    }
-
-
-def _control_cells(draws: list[CreditCounts], origin: Origin) -> Cells:
-    total = reduce(add, draws)
-    mass = number_cell(total.total_mass / len(draws), "sum of positive advantages", origin, decimals=1)
-    return {
-        **{
+    (rewards, _), parts = recorded_credit(run), dict[str, Cells]()
+    for control in CONTROLS:
+        drawn = controlled_rewards(rewards, control, run.seed)
+        draws = [run_counts(run, run.normalized(changed)) for changed in drawn]
+        total, origin = reduce(add, draws), run.all_completions
+        mass = number_cell(total.total_mass / len(draws), "sum of positive advantages", origin, decimals=1)
+        enrichments = {
             f"Enrichment {entry.candidate_class.value}": enrichment_cell(entry, origin)
             for entry in credit_table(total)
-        },
-        "Zero advantage (%)": percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin),
-        "Credit mass": mass,
-    }
+        }
+        zero = percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin)
+        parts[control] = {**enrichments, "Zero advantage (%)": zero, "Credit mass": mass}
+    return parts
 
 
 TOLERANCE = 1e-3
@@ -234,15 +227,15 @@ def reward_changes(run: RecordedRun) -> Cells:
     return cells
 
 
-def _mass_cell(entry: ClassCredit) -> Cell:
-    return Cell(entry.mass_share, formula="credit mass share", decimals=3)
-
-
 QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], float]] = {
     "enrichment of parent improvers": (CandidateClass.PARENT_IMPROVING, enrichment_cell, 1.0),
     "enrichment of frontier improvers": (CandidateClass.STRICT_FRONTIER, enrichment_cell, 1.0),
     "enrichment of valid non-improvers": (CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
-    "credit mass of valid non-improvers": (CandidateClass.NON_IMPROVING, _mass_cell, 0.5),
+    "credit mass of valid non-improvers": (
+        CandidateClass.NON_IMPROVING,
+        lambda entry: Cell(entry.mass_share, formula="credit mass share", decimals=3),
+        0.5,
+    ),
 }
 """Class, its quantity in one run, and the threshold of the claim about it."""
 
@@ -305,22 +298,15 @@ def quantities(results: Results) -> list[Quantity]:
         for name, (candidate_class, cell_of, threshold) in QUANTITIES.items():
             seeds = {
                 label(run.name, name): {
-                    normalizer: _under(cell_of(_entry(counted, candidate_class)), run)
+                    normalizer: _under(cell_of(entry), run)
                     for normalizer, counted in counts[run.name].items()
+                    for entry in credit_table(counted)
+                    if entry.candidate_class is candidate_class
                 }
                 for run in same
             }
             values.append(Quantity(label(condition, name), threshold, seeds))
-    return values + _density(runs, counts)
-
-
-def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
-    return next(entry for entry in credit_table(counts) if entry.candidate_class is name)
-
-
-def _density(runs: Runs, counts: Mapping[str, Mapping[str, CreditCounts]]) -> list[Quantity]:
-    """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    what, values = "zero-advantage share", []
+    what = "zero-advantage share"  # Of each condition minus Native's, seed by seed.
     for comparison in compare_with(runs, "native"):
         seeds = {
             label(comparison.of_seed(a.seed), what): {
@@ -379,23 +365,22 @@ def group_size(results: Results) -> list[Line]:
 
 def size_parts(run: RecordedRun) -> Parts:
     """Every group size from 2 to the run's own."""
-    return {f"G={size}": _size_cells(run, size) for size in range(2, run.batch.outcome.shape[1] + 1)}
-
-
-def _size_cells(run: RecordedRun, size: int) -> Cells:
     mapping, normalizer = find_mapping(run.facts.mapping), find_normalizer(run.facts.normalizer)
-    rng = stream(run.seed, "group_size", size)
-    whole = size == run.batch.outcome.shape[1]
-    samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
-    rewards = [rewards_of(mapping, sample) for sample in samples]
-    counts = [
-        count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
-        for sample, r in zip(samples, rewards, strict=True)
-    ]
-    total, origin = reduce(add, counts), run.all_completions
-    by_class = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
-    return {
-        "Zero advantage (%)": percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin),
-        "Credit mass valid_non_improving (%)": by_class[CandidateClass.NON_IMPROVING]["Credit mass (%)"],
-        **{f"Enrichment {name.value}": by_class[name]["Enrichment"] for name in _SIZE_CLASSES},
-    }
+    full, origin, parts = run.batch.outcome.shape[1], run.all_completions, dict[str, Cells]()
+    for size in range(2, full + 1):
+        rng = stream(run.seed, "group_size", size)
+        whole = size == full
+        samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
+        rewards = [rewards_of(mapping, sample) for sample in samples]
+        counts = [
+            count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
+            for sample, r in zip(samples, rewards, strict=True)
+        ]
+        total = reduce(add, counts)
+        by_class = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
+        parts[f"G={size}"] = {
+            "Zero advantage (%)": percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin),
+            "Credit mass valid_non_improving (%)": by_class[CandidateClass.NON_IMPROVING]["Credit mass (%)"],
+            **{f"Enrichment {name.value}": by_class[name]["Enrichment"] for name in _SIZE_CLASSES},
+        }
+    return parts

@@ -77,17 +77,27 @@ def optimality_gap(scores: Floats, lengths: Floats) -> float:
 def heldout(results: Results) -> Noted:
     """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
     manifest = results.once(_checked_heldout)
-    records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
+    file = results.folder(HELDOUT) / SCORES
+    lines = {
+        (record.run, record.split): (number, record)
+        for number, record in reversed(list(enumerate(read_records(file, HeldoutRecord), start=1)))
+    }
     count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
     gap = "; a gap is to reference tours, lower is better" if manifest.problem == "tsp" else ""
     note = f"Final best heuristics on {count} of each split{gap}. {_MEANS}"
-    return Noted(summarized(results.cohort, partial(_score_cells, records, manifest), mean_cell), note)
+    return Noted(summarized(results.cohort, partial(_score_cells, lines, manifest), mean_cell), note)
 
 
-def _score_cells(records: Sequence[HeldoutRecord], manifest: HeldoutManifest, run: RecordedRun) -> Cells:
+def _score_cells(
+    lines: Mapping[tuple[str, str], tuple[int, HeldoutRecord]], manifest: HeldoutManifest, run: RecordedRun
+) -> Cells:
     cells = {}
     for split in manifest.splits:
-        line, record = _heldout_record(records, run, split)
+        if (run.path, split) not in lines:
+            raise RunDirectoryError(
+                f"the held-out scores have no line for {run.path} on {split}: evaluate again"
+            )
+        line, record = lines[run.path, split]
         origin, scores = Origin(f"{HELDOUT}/{SCORES}", (line,)), np.array(record.scores)
         mean = float(scores.mean()) if len(scores) else None
         cells[f"Score {split}"] = number_cell(mean, "mean score over instances", origin)
@@ -96,15 +106,6 @@ def _score_cells(records: Sequence[HeldoutRecord], manifest: HeldoutManifest, ru
             formula = "mean over instances of (length - reference) / reference, in percent"
             cells[f"Gap (%) {split}"] = number_cell(gap, formula, origin, decimals=2)
     return cells
-
-
-def _heldout_record(
-    records: Sequence[HeldoutRecord], run: RecordedRun, split: str
-) -> tuple[int, HeldoutRecord]:
-    for line, record in enumerate(records, start=1):
-        if (record.run, record.split) == (run.path, split):
-            return line, record
-    raise RunDirectoryError(f"the held-out scores have no line for {run.path} on {split}: evaluate again")
 
 
 @table("Semantic coverage", layer=HELDOUT)
@@ -151,10 +152,8 @@ def checkpoint_cells(records: Sequence[ProbeRecord], bank: Mapping[int, BankProm
     better = [record for record in records if improving(record, bank[record.prompt])]
     prompts = {record.prompt for record in records}
     hit = len({record.prompt for record in better})
-    of_valid, of_prompts = (
-        "completions above every base / valid completions",
-        "prompts with an improvement / prompts",
-    )
+    of_valid = "completions above every base / valid completions"
+    of_prompts = "prompts with an improvement / prompts"
     return {
         "Completions": count_cell(len(records), "completions", lines),
         "Valid": count_cell(len(valid), "valid completions", lines),
@@ -170,19 +169,15 @@ def probe(results: Results) -> Noted:
     """One row per checkpoint, the model before any update first."""
     folder = results.folder(PROBE)
     manifest = read_probe(folder)
-    bank = _bank(folder, manifest)
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{folder} is unfinished: finish the probe, then report again")
+    _check_file(folder / BANK, manifest.bank_sha256)
+    bank = {prompt.prompt: prompt for prompt in read_records(folder / BANK, BankPrompt)}
     answers = {one.name: checkpoint_answers(folder, manifest, one) for one in manifest.checkpoints}
     return Noted(
         [(name, checkpoint_cells(own, bank, f"{PROBE}/{name}.jsonl")) for name, own in answers.items()],
         f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each.",
     )
-
-
-def _bank(folder: Path, manifest: ProbeManifest) -> dict[int, BankPrompt]:
-    if manifest.status != "complete":
-        raise RunDirectoryError(f"{folder} is unfinished: finish the probe, then report again")
-    _check_file(folder / BANK, manifest.bank_sha256)
-    return {prompt.prompt: prompt for prompt in read_records(folder / BANK, BankPrompt)}
 
 
 def checkpoint_answers(

@@ -61,10 +61,6 @@ UPDATE_COLUMNS: dict[str, Read[UpdateRecord]] = {
 }
 
 
-def _decimals(heading: str) -> int:
-    return 0 if heading == "Training tokens" else 5 if "withheld" in heading else 4
-
-
 @dataclass(frozen=True)
 class MatchedRecords:
     """The layer's records with their line numbers, and the directory by which cells refer to them."""
@@ -126,7 +122,11 @@ def matched_cosines(records: MatchedRecords) -> list[Line]:
     lines: list[Line] = []
     for place, same in _grouped(pairs, lambda pair: pair.first[1]).items():
         by = _grouped(same, lambda pair: f"{pair.first[0]} – {pair.second[0]}", where=False)
-        columns = {name: _cosines(records, by.get(name, [])) for name in names}
+        columns = {}
+        for name in names:
+            own = by.get(name, [])
+            means = {head: _number(records, PAIRS, own, head, read) for head, read in COSINES.items()}
+            columns[name] = {**means, **_counts(records, own)}
         lines += [
             (label(place, part.lower()), {name: column[part] for name, column in columns.items()})
             for part in (*COSINES, *COUNT_COLUMNS)
@@ -198,23 +198,15 @@ def _counts(records: MatchedRecords, same: Lines[PairRecord]) -> Cells:
     return cells
 
 
-def _cosines(records: MatchedRecords, same: Lines[PairRecord]) -> Cells:
-    means = {name: _number(records, PAIRS, same, name, read) for name, read in COSINES.items()}
-    return {**means, **_counts(records, same)}
-
-
 def _number(records: MatchedRecords, file: str, lines: Lines[Record], name: str, read: Read[Record]) -> Cell:
     """Mean and sample deviation over the records that have the number."""
     known = [(line, record) for line, record in lines if read(record) is not None]
     values = [float(value) for _, record in known if (value := read(record)) is not None]
-    return Cell(
-        mean(values) if values else None,
-        len(values),
-        f"mean of {name.lower()} over single updates or comparisons",
-        (_origin(records, file, known),),
-        _decimals(name),
-        stdev(values) if len(values) > 1 else None,
-    )
+    formula = f"mean of {name.lower()} over single updates or comparisons"
+    decimals = 0 if name == "Training tokens" else 5 if "withheld" in name else 4
+    middle = mean(values) if values else None
+    spread = stdev(values) if len(values) > 1 else None
+    return Cell(middle, len(values), formula, (_origin(records, file, known),), decimals, spread)
 
 
 def _origin(records: MatchedRecords, file: str, lines: Lines[Record]) -> Origin:

@@ -236,8 +236,7 @@ def percentile_interval(
 
     Raises NoTableError below LEAST_SEEDS: then only the seeds themselves may be shown, as the paper does.
     """
-    if len(values) < LEAST_SEEDS:
-        raise _too_few(len(values))
+    _refuse_few(len(values))
     from scipy.stats import bootstrap
 
     sample = (np.asarray(values),)
@@ -247,10 +246,11 @@ def percentile_interval(
     return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
 
 
-def _too_few(seeds: int) -> NoTableError:
-    return NoTableError(
-        f"too few seeds for an interval ({seeds}, {LEAST_SEEDS} are needed): read the seed rows"
-    )
+def _refuse_few(seeds: int) -> None:
+    if seeds < LEAST_SEEDS:
+        raise NoTableError(
+            f"too few seeds for an interval ({seeds}, {LEAST_SEEDS} are needed): read the seed rows"
+        )
 
 
 @cache
@@ -260,8 +260,7 @@ def interval_coverage(seeds: int) -> float:
     Seeds of a run need not be normal; this is what the method does where nothing else is wrong. Samples share
     sets of resamples: drawing those is most of the work. Raises NoTableError below LEAST_SEEDS.
     """
-    if seeds < LEAST_SEEDS:
-        raise _too_few(seeds)
+    _refuse_few(seeds)
     rng = stream(0, "bootstrap", "coverage", seeds)
     covered = 0
     for _ in range(TRIALS // _SAMPLES_PER_RESAMPLES):
@@ -291,21 +290,17 @@ def intervals(results: Results) -> Noted:
         for name, own in seeds.items()
         for measure, *cells in zip(measures.ALL, *(cells.values() for cells in own), strict=True)
     ]
-    return Noted(lines, _interval_note(lines, covered))
-
-
-def _interval_note(lines: Sequence[Line], covered: Mapping[int, float]) -> str:
-    """Describe the intervals: their method, their coverage, and their number."""
     sizes = [cells["Mean"].n for _, cells in lines if cells["Low"].value is not None]
     errors = {n: math.sqrt(share * (1.0 - share) / TRIALS) for n, share in covered.items()}
     measured = ", ".join(f"{covered[n]:.1%} ± {errors[n]:.1%} at n = {n}" for n in sorted(set(sizes)))
     missed = sum(1.0 - covered[n] for n in sizes)
-    return (
+    note = (
         f"Percentile intervals of the mean over seeds, nominally {LEVEL:.0%}; {DRAWS} resamples. "
         f"Measured on {TRIALS} simulated samples of normal seeds (± standard error) they cover {measured}. "
         f"{len(sizes)} intervals stand here at once, uncorrected: at that coverage about {missed:.0f} of "
         "them miss their mean."
     )
+    return Noted(lines, note)
 
 
 def _interval_cells(name: str, field: str, cells: Sequence[Cell], covered: Mapping[int, float]) -> Cells:

@@ -6,7 +6,7 @@ exclusive ones of the paper (D18). A distinction is two completions of a group o
 higher score, or valid where the other is not.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,6 @@ from search_to_signal.credit.mappings import RoundSettings, distinct_scores, ent
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages_by_group
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.report.metrics.positive_credit import class_membership, count_credit, credit_table
 from search_to_signal.report.metrics.search import beats_frontier
 from search_to_signal.report.results import Origin, RecordedRun, Results
@@ -89,22 +88,15 @@ def pair_table(run: RecordedRun) -> PairTable:
         part = run.groups[start : start + settings.finetuning_frequency]
         threshold = settings.threshold([score for group in part for score in distinct_scores(group)])
         whole = len(part) == settings.finetuning_frequency and threshold is not None
-        for number, score, row in _pairs(part, start):
-            rows.append((number, *row))
-            judged.append(whole)
-            kept.append(whole and threshold is not None and score >= threshold)
+        for number, group in enumerate(part, start=start):
+            for pair in entries_of(group):
+                low = -np.inf if pair.rejected_score is None else pair.rejected_score
+                rows.append((number, pair.chosen, pair.rejected, pair.chosen_score - low))
+                judged.append(whole)
+                kept.append(whole and threshold is not None and pair.chosen_score >= threshold)
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    group, chosen, rejected = (column.astype(np.int64) for column in columns[:3])
-    return PairTable(group, chosen, rejected, columns[3], np.array(judged, bool), np.array(kept, bool))
-
-
-def _pairs(
-    groups: tuple[tuple[CompletionRecord, ...], ...], start: int
-) -> Iterator[tuple[int, float, tuple[int, int, float]]]:
-    for number, group in enumerate(groups, start=start):
-        for pair in entries_of(group):
-            low = -np.inf if pair.rejected_score is None else pair.rejected_score
-            yield number, pair.chosen_score, (pair.chosen, pair.rejected, pair.chosen_score - low)
+    group_of, chosen, rejected = (column.astype(np.int64) for column in columns[:3])
+    return PairTable(group_of, chosen, rejected, columns[3], np.array(judged, bool), np.array(kept, bool))
 
 
 @dataclass(frozen=True)
@@ -121,9 +113,8 @@ class Signals:
         advantages = {}
         for name, (mapping, normalizer) in GROUPWISE.items():
             rewards = rewards_of(known[mapping], self.batch)
-            advantages[name] = advantages_by_group(
-                NORMALIZERS[normalizer], rewards.reward, rewards.components
-            )
+            by = NORMALIZERS[normalizer]
+            advantages[name] = advantages_by_group(by, rewards.reward, rewards.components)
         return advantages
 
     @cached_property
@@ -132,10 +123,8 @@ class Signals:
         shape = self.batch.outcome.shape
         sides = {name: (np.maximum(a, 0.0), np.maximum(-a, 0.0)) for name, a in self.advantages.items()}
         for name, part in ((DPO, None), (KEPT, self.pairs.kept)):
-            sides[name] = (
-                self.pairs.counts(shape, "chosen", part),
-                self.pairs.counts(shape, "rejected", part),
-            )
+            chosen, rejected = (self.pairs.counts(shape, side, part) for side in ("chosen", "rejected"))
+            sides[name] = chosen, rejected
         return sides
 
     @cached_property
@@ -146,13 +135,6 @@ class Signals:
         preferences[DPO] = self.pairs.matrix(shape)
         preferences[KEPT] = self.pairs.matrix(shape, self.pairs.kept)
         return preferences
-
-
-def better_completions(batch: GroupBatch) -> Bools:
-    """(N, G, G): the first completion is better than the second."""
-    score = np.where(batch.valid, batch.score, -np.inf)
-    better: Bools = score[:, :, None] > score[:, None, :]
-    return better
 
 
 QUARTILES = (25, 50, 75)
@@ -224,7 +206,8 @@ def rules(run: RecordedRun, signals: Signals) -> Parts:
 )
 def distinctions(run: RecordedRun, signals: Signals) -> Parts:
     """Distinctions within groups that reach the learner, by rule."""
-    better, origin = better_completions(run.batch), run.all_completions
+    score = np.where(run.batch.valid, run.batch.score, -np.inf)
+    better, origin = score[:, :, None] > score[:, None, :], run.all_completions
     valid, improver = run.batch.valid[:, None, :], beats_frontier(run.batch)[:, :, None]
     kinds = {
         "Told (%)": better,
@@ -257,10 +240,8 @@ def pairs(run: RecordedRun, signals: Signals) -> Cells:
     frontier = improver[pairs.group, pairs.chosen] & pairs.judged
     groups, lone = shape[0], shape[0] - len(set(pairs.group.tolist()))
     of_all, of_improvers = "completions in no pair / all", "of the frontier improvers / frontier improvers"
-    of_pairs, of_judged = (
-        "pairs whose rejected one failed / pairs",
-        "pairs below the threshold / pairs before a round",
-    )
+    of_pairs = "pairs whose rejected one failed / pairs"
+    of_judged = "pairs below the threshold / pairs before a round"
     of_frontier = "the same of pairs that choose a frontier improver"
     return {
         "Pairs per group": Cell(len(failed) / groups, 1, "pairs / groups", (origin,), decimals=2),
@@ -297,12 +278,11 @@ def _gap_cells(run: RecordedRun, pairs: PairTable, cut: float) -> Cells:
     frontier = beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite
     least = cut if np.isfinite(cut) else None
     of_frontier = "pairs of two scores that choose a frontier improver left / those"
+    failed = "pairs left whose rejected one failed / pairs left"
     return {
         "Least gap": Cell(least, formula="least difference of the two scores", origins=(origin,)),
         "Pairs left (%)": percent_cell(int(left.sum()), left.size, "pairs left / pairs", origin),
         "Pairs of scores left (%)": _part(finite, left, "pairs of two scores left / those", origin),
         "Frontier choices left (%)": _part(frontier, left, of_frontier, origin),
-        "Rejected for failing alone (%)": _part(
-            left, ~finite, "pairs left whose rejected one failed / pairs left", origin
-        ),
+        "Rejected for failing alone (%)": _part(left, ~finite, failed, origin),
     }

@@ -180,15 +180,19 @@ def collapse_parts(run: RecordedRun) -> Parts:
             ("Cut windows", cut, f"windows with a side of under {WINDOW} groups"),
         )
     }
-    before = [_stream_cells(run, start, at) for start, at, _ in spans]
-    after = [_stream_cells(run, at, stop) for _, at, stop in spans]
-    return {m.heading: _window_cells(run, m, counts, _numbers(m, before), _numbers(m, after)) for m in STREAM}
-
-
-def _numbers(measure: Measure, sides: Sequence[Cells]) -> Floats:
-    """(windows,), NaN where a side has no value."""
-    numbers = (cells[measure.heading].number for cells in sides)
-    return np.array([np.nan if number is None else number for number in numbers])
+    sides = (
+        [_stream_cells(run, start, at) for start, at, _ in spans],
+        [_stream_cells(run, at, stop) for _, at, stop in spans],
+    )
+    parts = {}
+    for measure in STREAM:
+        # (windows,), NaN where a side has no value.
+        before, after = (
+            np.array([np.nan if (n := c[measure.heading].number) is None else n for c in side])
+            for side in sides
+        )
+        parts[measure.heading] = _window_cells(run, measure, counts, before, after)
+    return parts
 
 
 def _window_cells(run: RecordedRun, measure: Measure, counts: Cells, before: Floats, after: Floats) -> Cells:
@@ -237,14 +241,11 @@ def admissions(run: RecordedRun) -> Cells:
     best = run.admitted & beats_frontier(run.batch)
     admitted, beat = int(run.admitted.sum()), int(best.sum())
     chosen, above = run.completions(run.admitted), run.completions(best)
-    of_all = "admissions / completions"
+    better = "admissions better than the frontier before their group"
+    of_admitted, of_all = "admissions that beat the frontier / admissions", "admissions / completions"
     return {
         "Admissions": count_cell(admitted, "completions taken into the archive", chosen),
-        "Beat the frontier": count_cell(
-            beat, "admissions better than the frontier before their group", above
-        ),
-        "Precision (%)": percent_cell(
-            beat, admitted, "admissions that beat the frontier / admissions", chosen
-        ),
+        "Beat the frontier": count_cell(beat, better, above),
+        "Precision (%)": percent_cell(beat, admitted, of_admitted, chosen),
         "Admitted (%)": percent_cell(admitted, run.admitted.size, of_all, run.all_completions),
     }

@@ -60,15 +60,16 @@ Value = float | int | str | None
 Rows = Iterator[tuple[tuple[str, ...], Mapping[str, Value], int]]
 """Key, values by column, and number of groups of every row."""
 
-# Heading of a column in a report: the name of its value, a sign for a percentage of groups, and decimals.
+_EQUIVALENT, _OF_GROUPS = f"{TOLERANCES[-1]:g}", "largest absolute advantage difference within a group"
+# Columns of a report's tables: heading, name of the value, with a sign for a percentage of groups, decimals.
 PAIR_COLUMNS: Mapping[str, tuple[str, int]] = {
     "Groups": ("groups", 0),
     "Largest difference": ("max_difference", 7),
     "Mean difference": ("mean_difference", 7),
     "Median difference": ("median_difference", 7),
-    "Equivalent": (f"equivalent_{TOLERANCES[-1]:g}", 0),
-    "Equivalent (%)": (f"equivalent_{TOLERANCES[-1]:g}%", 2),
-    "By construction": (f"by_construction_{TOLERANCES[-1]:g}", 0),
+    "Equivalent": (f"equivalent_{_EQUIVALENT}", 0),
+    "Equivalent (%)": (f"equivalent_{_EQUIVALENT}%", 2),
+    "By construction": (f"by_construction_{_EQUIVALENT}", 0),
     f"Within {NEAR:g} (%)": (f"within_{NEAR:g}%", 2),
     "Order changes": ("order_changes", 0),
     "Order changes (%)": ("order_changes%", 2),
@@ -86,16 +87,16 @@ READING_COLUMNS = (
 )
 FORMULAS: Mapping[str, str] = {
     "groups": "recorded groups",
-    "max_difference": "maximum over groups of the largest absolute advantage difference within a group",
-    "mean_difference": "mean over groups of the largest absolute advantage difference within a group",
-    "median_difference": "median over groups of the largest absolute advantage difference within a group",
+    "max_difference": f"maximum over groups of the {_OF_GROUPS}",
+    "mean_difference": f"mean over groups of the {_OF_GROUPS}",
+    "median_difference": f"median over groups of the {_OF_GROUPS}",
     **{f"equivalent_{t:g}": "groups equivalent at the tolerance" for t in TOLERANCES},
     **{f"by_construction_{t:g}": "of these, affine or flat in both" for t in TOLERANCES},
     **{f"share_{t:g}": "groups equivalent at the tolerance / groups" for t in TOLERANCES},
     f"within_{NEAR:g}": f"groups whose advantages are at most {NEAR:g} apart",
     "affine": "groups whose rewards are positive affine images of each other, or flat in both",
     "order_changes": "groups whose advantages differ in weak order",
-    "basis": f"why the groups equivalent at {TOLERANCES[-1]:g} are so",
+    "basis": f"why the groups equivalent at {_EQUIVALENT} are so",
     "no_peer_groups": "groups of one completion",
     "zero_advantage_groups": "groups without any advantage",
     "zero_advantage_share": "groups without any advantage / groups",
@@ -158,24 +159,19 @@ def _replay_lines(
 ) -> list[Line]:
     """The rows of every cell over all of its groups."""
     lines: list[Line] = []
-    for cell, (audit, origins) in results.once(_audits).items():
-        for key, values, n in rows_of(audit):
-            if key[0] == "all":
-                name = label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:]))
-                lines.append((name, _cells(values, n, columns, origins)))
+    for place, runs in audited_cells(results).items():
+        origins = tuple(run.all_completions for run in runs)
+        for key, values, n in rows_of(summed(results.once(_tallies)[place])):
+            if key[0] != "all":
+                continue
+            cells = {}
+            for heading, (name, decimals) in columns.items():
+                value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
+                if name.endswith("%"):
+                    value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
+                cells[heading] = Cell(value, n, formula, origins, decimals)
+            lines.append((label(place, ", ".join(key[-2:] if len(key) > 2 else key[1:])), cells))
     return lines
-
-
-def _cells(
-    values: Mapping[str, Value], n: int, columns: Mapping[str, tuple[str, int]], origins: Origins
-) -> Cells:
-    cells = {}
-    for heading, (name, decimals) in columns.items():
-        value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
-        if name.endswith("%"):
-            value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
-        cells[heading] = Cell(value, n, formula, origins, decimals)
-    return cells
 
 
 @table(
@@ -186,7 +182,10 @@ def _cells(
 )
 def sensitivity(results: Results) -> Noted:
     """Changes under each alternative reading of an open decision, over all groups."""
-    audit, origins = _recorded(results)
+    runs = [run for cell in audited_cells(results).values() for run in cell]
+    parts = (part for cell in results.once(_tallies).values() for part in cell)
+    audit = summed(chain(parts, _exposed(results, runs)))
+    origins = tuple(run.all_completions for run in runs)
     ranked = chosen_rankings(audit.readings, "all")
     order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
     lines = [
@@ -208,46 +207,32 @@ def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Tabl
 
     ``origins`` are by problem.
     """
-    made = {
-        "pairs": ("Pairs of mappings", "problem/normalizer/mapping_a/mapping_b", _pair_rows(audit)),
-        "signal": ("Signal density", "problem/normalizer/mapping", _signal_rows(audit)),
-        "credit": ("Positive credit by class", "problem/normalizer/mapping/class", _credit_rows(audit)),
-        "context": ("Context indicators ahead of score", "problem/indicator", _context_rows(audit)),
-        "readings": ("Readings of decisions", "problem/decision/reading/mapping", _reading_rows(audit)),
-    }
-    return {name: _table(f"audit_{name}", *parts, origins) for name, parts in made.items()}
-
-
-def _audit_table(name: str) -> Callable[[Results], Table]:
-    return lambda results: results.once(_audit_tables)[name]
-
-
-AUDIT_TABLES = {
-    f"audit_{name}": _audit_table(name) for name in ("pairs", "signal", "credit", "context", "readings")
-}
-"""Builders by name. These tables are written to the audit's directory and are in no report."""
+    note = f"Recorded groups under every mapping and normalizer; n counts groups. {OURS_NOTE}"
+    tables = {}
+    for name, (title, keys, rows_of) in _AUDIT.items():
+        listed = list(rows_of(audit))
+        rows = (
+            Row(
+                "/".join(key), tuple(Cell(v, n, FORMULAS[c], origins.get(key[0], ())) for c, v in own.items())
+            )
+            for key, own, n in listed
+        )
+        columns = tuple(listed[0][1]) if listed else ()
+        tables[name] = Table(f"audit_{name}", title, LAYER, columns, tuple(rows), keys, note)
+    return tables
 
 
 def _audit_tables(results: Results) -> dict[str, Table]:
     """Build the audit's tables over all recorded groups under every normalizer."""
     results.folder(LAYER)
-    runs = _runs(results)
+    # Every recorded run, cell by cell, in the order of a replay.
+    cells = audited_cells(results).values()
+    runs = [run for own in cells for run in sorted(own, key=lambda run: run.path)]
     parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
     origins = {"all": tuple(run.all_completions for run in runs)}
     for problem in {run.facts.problem for run in runs}:
         origins[problem] = tuple(run.all_completions for run in runs if run.facts.problem == problem)
     return audit_tables(summed(chain(parts, _exposed(results, runs))), origins)
-
-
-def _table(name: str, title: str, label: str, rows: Rows, origins: Mapping[str, Origins]) -> Table:
-    listed = list(rows)
-    columns = tuple(listed[0][1]) if listed else ()
-    made = [
-        Row("/".join(key), tuple(Cell(v, n, FORMULAS[c], origins.get(key[0], ())) for c, v in values.items()))
-        for key, values, n in listed
-    ]
-    note = f"Recorded groups under every mapping and normalizer; n counts groups. {OURS_NOTE}"
-    return Table(name, title, LAYER, columns, tuple(made), label, note)
 
 
 def _pair_rows(audit: Audit) -> Rows:
@@ -323,6 +308,24 @@ def _reading_rows(audit: Audit) -> Rows:
             yield (problem, DECISIONS[reading], reading, mapping), values, sums.groups
 
 
+_AUDIT: Mapping[str, tuple[str, str, Callable[[Audit], Rows]]] = {
+    "pairs": ("Pairs of mappings", "problem/normalizer/mapping_a/mapping_b", _pair_rows),
+    "signal": ("Signal density", "problem/normalizer/mapping", _signal_rows),
+    "credit": ("Positive credit by class", "problem/normalizer/mapping/class", _credit_rows),
+    "context": ("Context indicators ahead of score", "problem/indicator", _context_rows),
+    "readings": ("Readings of decisions", "problem/decision/reading/mapping", _reading_rows),
+}
+"""Title, parts of a row's key, and rows of the audit's tables, by name."""
+
+
+def _audit_table(name: str) -> Callable[[Results], Table]:
+    return lambda results: results.once(_audit_tables)[name]
+
+
+AUDIT_TABLES = {f"audit_{name}": _audit_table(name) for name in _AUDIT}
+"""Builders by name. These tables are written to the audit's directory and are in no report."""
+
+
 def audited_cells(results: Results) -> Mapping[str, Runs]:
     """Return the recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
     cells = {"cohort": results.cohort}
@@ -333,12 +336,6 @@ def audited_cells(results: Results) -> Mapping[str, Runs]:
                 raise RunDirectoryError(f"{', '.join(twice)} lies in breadth and in audit: move one away")
             cells = {**cells, **more}
     return cells
-
-
-def _runs(results: Results) -> list[RecordedRun]:
-    """Return every recorded run, cell by cell, in the order of a replay."""
-    cells = audited_cells(results).values()
-    return [run for runs in cells for run in sorted(runs, key=lambda run: run.path)]
 
 
 def _tallies(results: Results) -> dict[str, list[Audit]]:
@@ -352,14 +349,6 @@ def _tallies(results: Results) -> dict[str, list[Audit]]:
     }
 
 
-def _audits(results: Results) -> dict[str, tuple[Audit, Origins]]:
-    cells = audited_cells(results)
-    return {
-        cell: (summed(parts), tuple(run.all_completions for run in cells[cell]))
-        for cell, parts in results.once(_tallies).items()
-    }
-
-
 def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
     """Yield audits of alternative exposures that a replay computed, where it has run (D13)."""
     exposures = read_exposures(results.directory / LAYER / EXPOSURES)
@@ -367,13 +356,6 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
         if run.path in exposures:
             tallies = exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
             yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, tallies))
-
-
-def _recorded(results: Results) -> tuple[Audit, Origins]:
-    """Audit every recorded group, with the alternative exposures of a replay."""
-    runs = [run for cell in audited_cells(results).values() for run in cell]
-    parts = (part for cell in results.once(_tallies).values() for part in cell)
-    return summed(chain(parts, _exposed(results, runs))), tuple(run.all_completions for run in runs)
 
 
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
@@ -428,9 +410,16 @@ Readings that change what is recorded are settings of a run, and no replay can t
 
 def csv_text(table: Table) -> str:
     """Format keys and values with nine significant digits; an absent ratio is an empty field."""
-    lines = list(table_lines(table))
-    head = list(lines[0]) if lines else []
-    return to_csv([head, *([_field(value) for value in line.values()] for line in lines)])
+    return to_csv(_text_rows(list(table_lines(table)), 9))
+
+
+def _text_rows(lines: Sequence[PageLine], digits: int) -> list[list[str]]:
+    """A heading and lines as text, numbers with so many significant digits."""
+
+    def text(value: Value) -> str:
+        return f"{value:.{digits}g}" if isinstance(value, float) else "" if value is None else str(value)
+
+    return [list(lines[0]) if lines else [], *([text(value) for value in line.values()] for line in lines)]
 
 
 def table_lines(table: Table) -> Iterator[dict[str, Value]]:
@@ -457,50 +446,41 @@ def page(
     """
     lines = {name: list(table_lines(table)) for name, table in tables.items()}
     main = {
-        name: [line for line in lines[name] if line["normalizer"] == default] for name in ("signal", "credit")
+        name: [_without(line, "normalizer") for line in lines[name] if line["normalizer"] == default]
+        for name in ("signal", "credit")
     }
-    pairs = [_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default]
+    readings = []
+    for line in lines["readings"]:
+        if line["problem"] == "all":
+            # A page has the names of changed rankings; readings.csv has the rankings.
+            changes = changed_rankings(audit.readings, "all", str(line["reading"]))
+            names = ", ".join(change.quantity for change in changes)
+            readings.append({**_without(line, "problem"), "rankings_changed": names or "none"})
+    others = [
+        {"normalizer": line["normalizer"], **_without(_pair_line(line), "problem")}
+        for line in lines["pairs"]
+        if line["normalizer"] != default and line["problem"] == "all"
+    ]
     ranked = chosen_rankings(audit.readings, "all")
     parts = [
         "# Shared-record audit",
         INTRODUCTION,
         *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
         *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
-        _page_table([{"problem": name, "groups": number} for name, number in audit.groups.items()]),
-        _page_table([{"input": name, "bytes": size} for name, size in inputs.items()]),
+        _page_table({"problem": name, "groups": number} for name, number in audit.groups.items()),
+        _page_table({"input": name, "bytes": size} for name, size in inputs.items()),
         f"## Pairs of mappings under the normalizer `{default}`",
-        *(PAIRS, _page_table(pairs)),
+        PAIRS,
+        _page_table(_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
         *("## Context indicators ahead of score", CONTEXT, _page_table(lines["context"])),
-        *("## Signal density", SIGNAL, _page_table(_without(line, "normalizer") for line in main["signal"])),
-        *(
-            "## Positive credit by class",
-            CREDIT,
-            _page_table(_without(line, "normalizer") for line in main["credit"]),
-        ),
+        *("## Signal density", SIGNAL, _page_table(main["signal"])),
+        *("## Positive credit by class", CREDIT, _page_table(main["credit"])),
         *("## What hangs on the open decisions, all problems together", SENSITIVITY),
         _page_table({"ranked by": name, "mappings": order} for name, order in ranked.items()),
-        _page_table(_reading_lines(audit, lines["readings"])),
-        *(
-            "## The other normalizers, all problems together",
-            _page_table(_other_pairs(lines["pairs"], default)),
-        ),
+        _page_table(readings),
+        *("## The other normalizers, all problems together", _page_table(others)),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _reading_lines(audit: Audit, lines: Iterable[PageLine]) -> Iterator[PageLine]:
-    """Yield the columns of a reading that fit on a page; readings.csv has the full rankings."""
-    for line in lines:
-        if line["problem"] == "all":
-            changes = changed_rankings(audit.readings, "all", str(line["reading"]))
-            names = ", ".join(change.quantity for change in changes)
-            yield {**_without(line, "problem"), "rankings_changed": names or "none"}
-
-
-def _other_pairs(lines: Iterable[PageLine], default: str) -> Iterator[PageLine]:
-    for line in lines:
-        if line["normalizer"] != default and line["problem"] == "all":
-            yield {"normalizer": line["normalizer"], **_without(_pair_line(line), "problem")}
 
 
 def _pair_line(line: PageLine) -> PageLine:
@@ -512,7 +492,7 @@ def _pair_line(line: PageLine) -> PageLine:
         "max": "max_difference",
         "median": "median_difference",
         **{f"at {tolerance:g}": f"equivalent_{tolerance:g}" for tolerance in TOLERANCES},
-        "of these by construction": f"by_construction_{TOLERANCES[-1]:g}",
+        "of these by construction": f"by_construction_{_EQUIVALENT}",
         "affine": "affine",
         "order changes": "order_changes",
         "basis": "basis",
@@ -525,19 +505,6 @@ def _without(line: PageLine, column: str) -> PageLine:
     return {name: value for name, value in line.items() if name != column}
 
 
-def _page_table(rows: Iterable[PageLine]) -> str:
-    listed: Sequence[PageLine] = list(rows)
-    if not listed:
-        return "(none)"
-    names = [name.replace("_", " ") for name in listed[0]]
-    return to_markdown([names, *([_short(value) for value in row.values()] for row in listed)]).rstrip()
-
-
-def _field(value: Value) -> str:
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    return "" if value is None else str(value)
-
-
-def _short(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+def _page_table(lines: Iterable[PageLine]) -> str:
+    head, *rows = _text_rows(list(lines), 4)
+    return to_markdown([[name.replace("_", " ") for name in head], *rows]).rstrip() if rows else "(none)"
