@@ -15,7 +15,7 @@ from pathlib import Path
 
 from search_to_signal.base.processes import command_line
 from search_to_signal.records.checksums import SUMS, sum_problems
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 
 def processor_seconds() -> float:

@@ -14,7 +14,7 @@ from search_to_signal.base.package_data import PROFILES
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.report.build import report
 from search_to_signal.run.profile import Profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 REPRODUCIBLE = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json")
 

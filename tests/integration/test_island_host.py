@@ -17,8 +17,8 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.recompute import RecomputeOptions, recompute
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "island_host.py"
 ALLOWED = ("--host", "island_host:IslandHost")

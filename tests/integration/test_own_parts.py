@@ -24,8 +24,8 @@ from search_to_signal.report.results import Results
 from search_to_signal.run.config import HeldoutSettings, RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.consistency.layers import heldout_problems
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.layers import heldout_problems
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
 EXAMPLES = PAGE.parent / "examples"

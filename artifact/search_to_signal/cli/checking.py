@@ -36,8 +36,8 @@ def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
 
     Raises ConfigError where no token can be read.
     """
-    from search_to_signal.verify.recompute.tokens import Sample
     from search_to_signal.verify.token_draws import TokenDrawOptions, check_draws
+    from search_to_signal.verify.tokens import Sample
 
     if arguments.updates is not None and arguments.updates < 0:
         raise ConfigError("--updates takes a number of at least 0")
@@ -205,13 +205,13 @@ def _refuse_without_sums(directory: Path) -> None:
 
 def _consistency(arguments: argparse.Namespace) -> "VerificationResult":
     with without_cycle_search():
-        from search_to_signal.verify.consistency.directory import verify
+        from search_to_signal.verify.directory import verify
 
         return verify(arguments.directory, programs=arguments.tables)
 
 
 def _comparable(directory: Path) -> bool:
-    from search_to_signal.verify.recompute.tables import other_source
+    from search_to_signal.verify.tables import other_source
 
     other = other_source(directory)
     if other:
@@ -220,7 +220,7 @@ def _comparable(directory: Path) -> bool:
 
 
 def _table_findings(directory: Path) -> list["Finding"]:
-    from search_to_signal.verify.recompute.tables import table_findings
+    from search_to_signal.verify.tables import table_findings
 
     return list(table_findings(directory))
 
@@ -239,8 +239,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
-    from search_to_signal.verify.recompute.directory import RecomputeOptions, differing_environment, recompute
-    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.verify.recompute import RecomputeOptions, differing_environment, recompute
+    from search_to_signal.verify.tokens import Sample
 
     sample = None
     if arguments.sample is not None:

@@ -110,8 +110,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _run_names(arguments: argparse.Namespace) -> list[str]:
-    from search_to_signal.verify.recompute.tokens import Sample
     from search_to_signal.verify.rerun import runs_to_choose, sample_runs
+    from search_to_signal.verify.tokens import Sample
 
     if arguments.sample is None:
         return list(arguments.run)

@@ -34,7 +34,7 @@ from search_to_signal.records.schema import (
 from search_to_signal.run.config import CONFIG
 from search_to_signal.sandbox.programs import Proposal, parse, sha256_text
 from search_to_signal.study.container import RECORDS, read_container, write_container, write_files
-from search_to_signal.verify.recompute.tokens import ModelTokenizer
+from search_to_signal.verify.tokens import ModelTokenizer
 
 # Record lines without the fields that other lines determine: text hashes, token ids, credit, parents' ids.
 #

@@ -37,7 +37,7 @@ from search_to_signal.study.container import (
     write_container,
 )
 from search_to_signal.study.packed_run import pack_run, tokenizer
-from search_to_signal.verify.recompute.tokens import Tokenizers
+from search_to_signal.verify.tokens import Tokenizers
 
 SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 

@@ -46,7 +46,7 @@ from search_to_signal.study.packed_run import (
     unpack_run,
     write_texts,
 )
-from search_to_signal.verify.recompute.tokens import Tokenizers
+from search_to_signal.verify.tokens import Tokenizers
 
 # Marks a directory that is being unpacked into.
 _UNPACKING = ".unpacking"

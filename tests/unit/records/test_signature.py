@@ -13,7 +13,7 @@ from search_to_signal.base.errors import SignatureError
 from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.records.checksums import SIGNATURE, write_sums
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 from search_to_signal.verify.findings import SIGNATURE as LEVEL
 from search_to_signal.verify.findings import VERIFY, promise
 from search_to_signal.verify.signature import sign, signer

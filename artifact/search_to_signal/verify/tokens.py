@@ -14,9 +14,10 @@ from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.programs import ProgramRunner
+from search_to_signal.verify.programs import ProgramRunner
 
 _LARGEST_ID = 2**31 - 1
+NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
 
 
 @dataclass(frozen=True)
