@@ -87,7 +87,7 @@ def test_verify_finds_a_reward_that_is_not_the_mappings(cohort: Path, tmp_path: 
     from search_to_signal.records.checksums import write_sums
 
     write_sums(run)
-    assert any("rewards are not those of native" in problem for problem in verify(run).problems)
+    assert any(": reward is" in problem for problem in verify(run).problems)
 
 
 def test_report_of_a_smoke_run_cannot_pass_for_a_formal_one(cohort: Path, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_forged_operator_is_found(place: Path) -> None:
     assert "operator" in problem
     copy = changed(place, "renamed", {'"improvement"': '"mutation"'})
     assert verify(copy).problems == ()
-    assert "step 0: operator, collapse or parents are not those that its seed draws" in recomputed(copy)
+    assert "steps.jsonl:1 (step 0): operator is mutation" in recomputed(copy)
 
 
 def test_forged_instance_scores_are_found(place: Path) -> None:

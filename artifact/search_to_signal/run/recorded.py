@@ -328,7 +328,7 @@ class Played:
     def differences(self) -> list[Difference]:
         """The fields in which the recorded group is not what is due."""
         recorded, due, number = self.recorded, self.due, self.recorded.step.step
-        left_out = self.replay.search.undecided | (CREDIT if self.replay.credit is None else set())
+        left_out = self.replay.undecided
         step = record_differences(STEPS, number + 1, f"step {number}", recorded.step, due.step, left_out)
         found, (line, _) = list(step), recorded.lines
         for record, expected in zip(recorded.group, due.completions, strict=True):
@@ -337,7 +337,7 @@ class Played:
         found += self._heuristic_differences(left_out)
         return [one for one in found if one.field in _DRAWN] if self.asks_otherwise else found
 
-    def _heuristic_differences(self, left_out: frozenset[str]) -> Iterator[Difference]:
+    def _heuristic_differences(self, left_out: Set[str]) -> Iterator[Difference]:
         number, first, stored = self.recorded.step.step, self.recorded.lines[1], self.recorded.heuristics
         if len(stored) != len(self.due.heuristics):
             sizes = len(stored), len(self.due.heuristics)
@@ -365,6 +365,12 @@ class Replay:
     ) -> None:
         self.search, self.state, self.facts, self.credit = search, state, facts, credit
         self._reading: Reading = reading or (lambda text: parse(text, facts.idea_end))
+
+    @property
+    def undecided(self) -> Set[str]:
+        """The fields of records of which the replay tells nothing."""
+        fields = self.search.undecided | (CREDIT if self.credit is None else set())
+        return fields if self.facts.trained else fields - _LEARNER
 
     def play(self, recorded: RecordedGroup) -> Played:
         """Play the next group; raises RecordError where its texts and records belong to different runs."""
