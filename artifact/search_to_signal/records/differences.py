@@ -1,13 +1,15 @@
-"""The differ: values that records have, beside those that they have to have."""
+"""Findings of a check, and the differ: values that records have, beside those that they have to have."""
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import isclose
 from os.path import commonprefix
 from typing import Any
 
 import msgspec
 
+from search_to_signal.base.errors import S2SError, reason
 from search_to_signal.base.progress import one_line
 
 ABSENT = "(absent)"
@@ -15,6 +17,73 @@ _SHOWN_LENGTH = 60
 _CONTEXT_LENGTH = 20
 # Exposures are sums of a few products, whose last bits depend on the processor.
 _CLOSE = {"exposure": 1e-12}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem, or with ``compared`` False the reason why something could not be compared.
+
+    ``where`` names a run, a file or a place in one; it is empty where ``text`` names it.
+    """
+
+    where: str
+    text: str
+    compared: bool = True
+
+    @property
+    def line(self) -> str:
+        """The finding as one line to print."""
+        return f"{self.where}: {self.text}" if self.where else self.text
+
+    def within(self, place: str) -> "Finding":
+        """The finding with ``place`` in front of its own."""
+        return replace(self, where=f"{place}: {self.where}" if self.where else place)
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """Every finding of a verification in order, and the counts of what it checked."""
+
+    findings: tuple[Finding, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=Counter)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems as lines; empty where everything that was compared agrees."""
+        return tuple(finding.line for finding in self.findings if finding.compared)
+
+    @property
+    def not_compared(self) -> dict[str, tuple[str, ...]]:
+        """The places that could not be compared, by the reason."""
+        places: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if not finding.compared:
+                places.setdefault(finding.text, []).append(finding.where)
+        return {text: tuple(names) for text, names in places.items()}
+
+
+def distinct_lines(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings without those whose line an earlier one has."""
+    by_line: dict[str, Finding] = {}
+    for finding in findings:
+        by_line.setdefault(finding.line, finding)
+    return tuple(by_line.values())
+
+
+def findings_of(where: str, problems: Iterable[str], unreadable: str) -> Iterator[Finding]:
+    """Problems of ``where`` as findings; an error of reading ends them and becomes the last one.
+
+    Such an error names its file itself. ``unreadable`` names what contains values that no check can use.
+    """
+    try:
+        for problem in problems:
+            yield Finding(where, problem)
+    except S2SError as error:
+        yield Finding("", str(error))
+    except OSError as error:
+        yield Finding("", f"cannot read {error.filename}: {reason(error)}; restore it")
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        yield Finding("", f"{unreadable} cannot be read ({type(error).__name__}: {error})")
 
 
 @dataclass(frozen=True)
@@ -42,8 +111,10 @@ class Difference:
         recorded, expected = (one_line(text) for text in excerpts(self.recorded, self.expected))
         return f"{self.field} is {recorded}, expected {expected}"
 
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
+    @property
+    def finding(self) -> Finding:
+        """The difference as a finding."""
+        return Finding(self.where, self.text)
 
 
 def same_bits(first: Any, second: Any) -> bool:
@@ -60,13 +131,13 @@ def record_differences(
     undecided: Collection[str],
 ) -> Iterator[Difference]:
     """Yield the fields in which two records of a kind differ, but for those that are ``undecided``."""
-    for field in recorded.__struct_fields__:
-        first, second = getattr(recorded, field), getattr(expected, field)
-        if first is second or field in undecided or repr(first) == repr(second):
+    for name in recorded.__struct_fields__:
+        first, second = getattr(recorded, name), getattr(expected, name)
+        if first is second or name in undecided or repr(first) == repr(second):
             continue
-        if field in _CLOSE and None not in (first, second) and isclose(first, second, abs_tol=_CLOSE[field]):
+        if name in _CLOSE and None not in (first, second) and isclose(first, second, abs_tol=_CLOSE[name]):
             continue
-        yield Difference(file, line, record, field, first, second)
+        yield Difference(file, line, record, name, first, second)
 
 
 def unequal_values(path: str, first: Any, second: Any) -> Iterator[tuple[str, Any, Any]]:

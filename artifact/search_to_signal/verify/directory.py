@@ -16,6 +16,7 @@ from search_to_signal.problems.base import score_unit
 from search_to_signal.records.adapters import adapter_problems, unfit_names, unshipped, why_left_out
 from search_to_signal.records.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
 from search_to_signal.records.files import read_json, refuse_special_files
 from search_to_signal.records.manifest import (
     ISOLATION_FACTS,
@@ -29,10 +30,9 @@ from search_to_signal.records.manifest import (
 from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepRecord, StepTiming, ability_problems
 from search_to_signal.records.seal import BLOCKS, explain_changes, is_block_index
-from search_to_signal.verify.findings import Finding, VerificationResult, distinct_lines, findings_of
+from search_to_signal.run.texts import ParsedTexts
 from search_to_signal.verify.layers import lineage_findings
 from search_to_signal.verify.records import CONFIGURATION, record_problems
-from search_to_signal.verify.texts import ParsedTexts
 
 CONFIG = "config.json"
 _PURPOSES = ("formal", "smoke")

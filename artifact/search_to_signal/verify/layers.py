@@ -10,6 +10,7 @@ import msgspec
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import find_mapping, rewards_of
+from search_to_signal.credit.assignment import agree
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import heldout_splits
@@ -17,6 +18,7 @@ from search_to_signal.records.adapters import ADAPTER, CONFIG
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN, run_name
+from search_to_signal.records.differences import Finding, findings_of
 from search_to_signal.records.files import files_named, is_component, read_json, read_regular
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.heldout import (
@@ -72,10 +74,8 @@ from search_to_signal.records.schema import (
     given,
 )
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
+from search_to_signal.run.texts import ParsedTexts, answer_problems
 from search_to_signal.sandbox.programs import sha256_text
-from search_to_signal.verify.findings import Finding, findings_of
-from search_to_signal.verify.learning import agree
-from search_to_signal.verify.texts import ParsedTexts, answer_problems
 
 # Held-out scores and behaviours, compared with the programs of the cohort.
 

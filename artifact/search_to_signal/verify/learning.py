@@ -1,6 +1,5 @@
 """What a learner was given, and what it says of it: credit, batches, preference pairs, numbers of steps."""
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from math import isfinite
@@ -9,6 +8,7 @@ from typing import Any
 
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError
 from search_to_signal.credit import find_mapping, rewards_of
+from search_to_signal.credit.assignment import agrees
 from search_to_signal.credit.mappings import RoundSettings, distinct_scores, entries_of, recorded_rounds
 from search_to_signal.credit.normalizers import advantages_by_group, find_normalizer
 from search_to_signal.records.differences import Difference
@@ -146,24 +146,6 @@ class _PairRounds:
 
 # Recorded rewards and advantages, computed again from the outcomes and scores of their groups.
 
-TOLERANCE = 1e-12
-
-
-def agree(recorded: Sequence[float | None], expected: Sequence[float | None]) -> bool:
-    """Whether numbers are equal within ``TOLERANCE``, relative and absolute; None equals None alone.
-
-    Processors whose numerical kernels were not fixed (D46) round numpy's exponentials and sums differently.
-    """
-    return len(recorded) == len(expected) and all(map(_agrees, recorded, expected))
-
-
-def _agrees(recorded: Any, expected: Any) -> bool:
-    if recorded is None or expected is None:
-        return recorded is expected
-    if isinstance(recorded, dict):
-        return recorded.keys() == expected.keys() and all(_agrees(recorded[n], expected[n]) for n in expected)
-    return recorded == expected or math.isclose(recorded, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-
 
 def missing_code(facts: RunFacts) -> Iterator[str]:
     """Yield why a trained run's mapping or normalizer is not available: one line for the run."""
@@ -196,10 +178,10 @@ def _credit_differences(groups: Sequence[RecordedGroup], facts: RunFacts) -> Ite
         for record, values in zip(recorded.group, credit, strict=True):
             for field, expected in zip(("components", "reward", "advantage"), values, strict=True):
                 value = getattr(record, field)
-                if not _agrees(value, expected):
+                if not agrees(value, expected):
                     which = f"step {record.step}, completion {record.index}"
                     line = recorded.lines[0] + record.index
-                    yield str(Difference(COMPLETIONS, line, which, field, value, expected))
+                    yield Difference(COMPLETIONS, line, which, field, value, expected).finding.line
 
 
 def _credit_due(groups: Sequence[RecordedGroup], facts: RunFacts) -> Iterator[list[tuple[Any, Any, Any]]]:

@@ -19,7 +19,7 @@ from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.models.base import completion_text, request_seeds
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.differences import same_bits
+from search_to_signal.records.differences import Finding, VerificationResult, same_bits
 from search_to_signal.records.files import StorageError, refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
@@ -35,6 +35,15 @@ from search_to_signal.records.probe import PROBE_MANIFEST
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome, given
+from search_to_signal.run.again import (
+    RecordedText,
+    Sample,
+    Tools,
+    evaluate_again,
+    hash_findings,
+    isolation_of,
+    text_findings,
+)
 from search_to_signal.run.config import RunConfig, host_setup
 from search_to_signal.run.recorded import (
     DrawnAgain,
@@ -44,6 +53,14 @@ from search_to_signal.run.recorded import (
     recorded_groups,
     run_config,
 )
+from search_to_signal.run.texts import (
+    NO_TOKENIZER,
+    ModelTokenizer,
+    Tokenizers,
+    prompt_differs,
+    token_findings,
+)
+from search_to_signal.sandbox.again import Evaluations, ProgramRunner, RunPrograms
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.programs import Failure, parse, part_tokens, sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
@@ -51,28 +68,8 @@ from search_to_signal.search.host import HasDatabase, Host, wants_instance_score
 from search_to_signal.search.hosts import find_host
 from search_to_signal.search.hosts.released.trainer import asked_text
 from search_to_signal.search.member import heuristic_record, seed_member
-from search_to_signal.verify.findings import Finding, VerificationResult
 from search_to_signal.verify.layers_again import heldout_findings, probe_findings
-from search_to_signal.verify.programs import (
-    Evaluations,
-    ProgramRunner,
-    RecordedText,
-    RunPrograms,
-    evaluate_again,
-    hash_findings,
-    isolation_of,
-    text_findings,
-)
 from search_to_signal.verify.records import Follower
-from search_to_signal.verify.tokens import (
-    NO_TOKENIZER,
-    ModelTokenizer,
-    Sample,
-    Tokenizers,
-    Tools,
-    prompt_differs,
-    token_findings,
-)
 
 # Functions that trust their records raise these for forged or damaged ones.
 _FORGERY_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)

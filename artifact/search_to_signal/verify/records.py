@@ -11,6 +11,7 @@ from msgspec import UNSET
 from search_to_signal.base.errors import S2SError
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import mean_score
+from search_to_signal.records.differences import Finding, findings_of
 from search_to_signal.records.manifest import DATABASE, Manifest, read_database
 from search_to_signal.records.reader import HEURISTICS, STEPS, Group, read_records
 from search_to_signal.records.schema import (
@@ -33,9 +34,9 @@ from search_to_signal.run.recorded import (
     recorded_groups,
     recorded_start,
 )
+from search_to_signal.run.texts import ParsedTexts, answer_problems
 from search_to_signal.sandbox.programs import Proposal
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.verify.findings import Finding, findings_of
 from search_to_signal.verify.learning import (
     batch_problems,
     credit_problems,
@@ -43,7 +44,6 @@ from search_to_signal.verify.learning import (
     pair_problems,
     step_number_problems,
 )
-from search_to_signal.verify.texts import ParsedTexts, answer_problems
 
 CONFIGURATION = "the manifest's configuration"
 _GROUPS_PER_CALL = 256
@@ -70,7 +70,7 @@ class Follower:
         where, lost = f"step {recorded.step.step}", True
         try:
             played = self._replay.play(recorded)
-            found = [Finding(one.where, one.text) for one in played.differences]
+            found = [one.finding for one in played.differences]
             lost = played.asks_otherwise
             if not lost and prompt_differs is not None and prompt_differs(played.request.prompt):
                 found, lost = [Finding(where, "its prompt is not the one that the search asks there")], True

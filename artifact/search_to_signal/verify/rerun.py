@@ -26,18 +26,16 @@ from search_to_signal.models.files import checked_files
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.differences import ABSENT, excerpts, unequal_values
+from search_to_signal.records.differences import ABSENT, Finding, excerpts, unequal_values
 from search_to_signal.records.files import is_place, read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
+from search_to_signal.run.again import LIMITED, Sample
 from search_to_signal.run.config import CONFIG, ParentRun, RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.machine_check import require_card_of_run
 from search_to_signal.run.recorded import run_config
 from search_to_signal.search.hosts import find_host
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.programs import LIMITED
-from search_to_signal.verify.tokens import Sample
 
 # Two runs of one configuration, compared record for record, up to the first difference.
 

@@ -16,6 +16,7 @@ from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.adapters import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
 from search_to_signal.records.checksums import image_sha256, listed_files, sha256_file
+from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, runs_below
@@ -32,12 +33,11 @@ from search_to_signal.run.recorded import (
     recorded_start,
     run_config,
 )
+from search_to_signal.run.texts import prompt_differs
 from search_to_signal.search.hosts import HOSTS
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.verify.findings import Finding
 from search_to_signal.verify.recompute import database_findings
 from search_to_signal.verify.records import Follower
-from search_to_signal.verify.tokens import prompt_differs
 
 # Every group of a recorded search, drawn again from its seed.
 

@@ -21,27 +21,20 @@ from search_to_signal.cli import main
 from search_to_signal.models.base import Completion
 from search_to_signal.problems import get_problem
 from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.differences import VerificationResult
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.provenance import environment
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
+from search_to_signal.run.again import Ending, RecordedText, Sample, compare_endings, text_findings
+from search_to_signal.sandbox.again import Evaluations, ProgramRunner, limits_here
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING, program_sha256, sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.findings import RECOMPUTE, VERIFY, VerificationResult, promise
-from search_to_signal.verify.programs import (
-    Ending,
-    Evaluations,
-    ProgramRunner,
-    RecordedText,
-    compare_endings,
-    limits_here,
-    text_findings,
-)
+from search_to_signal.verify.levels import RECOMPUTE, VERIFY, promise
 from search_to_signal.verify.recompute import RecomputeOptions, differing_environment, recompute
-from search_to_signal.verify.tokens import Sample
 
 pytestmark = pytest.mark.slow
 
@@ -277,7 +270,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
 def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program recorded with a score and cut off here may show it within four times the limit."""
     # Processor time alone decides, however busy the machine is.
-    monkeypatch.setattr("search_to_signal.verify.programs._LARGEST_LIMITS", {})
+    monkeypatch.setattr("search_to_signal.sandbox.again._LARGEST_LIMITS", {})
     code = code_of(probed(LONG.format(4)))
     with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         limits = EvaluationSettings(timeout_s=60.0, replay="off")
