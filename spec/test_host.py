@@ -9,17 +9,27 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from search_to_signal.base.seeding import stream
 from search_to_signal.problems.base import Heuristic
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
-from search_to_signal.sandbox.programs import program_sha256
-from search_to_signal.search.host import Round
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    GenerationRecord,
+    Operator,
+    Outcome,
+    StepRecord,
+)
+from search_to_signal.run.recorded import AsRecorded, RecordedGroup, Replay
+from search_to_signal.sandbox.programs import parse, program_sha256
 from search_to_signal.search.hosts.calm.host import Draw, plan_round
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, initial_state
-from search_to_signal.search.hosts.calm.transition import replay, transition
+from search_to_signal.search.hosts.calm.transition import transition
 from search_to_signal.search.member import Evaluated, archive_gap, frontier, seed_member
 from spec.profiles import many
+from spec.synthetic_runs import plain_manifest
 
+RUN = {"purpose": "smoke", "problem": "tsp", "split": "embedded", "model": "m", "condition": "frozen"}
+FACTS = plain_manifest({**RUN, "seed": 1, "groups": 1, "generation": {"group_size": 4}}).facts
 SETTINGS = SearchSettings(population_size=3, collapse_threshold=4, collapse_speed=0.1)
 OPENING = "The idea of the algorithm is to"
 FAILURES = (Outcome.MISSING_RATIONALE, Outcome.MISSING_FUNCTION, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
@@ -29,7 +39,9 @@ ideas = st.lists(st.sampled_from(["walk", "near", "Far", "near far", "spread"]),
 announcements = st.sampled_from(["", ". The new component tabu has been introduced", ". The new component 2"])
 scores = st.builds(lambda whole, hair: -whole + hair * 4e-8, st.integers(0, 6), st.integers(-3, 3))
 children = st.lists(
-    st.tuples(st.sampled_from([Outcome.VALID] * 3 + [*FAILURES]), ideas, announcements, scores), max_size=4
+    st.tuples(st.sampled_from([Outcome.VALID] * 3 + [*FAILURES]), ideas, announcements, scores),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -89,6 +101,21 @@ def record(step: int, index: int, result: Evaluated, event: ArchiveEvent) -> Com
     )  # fmt: skip
 
 
+def recorded(records: list[CompletionRecord], draw: Draw, texts: list[str]) -> RecordedGroup:
+    """A group of which only what a replay reads is meant."""
+    step = StepRecord(
+        step=records[0].step, operator=draw.operator, prompt_sha256="", collapsed=draw.collapsed,
+        stagnation=0, archive_size=0, frontier_before=None, frontier_after=None, valid=0, admitted=0,
+        mapping=None, zero_advantage=None, loss=None, kl=None, grad_norm=None, training_tokens=0,
+        adapter_sha256=None,
+    )  # fmt: skip
+    generation = GenerationRecord(
+        step=step.step, prompt=draw.prompt, prompt_ids=(), completion_ids=((),) * len(texts),
+        completions=tuple(texts),
+    )  # fmt: skip
+    return RecordedGroup(tuple(records), step, generation)
+
+
 class Host(RuleBasedStateMachine):
     """R-HOST-01: after any sequence of rounds the search holds what the model of the host holds."""
 
@@ -97,7 +124,7 @@ class Host(RuleBasedStateMachine):
         self.first = initial_state(seed_member(Heuristic(idea, "seed = 1"), score))
         self.state, self.seed, self.step = self.first, seed, 0
         self.model = Model((idea, "seed = 1", score))
-        self.played: list[Round] = []
+        self.played: list[RecordedGroup] = []
 
     def render(self, draw: Draw) -> str:
         return " ".join([draw.operator, str(draw.variant), *(p.code for p in draw.parents)])
@@ -156,7 +183,7 @@ class Host(RuleBasedStateMachine):
         group = [(r.idea, r.code, r.score) if r.score is not None else None for r in results]
         assert list(events) == self.model.play(draw.operator, group, texts)
         records = [record(self.step, i, r, e) for i, (r, e) in enumerate(zip(results, events, strict=True))]
-        self.played.append(Round(self.step, draw.operator, draw.collapsed, draw.prompt, records, texts))
+        self.played.append(recorded(records, draw, texts))
 
     @rule(score=scores)
     def seed_appears(self, score: float) -> None:
@@ -189,7 +216,10 @@ class Host(RuleBasedStateMachine):
         """R-HOST-05: replaying the records alone goes through the same states."""
         if not hasattr(self, "model"):
             return
-        last = [self.first, *replay(self.first, self.played, SETTINGS)][-1]
+        replay = Replay(AsRecorded(SETTINGS), self.first, FACTS, reading=parse)
+        for group in self.played:
+            assert replay.play(group).transition.events == tuple(r.archive_event for r in group.group)
+        last = replay.state
         assert (last.archive, last.injected, last.stagnation) == (
             self.state.archive,
             self.state.injected,

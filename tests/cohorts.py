@@ -7,7 +7,7 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import Execution
 from search_to_signal.run.planned_runs import Reproduction
 from search_to_signal.run.profile import Profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 
 def run_cohort(

@@ -7,36 +7,25 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.base.seeding import stream
 from search_to_signal.base.settings import canonical_json, canonical_sha256
 from search_to_signal.credit import get_mapping
-from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import get_normalizer
-from search_to_signal.models.base import Completion, Generation
-from search_to_signal.problems import get_problem
 from search_to_signal.records.checksums import SUMS, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
-from search_to_signal.records.schema import (
-    CompletionRecord,
-    GenerationRecord,
-    HeuristicRecord,
-    IdeaEnd,
-    Outcome,
-    StepRecord,
-    StepTiming,
-)
+from search_to_signal.records.schema import HeuristicRecord, Outcome, StepRecord, StepTiming
 from search_to_signal.records.seal import BLOCKS, write_blocks
-from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import read_timing
-from search_to_signal.run.group import EvaluatedCompletion, completion_records, step_record
-from search_to_signal.run.recorded import recorded_rounds
-from search_to_signal.sandbox.programs import Proposal, parse
-from search_to_signal.search.host import Round
-from search_to_signal.search.hosts.calm.host import ReferenceHost
-from search_to_signal.search.hosts.calm.state import initial_state
-from search_to_signal.search.hosts.calm.transition import replay
-from search_to_signal.search.member import heuristic_record, seed_member
+from search_to_signal.run.recorded import (
+    Due,
+    RecordedGroup,
+    Replay,
+    host_search,
+    recorded_groups,
+    recorded_start,
+    run_config,
+)
+from search_to_signal.search.hosts import open_host
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
 
@@ -65,68 +54,47 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     The groups behind it are cut off, and the configuration asks for as many as are left. Returns step, index
     and the forged score.
     """
-    config = msgspec.convert(read_manifest(run).config, RunConfig)
-    rounds = list(recorded_rounds(run))
-    while not any(record.outcome is Outcome.VALID for record in rounds[-1].records):
-        rounds.pop()
-    *before, last = rounds
-    index = next(record.index for record in last.records if record.outcome is Outcome.VALID)
-    forged = [
+    groups = list(recorded_groups(run))
+    while not any(record.outcome is Outcome.VALID for record in groups[-1].group):
+        groups.pop()
+    *before, last = groups
+    number = last.step.step
+    index = next(record.index for record in last.group if record.outcome is Outcome.VALID)
+    forged = tuple(
         msgspec.structs.replace(record, score=record.score + gain) if record.index == index else record
-        for record in last.records
-    ]
-    rows, step, admitted = _retold(run, config, before, replace(last, records=forged))
-    steps = list(read_records(run / "steps.jsonl", StepRecord))[: len(before)]
-    _write(run / "steps.jsonl", [*steps, step])
-    _write(run / "completions.jsonl", [record for played in before for record in played.records] + rows)
-    stored = list(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    old = [h for h in stored if h.operator is None or h.step < last.step]
-    _write(run / "heuristics.jsonl", [*old, *admitted])
-    for name in ("generations.jsonl", "timings.jsonl"):
-        lines = (run / name).read_bytes().splitlines(keepends=True)
-        (run / name).write_bytes(b"".join(lines[: len(rounds)]))
-    configure(run, groups=len(rounds))
-    score = rows[index].score
-    assert score is not None
-    return last.step, index, score
-
-
-def _retold(
-    run: Path, config: RunConfig, before: list[Round], last: Round
-) -> tuple[list[CompletionRecord], StepRecord, list[HeuristicRecord]]:
-    """What a run would have recorded of its last round: completions, step and admitted heuristics."""
-    problem = get_problem(config.problem)
-    host = ReferenceHost(problem, config.search)
-    seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    start = initial_state(seed_member(problem.seed, seed.score))
-    state = [start, *replay(start, before, config.search)][-1]
-    request = host.propose(state, stream(config.seed, "search", last.step))
-    results = last.results()
-    transition = host.update(request, results, last.step)
-    told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
-    completions = tuple(
-        Completion(ids, text, record.truncated)
-        for ids, text, record in zip(told.completion_ids, told.completions, last.records, strict=True)
+        for record in last.group
     )
-    generation = Generation(told.prompt, told.prompt_ids, completions)
-    pairs = zip(last.records, completions, strict=True)
-    judged = [_judged(*pair, config.reading) for pair in pairs]
-    exposures = host.exposures(request, results)
-    records = completion_records(
-        request, last.step, config.problem, generation, judged, transition.events, exposures
-    )
+    due = _due(run, before, replace(last, group=forged))
     rows = [
         msgspec.structs.replace(record, evaluation=known.evaluation)
-        for record, known in zip(records, last.records, strict=True)
+        for record, known in zip(due.completions, forged, strict=True)
     ]
-    if config.trained:
-        rows = assign_credit(rows, get_mapping(config.mapping), get_normalizer(config.normalizer))
-    recorded = list(read_records(run / "steps.jsonl", StepRecord))[len(before)]
-    learned = {name: getattr(recorded, name) for name in (*_LEARNED, "prompt_tokens_cut")}
-    step = msgspec.structs.replace(
-        step_record(request, transition, generation, rows, config, None), **learned
-    )
-    return rows, step, [heuristic_record(member) for member in transition.admitted]
+    learned = {name: getattr(last.step, name) for name in (*_LEARNED, "prompt_tokens_cut")}
+    step = msgspec.structs.replace(due.step, **learned)
+    _write(run / "steps.jsonl", [*(group.step for group in before), step])
+    _write(run / "completions.jsonl", [record for group in before for record in group.group] + rows)
+    stored = list(read_records(run / "heuristics.jsonl", HeuristicRecord))
+    old = [h for h in stored if h.operator is None or h.step < number]
+    _write(run / "heuristics.jsonl", [*old, *due.heuristics])
+    for name in ("generations.jsonl", "timings.jsonl"):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        (run / name).write_bytes(b"".join(lines[: len(groups)]))
+    configure(run, groups=len(groups))
+    score = rows[index].score
+    assert score is not None
+    return number, index, score
+
+
+def _due(run: Path, before: list[RecordedGroup], last: RecordedGroup) -> Due:
+    """What a run would have recorded of its last group."""
+    manifest = read_manifest(run)
+    config = run_config(manifest)
+    credit = (get_mapping(config.mapping), get_normalizer(config.normalizer)) if config.trained else None
+    search = host_search(open_host(config.host, config.host_setup), config)
+    replay = Replay(search, recorded_start(run, search), manifest.facts, credit)
+    for group in before:
+        replay.play(group)
+    return replay.play(last).due
 
 
 def keep_parents(results: Path) -> None:
@@ -173,14 +141,6 @@ def record_elsewhere(run: Path, pace: float, cpu: str | None = "another", source
 
     edit_manifest(run, moved)
     write_sums(run)
-
-
-def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
-    proposal = parse(completion.text, idea_end)
-    found = proposal if isinstance(proposal, Proposal) else None
-    return EvaluatedCompletion(
-        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
-    )
 
 
 def _write(file: Path, records: list[Any]) -> None:

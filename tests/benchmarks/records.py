@@ -14,7 +14,7 @@ from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.base.processes import command_line
 from search_to_signal.records.checksums import SUMS, sum_problems
-from search_to_signal.verify.consistency.directory import verify as verified
+from search_to_signal.verify.directory import verify as verified
 
 SEEDS, CONDITIONS = (42, 3407, 1926000, 7, 11), ("frozen", "native", "factorized", "tail_weighted")
 TABLES = """

@@ -19,7 +19,7 @@ from search_to_signal.run import resuming
 from search_to_signal.run.clock import tree_seconds
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 OPERATIONS = ("write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 # How a run ends: between two operations, in the middle of one, or with everything unsynced lost.

@@ -18,7 +18,7 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.report.build import report
 from search_to_signal.run.profile import Profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 REPRODUCIBLE = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json")
 
@@ -90,7 +90,7 @@ def test_verify_finds_a_reward_that_is_not_the_mappings(cohort: Path, tmp_path: 
     lines[0] = json.dumps({**record, "reward": record["reward"] + 0.5}, separators=(",", ":"))
     (run / "completions.jsonl").write_text("".join(f"{line}\n" for line in lines))
     write_sums(run)
-    assert any("rewards are not those of native" in problem for problem in verify(run).problems)
+    assert any(": reward is" in problem for problem in verify(run).problems)
 
 
 def test_report_of_a_smoke_run_cannot_pass_for_a_formal_one(cohort: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.recompute import RecomputeOptions, recompute
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "island_host.py"
 ALLOWED = ("--host", "island_host:IslandHost")
@@ -127,7 +127,7 @@ def test_a_forged_operator_is_found(place: Path) -> None:
     assert "operator" in problem
     copy = changed(place, "renamed", {'"improvement"': '"mutation"'})
     assert verify(copy).problems == ()
-    assert "step 0: operator, collapse or parents are not those that its seed draws" in recomputed(copy)
+    assert "steps.jsonl:1 (step 0): operator is mutation" in recomputed(copy)
 
 
 def test_forged_instance_scores_are_found(place: Path) -> None:

@@ -26,8 +26,8 @@ from search_to_signal.records.layers import LAYERS
 from search_to_signal.run.config import AnchorSettings, ApiReference, ProbeSettings, RestartSettings
 from search_to_signal.run.execution import Execution
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.recompute.directory import RecomputeOptions, recompute
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.recompute import RecomputeOptions, recompute
 
 LAYER_DIRECTORIES = {layer.key for layer in LAYERS if load_profile("smoke").asks_for(layer.key)}
 OTHER_DIRECTORIES = {"audit", "report"}

@@ -24,7 +24,7 @@ from search_to_signal.report.tables.core import prompts_of
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 LIMIT = 60
 

@@ -16,7 +16,7 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import DATABASE, MANIFEST, runs_below
 from search_to_signal.records.reader import COMPLETIONS, STEPS
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 PROFILE = f"""{profile_head("native", groups=4, seed=42)}
 learning_rule = "shelves:batched"

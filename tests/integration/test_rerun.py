@@ -186,8 +186,8 @@ def test_a_packed_run_of_a_model_of_one_s_own_is_executed_again(
     """--model gives weights, and the tokenizer that token ids follow from; without it a line says so."""
     assert main(["pack", str(cohort), "--into", str(tmp_path / "ev")]) == 0
     model = shutil.copytree(MODELS / "qwen2-2.1m", tmp_path / "mine")
-    for module in ("rerun", "recompute.tokens"):
-        monkeypatch.setattr(f"search_to_signal.verify.{module}.MODELS", tmp_path / "none")
+    for module in ("verify.rerun", "run.texts"):
+        monkeypatch.setattr(f"search_to_signal.{module}.MODELS", tmp_path / "none")
     for command in (["rerun"], ["retrain", "--out", tmp_path / "out"]):
         given = [*command, tmp_path / "ev", f"{cohort.name}/native-s42"]
         code, _, err = said(capsys, *given)

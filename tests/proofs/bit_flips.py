@@ -16,7 +16,7 @@ from tests.figures import print_figure
 
 from search_to_signal.base.errors import S2SError
 from search_to_signal.records.seal import BLOCKS
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 
 def problems(directory: Path) -> tuple[str, ...]:

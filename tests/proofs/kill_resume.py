@@ -30,7 +30,7 @@ from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "preferences.jsonl")
 # What else is cut to a handful of groups, so that rounds, batches, migration and reset come between kills.

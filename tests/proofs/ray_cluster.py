@@ -20,7 +20,7 @@ from tests.figures import print_figure
 from search_to_signal.base.package_data import PROFILES
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import read_manifest, run_directories
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 SAME = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json", "adapter")
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}

@@ -36,9 +36,9 @@ from search_to_signal.records.checksums import DATA_SUMS, SUMS, image_sha256, li
 from search_to_signal.records.layers import AUDIT
 from search_to_signal.records.manifest import REPORT, runs_below
 from search_to_signal.records.seal import BLOCKS, write_blocks
-from search_to_signal.verify.consistency.completion_texts import ParsedTexts
-from search_to_signal.verify.consistency.directory import consistency_findings, verify
-from search_to_signal.verify.recompute.tables import other_source, table_findings
+from search_to_signal.run.texts import ParsedTexts
+from search_to_signal.verify.directory import consistency_findings, verify
+from search_to_signal.verify.tables import other_source, table_findings
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]

@@ -87,9 +87,9 @@ COMMANDS = {
 VERIFYING = ("verify", "tables", "recompute", "draws")
 _LOADED = (
     *(
-        "verify.consistency.directory",
-        "verify.recompute.tables",
-        "verify.recompute.directory",
+        "verify.directory",
+        "verify.tables",
+        "verify.recompute",
         "verify.rerun",
     ),
     *(

@@ -17,7 +17,7 @@ from search_to_signal.credit import ALTERNATIVES, PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.run.config import UpdateSettings
-from search_to_signal.verify.findings import PROMISES
+from search_to_signal.verify.levels import PROMISES
 
 COMMANDS = (
     "run",

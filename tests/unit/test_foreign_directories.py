@@ -23,7 +23,7 @@ from search_to_signal.records.manifest import MANIFEST, run_directories
 from search_to_signal.records.reader import STEPS
 from search_to_signal.report.results import Results
 from search_to_signal.run.profile import load_profile
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.run.directory import lock_directory, refuse_occupied
 from search_to_signal.run.execution import stoppable
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 pytestmark = pytest.mark.slow
 

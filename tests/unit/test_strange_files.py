@@ -36,7 +36,7 @@ from search_to_signal.report.tracing import trace_cell
 from search_to_signal.run.directory import newest_checkpoint
 from search_to_signal.study.container import read_container
 from search_to_signal.study.rebuilding import cell_differences
-from search_to_signal.verify.recompute.tables import table_findings
+from search_to_signal.verify.tables import table_findings
 
 Make = Callable[..., Path]
 

@@ -22,7 +22,7 @@ from search_to_signal.cli.options import (
 from search_to_signal.records.files import refuse_special_files
 
 if TYPE_CHECKING:
-    from search_to_signal.verify.findings import Finding, VerificationResult
+    from search_to_signal.records.differences import Finding, VerificationResult
     from search_to_signal.verify.token_draws import RunDraws
 
 # ``s2s verify --draws``: recorded tokens, compared with the random numbers that drew them.
@@ -36,7 +36,7 @@ def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
 
     Raises ConfigError where no token can be read.
     """
-    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.run.again import Sample
     from search_to_signal.verify.token_draws import TokenDrawOptions, check_draws
 
     if arguments.updates is not None and arguments.updates < 0:
@@ -134,10 +134,10 @@ _LEVELS_OF = (
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
+    from search_to_signal.records.differences import VerificationResult
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.study.container import refuse_packed
-    from search_to_signal.verify import findings as levels
-    from search_to_signal.verify.findings import VerificationResult
+    from search_to_signal.verify import levels
 
     _refuse_loose_options(arguments)
     if arguments.recompute or arguments.draws:
@@ -205,13 +205,13 @@ def _refuse_without_sums(directory: Path) -> None:
 
 def _consistency(arguments: argparse.Namespace) -> "VerificationResult":
     with without_cycle_search():
-        from search_to_signal.verify.consistency.directory import verify
+        from search_to_signal.verify.directory import verify
 
         return verify(arguments.directory, programs=arguments.tables)
 
 
 def _comparable(directory: Path) -> bool:
-    from search_to_signal.verify.recompute.tables import other_source
+    from search_to_signal.verify.tables import other_source
 
     other = other_source(directory)
     if other:
@@ -220,7 +220,7 @@ def _comparable(directory: Path) -> bool:
 
 
 def _table_findings(directory: Path) -> list["Finding"]:
-    from search_to_signal.verify.recompute.tables import table_findings
+    from search_to_signal.verify.tables import table_findings
 
     return list(table_findings(directory))
 
@@ -239,8 +239,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
-    from search_to_signal.verify.recompute.directory import RecomputeOptions, differing_environment, recompute
-    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.run.again import Sample
+    from search_to_signal.verify.recompute import RecomputeOptions, differing_environment, recompute
 
     sample = None
     if arguments.sample is not None:

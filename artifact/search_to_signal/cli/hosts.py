@@ -27,7 +27,7 @@ def _conformance(arguments: argparse.Namespace) -> int:
     from search_to_signal.search.hosts.released.host import quiet
     from search_to_signal.search.hosts.released.intervention import stoppable
     from search_to_signal.verify.conformance.comparison import conform
-    from search_to_signal.verify.conformance.findings import Agreement
+    from search_to_signal.verify.conformance.pair import Agreement
 
     counts, families, draws = Counter({kind: 0 for kind in Agreement}), Counter[str](), Counter[str]()
     findings = partial(

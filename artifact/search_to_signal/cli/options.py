@@ -13,7 +13,7 @@ from search_to_signal.base.progress import one_line
 from search_to_signal.base.settings import Range
 
 if TYPE_CHECKING:
-    from search_to_signal.verify.findings import Finding
+    from search_to_signal.records.differences import Finding
 
 Command = Callable[[argparse.Namespace], int | None]
 """A command returns its exit code; None is 0. Its docstring is its help, the first paragraph in the list."""

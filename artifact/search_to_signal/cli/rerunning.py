@@ -29,7 +29,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     """
     from search_to_signal.run.execution import Execution
     from search_to_signal.study.unpacking import readable
-    from search_to_signal.verify.findings import RERUN, promise
+    from search_to_signal.verify.levels import RERUN, promise
     from search_to_signal.verify.rerun import rerun, with_parents
 
     _refuse_loose_options(arguments)
@@ -110,7 +110,7 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _run_names(arguments: argparse.Namespace) -> list[str]:
-    from search_to_signal.verify.recompute.tokens import Sample
+    from search_to_signal.run.again import Sample
     from search_to_signal.verify.rerun import runs_to_choose, sample_runs
 
     if arguments.sample is None:

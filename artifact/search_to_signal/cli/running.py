@@ -34,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from search_to_signal.run.machine_check import cards_of
     from search_to_signal.run.profile import load_profile
     from search_to_signal.run.scalars import written_while_running
-    from search_to_signal.verify.consistency.directory import verify
+    from search_to_signal.verify.directory import verify
 
     profile = load_profile(arguments.profile)
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]

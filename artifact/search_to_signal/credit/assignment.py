@@ -1,6 +1,8 @@
 """Credit of a group: rewards and advantages, whichever host proposed it."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,3 +30,25 @@ def assign_credit(
         )
         for i, record in enumerate(records)
     ]
+
+
+# Credit that is recorded, beside credit that is computed again.
+
+TOLERANCE = 1e-12
+
+
+def agree(recorded: Sequence[float | None], expected: Sequence[float | None]) -> bool:
+    """Whether numbers are equal within ``TOLERANCE``, relative and absolute; None equals None alone.
+
+    Processors whose numerical kernels were not fixed (D46) round numpy's exponentials and sums differently.
+    """
+    return len(recorded) == len(expected) and all(map(agrees, recorded, expected))
+
+
+def agrees(recorded: Any, expected: Any) -> bool:
+    """Whether two numbers, or the numbers of two tables by name, are equal within ``TOLERANCE``."""
+    if recorded is None or expected is None:
+        return recorded is expected
+    if isinstance(recorded, dict):
+        return recorded.keys() == expected.keys() and all(agrees(recorded[n], expected[n]) for n in expected)
+    return recorded == expected or math.isclose(recorded, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -34,10 +34,8 @@ from search_to_signal.run.config import ProbeSettings, RunConfig
 from search_to_signal.run.directory import Kind, read_own
 from search_to_signal.run.planned_runs import Reproduction, make_adapters
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import replayed_rounds
-from search_to_signal.search.host import Round
+from search_to_signal.run.recorded import Played, host_search, replayed
 from search_to_signal.search.hosts import open_host
-from search_to_signal.search.member import Prompt
 
 # The bank of the common-context probe: prompts of Frozen search, rebuilt from its records.
 
@@ -65,36 +63,35 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
     return [steps[position] for position in spread(len(steps), prompts)]
 
 
-def _rounds_of(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    for recorded, request, _ in replayed_rounds(run, open_host(config.host, config.host_setup), config):
-        if recorded.step in steps:
-            yield recorded, request.prompt
+def _played_of(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[Played]:
+    search = host_search(open_host(config.host, config.host_setup), config)
+    return (played for played in replayed(run, search) if played.recorded.step.step in steps)
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
     """Return the bank of Frozen runs; equal records give equal banks.
 
-    Raises ConfigError as ``chosen_steps``, RecordError as ``replayed_rounds``.
+    Raises ConfigError as ``chosen_steps``, RecordError as ``replayed``.
     """
     chosen = chosen_steps(list(runs), prompts)
-    rounds = [
-        (run, recorded, prompt)
+    groups = [
+        (run, played.recorded, played.request.prompt)
         for run, config in runs.items()
-        for recorded, prompt in _rounds_of(run, config, [step for other, step in chosen if other == run])
+        for played in _played_of(run, config, [step for other, step in chosen if other == run])
     ]
     return [
         BankPrompt(
             prompt=number,
             run=run.name,
-            step=recorded.step,
-            operator=recorded.operator,
+            step=recorded.step.step,
+            operator=recorded.step.operator,
             system=prompt.system,
             user=prompt.user,
-            prompt_sha256=recorded.records[0].prompt_sha256,
-            base_scores=recorded.records[0].base_scores,
-            frontier=recorded.records[0].frontier,
+            prompt_sha256=recorded.group[0].prompt_sha256,
+            base_scores=recorded.group[0].base_scores,
+            frontier=recorded.group[0].frontier,
         )
-        for number, (run, recorded, prompt) in enumerate(rounds)
+        for number, (run, recorded, prompt) in enumerate(groups)
     ]
 
 

@@ -33,12 +33,9 @@ from search_to_signal.report.metrics.replay import (
     tally,
 )
 from search_to_signal.report.tables.replay import NO_EXPOSURE, audit_tables, csv_text, page
-from search_to_signal.run.recorded import recorded_states
-from search_to_signal.search.host import Round
+from search_to_signal.run.recorded import AsRecorded, Played, replayed
 from search_to_signal.search.hosts.calm.selection import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState
-from search_to_signal.search.hosts.calm.transition import drawn_from
 
 # Exposures of a recorded run under the alternative definitions of D13, from its records alone.
 
@@ -64,21 +61,20 @@ def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
         settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
-    for recorded, state in recorded_states(run, settings):
-        yield _record(name, manifest.facts.seed, recorded, drawn_from(state, recorded), settings)
+    for played in replayed(run, AsRecorded(settings)):
+        yield _record(name, manifest.facts.seed, played, settings)
 
 
-def _record(
-    name: str, seed: int, recorded: Round, state: SearchState, settings: SearchSettings
-) -> ExposureRecord:
-    rng = stream(seed, "exposure", recorded.step)
+def _record(name: str, seed: int, played: Played, settings: SearchSettings) -> ExposureRecord:
+    step = played.recorded.step.step
+    rng = stream(seed, "exposure", step)
     # Draws of the sampler are independent, so the number of hits is binomial with the exact probability.
     sampled = (
         r.exposure if r.exposure is None else rng.binomial(DRAWS, r.exposure) / DRAWS
-        for r in recorded.records
+        for r in played.recorded.group
     )
-    unconditional = exposures(state, recorded.results(), settings, unconditional=True)
-    return ExposureRecord(run=name, step=recorded.step, unconditional=unconditional, sampled=tuple(sampled))
+    unconditional = exposures(played.request.state, played.results, settings, unconditional=True)
+    return ExposureRecord(run=name, step=step, unconditional=unconditional, sampled=tuple(sampled))
 
 
 PAGE = "audit.md"

@@ -17,7 +17,6 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.run.config import RunConfig
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.programs import Failure, Proposal, parse, program_sha256, sha256_text
 from search_to_signal.search.host import Request, Transition
@@ -224,11 +223,13 @@ def step_record(
     transition: Transition,
     generation: Generation,
     records: list[CompletionRecord],
-    config: RunConfig,
+    mapping: str | None,
     result: StepResult | None,
 ) -> StepRecord:
-    """The record of a group; ``result`` is that of its optimizer opportunity, None when frozen."""
-    trained = result is not None
+    """The record of a group of a run with this mapping; ``result`` is that of its optimizer opportunity.
+
+    Both are None when frozen; without the result alone the learner's fields are not said.
+    """
     return StepRecord(
         step=records[0].step,
         operator=request.operator,
@@ -240,8 +241,8 @@ def step_record(
         frontier_after=frontier(transition.archive),
         valid=sum(record.score is not None for record in records),
         admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),
-        mapping=config.mapping if trained else None,
-        zero_advantage=all(record.advantage == 0 for record in records) if trained else None,
+        mapping=mapping,
+        zero_advantage=None if mapping is None else all(record.advantage == 0 for record in records),
         loss=result.loss if result else None,
         kl=result.kl if result else None,
         grad_norm=result.grad_norm if result else None,

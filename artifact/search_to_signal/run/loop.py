@@ -224,7 +224,8 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock, replays: Exec
         records = assign_credit(records, live.training.mapping, live.training.normalizer)
         with clock.phase("update"):
             result = live.training.update(generation, records)
-    record = step_record(request, transition, generation, records, config, result)
+    mapping = None if result is None else config.mapping
+    record = step_record(request, transition, generation, records, mapping, result)
     pairs = result.pairs if result is not None else None
     return LiveGroup(transition.state, record, transition, generation, records, pairs, replayed)
 

@@ -39,7 +39,7 @@ from search_to_signal.run.directory import (
     move_aside,
     newest_checkpoint,
 )
-from search_to_signal.run.recorded import recorded_seed, recorded_start, replayed_rounds
+from search_to_signal.run.recorded import host_search, recorded_seeds, recorded_start, replayed
 from search_to_signal.sandbox.pool import Run
 from search_to_signal.search.host import Host, host_facts
 from search_to_signal.search.hosts import open_host
@@ -209,7 +209,7 @@ def refuse_changed_problem(
     does where the problem has another seed heuristic. A score that is computed otherwise is not seen:
     ``s2s verify --recompute`` finds it.
     """
-    seed = recorded_seed(directory)
+    seed = recorded_seeds(directory)[0]
     if seed.code != problem.seed.code or key(seed.code) not in known:
         raise RunDirectoryError(
             f"{directory} was begun with another seed heuristic or other instances than problem "
@@ -254,9 +254,10 @@ def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) ->
 
     Raises RecordError when the records contradict themselves, or the host plays them otherwise.
     """
-    last, state = None, recorded_start(directory, host)
-    for last in replayed_rounds(directory, host, config):
-        state = last.transition.state
-    if (last.played.step + 1 if last else 0) != done:
+    search = host_search(host, config)
+    groups, state = 0, recorded_start(directory, search)
+    for played in replayed(directory, search):
+        groups, state = groups + 1, played.transition.state
+    if groups != done:
         raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
     return state

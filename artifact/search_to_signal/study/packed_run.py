@@ -32,9 +32,9 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.run.config import CONFIG
+from search_to_signal.run.texts import ModelTokenizer
 from search_to_signal.sandbox.programs import Proposal, parse, sha256_text
 from search_to_signal.study.container import RECORDS, read_container, write_container, write_files
-from search_to_signal.verify.recompute.tokens import ModelTokenizer
 
 # Record lines without the fields that other lines determine: text hashes, token ids, credit, parents' ids.
 #

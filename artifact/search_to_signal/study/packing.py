@@ -27,6 +27,7 @@ from search_to_signal.records.manifest import (
     runs_below,
 )
 from search_to_signal.records.seal import BLOCKS, CRATE
+from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study.container import (
     FILES,
     OPEN_LISTS,
@@ -37,7 +38,6 @@ from search_to_signal.study.container import (
     write_container,
 )
 from search_to_signal.study.packed_run import pack_run, tokenizer
-from search_to_signal.verify.recompute.tokens import Tokenizers
 
 SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 

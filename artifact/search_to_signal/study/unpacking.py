@@ -24,6 +24,7 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import GENERATIONS
 from search_to_signal.records.seal import BLOCKS, write_blocks
+from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study.container import (
     BEGUN,
     FILES,
@@ -46,7 +47,6 @@ from search_to_signal.study.packed_run import (
     unpack_run,
     write_texts,
 )
-from search_to_signal.verify.recompute.tokens import Tokenizers
 
 # Marks a directory that is being unpacked into.
 _UNPACKING = ".unpacking"

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +26,22 @@ from search_to_signal.models.files import checked_files
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
 from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.differences import ABSENT, Finding, excerpts, unequal_values
 from search_to_signal.records.files import is_place, read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
+from search_to_signal.run.again import LIMITED, Sample
 from search_to_signal.run.config import CONFIG, ParentRun, RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.machine_check import require_card_of_run
+from search_to_signal.run.recorded import run_config
 from search_to_signal.search.hosts import find_host
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.programs import LIMITED
-from search_to_signal.verify.recompute.runs import run_config
-from search_to_signal.verify.recompute.tokens import Sample
 
 # Two runs of one configuration, compared record for record, up to the first difference.
 
 # In the order in which a group is made: the first difference is the cause of the others.
 _FILES = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS)
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_SHOWN_LENGTH = 60
-_CONTEXT_LENGTH = 20
-_ABSENT = "(absent)"
 # Fields of a manifest that are inputs or results of the run, not facts about source, model or machine.
 _INPUTS_AND_RESULTS = (
     *("config", "config_sha256", "plan_sha256", "status", "timing", "interruptions"),
@@ -102,43 +97,16 @@ def _group_difference(where: str, recorded: Sequence[Line], again: Sequence[Line
     for first, second in zip(recorded, again, strict=False):
         if first != second:
             completion = f", completion {first['index']}" if "index" in first else ""
-            path, *values = next(_unequal_values("", first, second))
+            path, *values = next(unequal_values("", first, second))
             limited = _reached_limit(first) or _reached_limit(second)
             remark = "a time or memory limit ended it: another speed may decide that otherwise"
             place = f"{where}{completion}: {path}"
-            return Difference(place, *_excerpts(*values), equal, remark if limited else "")
+            return Difference(place, *excerpts(*values), equal, remark if limited else "")
     return Difference(f"{where}: records", str(len(recorded)), str(len(again)), equal)
 
 
 def _reached_limit(line: Line) -> bool:
     return str(line.get("evaluation", "")).split(",")[0] in LIMITED
-
-
-def _unequal_values(path: str, first: Any, second: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the path of every difference of two JSON values (``completion_ids[1][7]``), with both values."""
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        for name in {**first, **second}:
-            below = f"{path}.{name}" if path else str(name)
-            yield from _unequal_values(below, first.get(name, _ABSENT), second.get(name, _ABSENT))
-    elif isinstance(first, list) and isinstance(second, list):
-        for index, (a, b) in enumerate(zip(first, second, strict=False)):
-            yield from _unequal_values(f"{path}[{index}]", a, b)
-        if len(first) != len(second):
-            yield f"{path}: length", len(first), len(second)
-    elif first != second:
-        yield path, first, second
-
-
-def _excerpts(first: Any, second: Any) -> tuple[str, str]:
-    """Both values as text; of long ones an excerpt that begins shortly before the first difference."""
-    texts = [v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in (first, second)]
-    is_long = max(map(len, texts)) > _SHOWN_LENGTH
-    start = max(len(commonprefix(texts)) - _CONTEXT_LENGTH, 0) if is_long else 0
-    end = start + _SHOWN_LENGTH
-    excerpt, other_excerpt = (
-        f"{'...' if start else ''}{text[start:end]}{'...' if text[end:] else ''}" for text in texts
-    )
-    return excerpt, other_excerpt
 
 
 def _result_difference(recorded: Path, again: Path, groups: int) -> Difference | None:
@@ -152,7 +120,7 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> Difference |
         first_bytes, second_bytes = (read_regular(run / name) for run in (recorded, again))
         if first_bytes != second_bytes:
             texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
-            return Difference(name, *_excerpts(*texts), groups)
+            return Difference(name, *excerpts(*texts), groups)
     for field in ("initial_adapter_sha256", "final_adapter_sha256"):
         sha256, again_sha256 = (getattr(read_manifest(run), field) for run in (recorded, again))
         if sha256 != again_sha256:
@@ -182,7 +150,7 @@ def _tensor_difference(
 ) -> Difference:
     where = f"final adapter, {name}"
     if first is None or second is None or first[:2] != second[:2] or first.dtype not in _TYPES:
-        recorded, again = (f"{t.dtype} {list(t.shape)}" if t else _ABSENT for t in (first, second))
+        recorded, again = (f"{t.dtype} {list(t.shape)}" if t else ABSENT for t in (first, second))
         return Difference(where, recorded, again, groups)
     weights, others = _values(first), _values(second)
     # Compared as bytes, since positive and negative zero are different weights.
@@ -224,7 +192,7 @@ def _difference_texts(first: Any, second: Any) -> tuple[str, str]:
             [str(v) for v in a if v not in b] for a, b in ((first, second), (second, first))
         )
         return f"also {' '.join(only_first) or 'nothing'}", f"also {' '.join(only_second) or 'nothing'}"
-    return _excerpts(first, second)
+    return excerpts(first, second)
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from search_to_signal.base.seeding import derive_seed
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.models.base import request_seeds
 from search_to_signal.models.settings import GenerationSettings, ModelLoading
+from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
+from search_to_signal.run.again import Sample
 from search_to_signal.run.config import ADAPTER, RunConfig
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.runs import run_config
-from search_to_signal.verify.recompute.tokens import Sample
+from search_to_signal.run.recorded import run_config
 from search_to_signal.verify.rerun import model_here
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from search_to_signal.report.summary import build_findings
 from search_to_signal.report.tables.catalogue import read_evidence
 from search_to_signal.report.tables.core import core_results
 from search_to_signal.run.resuming import mapping_facts
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 SHAPE = {"purpose": "formal", "problem": "tsp", "split": "embedded", "model": "tiny", "seed": 42, "groups": 4}
 

@@ -18,12 +18,12 @@ from search_to_signal.records.schema import GIVEN, HeuristicRecord, given, popul
 from search_to_signal.run.config import ParentRun, RunConfig
 from search_to_signal.run.directory import run_files
 from search_to_signal.run.loop import Live, run_live, starting_position
-from search_to_signal.run.recorded import final_population, recorded_states
+from search_to_signal.run.recorded import AsRecorded, final_population, replayed
 from search_to_signal.run.resuming import replayed_state
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.search.host import begin
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.verify.consistency.run_records import record_problems
+from search_to_signal.verify.records import record_problems
 
 pytestmark = pytest.mark.slow
 
@@ -70,8 +70,8 @@ def heuristics(run: Path) -> list[HeuristicRecord]:
 
 def test_it_begins_where_the_other_ended(base: Path) -> None:
     """The first group sees the last archive, not the seed alone; members keep all but their place."""
-    *_, (_, before) = recorded_states(base / "parent", PARENT.search)
-    last = {m.id for m in before.archive} | {h.id for h in heuristics(base / "parent")[-4:]}
+    *_, played = replayed(base / "parent", AsRecorded(PARENT.search))
+    last = {m.id for m in played.request.archive} | {h.id for h in heuristics(base / "parent")[-4:]}
     population = given(heuristics(base / "child"))
     assert len(population) > 1
     assert {member.id for member in population} <= last
@@ -87,8 +87,8 @@ def test_its_records_are_consistent_and_lead_on(base: Path, manifest: Callable[.
     config = begun_with(base / "parent")
     assert record_problems(base / "child", manifest(msgspec.to_builtins(config))) == []
     state = replayed_state(base / "child", host_of(config), config, config.groups)
-    *_, (_, before) = recorded_states(base / "child", config.search)
-    assert state.archive[0].id in {member.id for member in before.archive} | {
+    *_, played = replayed(base / "child", AsRecorded(config.search))
+    assert state.archive[0].id in {member.id for member in played.request.archive} | {
         heuristic.id for heuristic in heuristics(base / "child")
     }
 

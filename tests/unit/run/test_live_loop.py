@@ -34,7 +34,7 @@ from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.host import Host
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.verify.consistency.run_records import record_problems
+from search_to_signal.verify.records import record_problems
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import UNSHIPPED, write_sums
 from search_to_signal.records.seal import CRATE, seal
 from search_to_signal.study.container import read_container
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.recompute.tables import table_findings
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.tables import table_findings
 
 Make = Callable[..., Path]
 RUN = Path("cohort", "native-s1")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from search_to_signal.verify.findings import Finding, VerificationResult, distinct_lines, findings_of
+from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
 
 
 def test_an_unreadable_file_ends_the_checks_and_is_named(tmp_path: Path) -> None:

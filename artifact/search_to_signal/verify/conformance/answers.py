@@ -13,16 +13,17 @@ from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.search.hosts.calm.state import state_of
 from search_to_signal.search.hosts.released.host import PlayedGroup
-from search_to_signal.verify.conformance.findings import (
+from search_to_signal.verify.conformance.pair import (
     HostFinding,
+    HostPair,
     Verdict,
+    answer,
     attempted,
     numbers,
+    odd_answers,
     reason,
     things,
 )
-from search_to_signal.verify.conformance.host_pair import HostPair
-from search_to_signal.verify.conformance.questions import answer, odd_answers
 
 # Programs at the edges of what an evaluator takes, by what is odd about them.
 

@@ -38,19 +38,27 @@ from search_to_signal.search.hosts.released.host import TIME_LIMIT_S, quiet, rel
 from search_to_signal.search.hosts.released.interface import offered, require_interface
 from search_to_signal.search.hosts.released.trainer import changed, settings_of, severities_of
 from search_to_signal.verify.conformance.answers import evaluators, parsing, rewards
-from search_to_signal.verify.conformance.draws import operators, parents, ties
-from search_to_signal.verify.conformance.findings import (
+from search_to_signal.verify.conformance.pair import (
     HostFinding,
+    HostPair,
+    ReferenceSide,
     Verdict,
+    answer,
     arrays,
     attempted,
     reason,
     things,
 )
-from search_to_signal.verify.conformance.host_pair import HostPair, ReferenceSide
 from search_to_signal.verify.conformance.prompts import prompts
-from search_to_signal.verify.conformance.questions import answer
-from search_to_signal.verify.conformance.states import collapse, components, stagnation, transition
+from search_to_signal.verify.conformance.rules import (
+    collapse,
+    components,
+    operators,
+    parents,
+    stagnation,
+    ties,
+    transition,
+)
 
 # Training instances.
 

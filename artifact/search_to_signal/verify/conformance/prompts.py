@@ -27,9 +27,16 @@ from search_to_signal.search.hosts.calm.state import SearchState, state_of
 from search_to_signal.search.hosts.released.host import ONE_PARENT, words_of
 from search_to_signal.search.hosts.released.trainer import content, load
 from search_to_signal.search.member import Member
-from search_to_signal.verify.conformance.draws import HEAD
-from search_to_signal.verify.conformance.findings import HostFinding, Verdict, attempted, things
-from search_to_signal.verify.conformance.host_pair import HostPair, crossovers, frequencies
+from search_to_signal.verify.conformance.pair import (
+    HostFinding,
+    HostPair,
+    Verdict,
+    attempted,
+    crossovers,
+    frequencies,
+    things,
+)
+from search_to_signal.verify.conformance.rules import HEAD
 
 _SCORES = [-14.54, -27.03984]
 """The first would be padded to three decimals, the second rounded up to them."""

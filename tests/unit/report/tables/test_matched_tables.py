@@ -17,7 +17,7 @@ from search_to_signal.report.tables.matched import (
     matched_page,
     matched_tables,
 )
-from search_to_signal.verify.consistency.layers import update_problems
+from search_to_signal.verify.layers import update_problems
 
 ALONE, ROW = "tsp tiny, one step: native – factorized", "tsp tiny, several steps: native – factorized"
 MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completion means", "single tokens"))

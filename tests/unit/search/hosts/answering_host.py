@@ -11,7 +11,7 @@ from search_to_signal.records.manifest import Manifest
 from search_to_signal.run.released import Order, run_released
 from search_to_signal.search.hosts.released.checkout import opened
 from search_to_signal.search.hosts.released.host import seeded
-from search_to_signal.verify.conformance.questions import groups, odd_answers, programs
+from search_to_signal.verify.conformance.pair import groups, odd_answers, programs
 
 CONFIG = "configs/obp/local.yaml"
 OBP = get_problem("obp")

@@ -24,7 +24,7 @@ from search_to_signal.search.hosts.released.checkout import opened
 from search_to_signal.search.hosts.released.trainer import changed
 from search_to_signal.verify.conformance import comparison
 from search_to_signal.verify.conformance.comparison import CHECKS, PAPER, conform
-from search_to_signal.verify.conformance.findings import Agreement, HostFinding, Verdict
+from search_to_signal.verify.conformance.pair import Agreement, HostFinding, Verdict
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.search.hosts.calm.prompts import INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.search.hosts.released.intervention import HostRecord
-from search_to_signal.verify.conformance.questions import answer
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.conformance.pair import answer
+from search_to_signal.verify.directory import verify
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]

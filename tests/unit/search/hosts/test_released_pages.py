@@ -19,7 +19,7 @@ from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.verify.conformance import comparison
-from search_to_signal.verify.conformance.questions import groups, programs
+from search_to_signal.verify.conformance.pair import groups, programs
 
 pytestmark = pytest.mark.slow
 

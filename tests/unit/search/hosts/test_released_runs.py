@@ -20,7 +20,7 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import StepRecord
 from search_to_signal.search.hosts.released.checkout import pinned
 from search_to_signal.search.hosts.released.intervention import AGAIN
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]

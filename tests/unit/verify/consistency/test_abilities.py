@@ -28,7 +28,8 @@ from search_to_signal.records.schema import (
 from search_to_signal.search.host import HostSetup, database_of, exposures_of, host_facts
 from search_to_signal.search.hosts import HOSTS
 from search_to_signal.search.member import Evaluated
-from search_to_signal.verify.consistency.run_records import file_problems, record_problems
+from search_to_signal.verify.directory import file_problems
+from search_to_signal.verify.records import record_problems
 
 OURS = sorted(HOSTS.keys() - {"released"})
 PACKAGE = Path(search_to_signal.__file__).parent

@@ -12,7 +12,7 @@ from search_to_signal.base.errors import RecordError
 from search_to_signal.records.manifest import DATABASE, Database, read_database, read_manifest, write_database
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.verify.consistency.archive import database_problems
+from search_to_signal.verify.records import database_problems
 
 
 @pytest.fixture

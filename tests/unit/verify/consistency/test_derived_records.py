@@ -10,7 +10,7 @@ import pytest
 
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.records.checksums import write_sums
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 Make = Callable[..., Path]
 Line = dict[str, Any]
@@ -36,28 +36,72 @@ def retold(lines: list[Line]) -> None:
 
 
 RECORD_EDITS: dict[str, tuple[str, Callable[[list[Line]], None], str]] = {
-    "response": ("completions.jsonl", put(4, response_sha256="0" * 64), "step 1, completion 0: response_sha"),
-    "text": ("generations.jsonl", retold, "step 1, completion 0: response_sha256"),
-    "prompt": ("generations.jsonl", put(1, prompt="another"), "step 1: prompt_sha256 is not that of"),
-    "prompt tokens": ("completions.jsonl", put(4, prompt_tokens=3), "step 1: prompt_tokens"),
-    "completion tokens": ("completions.jsonl", put(5, completion_tokens=4), "step 1: completion_tokens"),
-    "emptied texts": ("generations.jsonl", list.clear, "generations.jsonl ends before step 0"),
-    "last text dropped": ("generations.jsonl", list.pop, "generations.jsonl ends before step 3"),
+    "response": (
+        "completions.jsonl",
+        put(4, response_sha256="0" * 64),
+        "completions.jsonl:5 (step 1, completion 0): response_sha",
+    ),
+    "text": ("generations.jsonl", retold, "completions.jsonl:5 (step 1, completion 0): response_sha"),
+    "prompt": ("generations.jsonl", put(1, prompt="another"), "steps.jsonl:2 (step 1): prompt_sha256"),
+    "prompt tokens": (
+        "completions.jsonl",
+        put(4, prompt_tokens=3),
+        "completions.jsonl:5 (step 1, completion 0): prompt_tokens",
+    ),
+    "completion tokens": (
+        "completions.jsonl",
+        put(5, completion_tokens=4),
+        "completions.jsonl:6 (step 1, completion 1): completion_tokens",
+    ),
+    "emptied texts": ("generations.jsonl", list.clear, "do not hold the same completions of step 0"),
+    "last text dropped": ("generations.jsonl", list.pop, "do not hold the same completions of step 3"),
     "never ran": ("completions.jsonl", put(5, outcome="missing_code"), "step 1, completion 1: recorded as"),
     "how it ended": ("completions.jsonl", put(4, evaluation="exception"), "step 1, completion 0: recorded"),
-    "problem": ("completions.jsonl", put(6, problem="cvrp"), "step 1, completion 2: problem cvrp"),
+    "problem": (
+        "completions.jsonl",
+        put(6, problem="cvrp"),
+        "completions.jsonl:7 (step 1, completion 2): problem",
+    ),
     "exposure": ("completions.jsonl", put(5, exposure=0.5), "step 1, completion 1: exposure"),
-    "parents": ("completions.jsonl", put(6, parents=["seed"]), "step 1, completion 2: its parents"),
-    "size, a later member": ("completions.jsonl", put(6, archive_size=9), "step 1, completion 2: archive"),
-    "frontier, a later member": ("completions.jsonl", put(6, frontier=-1.0), "step 1, completion 2: archive"),
-    "base code": ("completions.jsonl", put(6, matches_base_code=True), "step 1, completion 2: matches_base"),
-    "idea": ("heuristics.jsonl", put(1, idea="another"), "step 0, completion 0: heuristics.jsonl"),
-    "code": ("heuristics.jsonl", put(1, code="def f(): pass"), "step 0, completion 0: heuristics.jsonl"),
+    "parents": (
+        "completions.jsonl",
+        put(6, parents=["seed"]),
+        "completions.jsonl:7 (step 1, completion 2): parents",
+    ),
+    "size, a later member": (
+        "completions.jsonl",
+        put(6, archive_size=9),
+        "completions.jsonl:7 (step 1, completion 2): archive_size",
+    ),
+    "frontier, a later member": (
+        "completions.jsonl",
+        put(6, frontier=-1.0),
+        "completions.jsonl:7 (step 1, completion 2): frontier",
+    ),
+    "base code": (
+        "completions.jsonl",
+        put(6, matches_base_code=True),
+        "completions.jsonl:7 (step 1, completion 2): matches_base",
+    ),
+    "idea": ("heuristics.jsonl", put(1, idea="another"), "heuristics.jsonl:2 (step 0, completion 0): idea"),
+    "code": (
+        "heuristics.jsonl",
+        put(1, code="def f(): pass"),
+        "heuristics.jsonl:2 (step 0, completion 0): code",
+    ),
     "id": ("heuristics.jsonl", put(1, id="0" * 64), "0"),
-    "operator": ("heuristics.jsonl", put(1, operator="crossover"), "step 0, completion 0: heuristics.jsonl"),
+    "operator": (
+        "heuristics.jsonl",
+        put(1, operator="crossover"),
+        "heuristics.jsonl:2 (step 0, completion 0): operator",
+    ),
     "seed code": ("heuristics.jsonl", put(0, code="def f(): pass"), "it is not the seed heuristic of tsp"),
-    "mapping": ("steps.jsonl", put(1, mapping="factorized"), "step 1: mapping is factorized"),
-    "zero advantage": ("steps.jsonl", put(1, zero_advantage=True), "step 1: zero_advantage is True"),
+    "mapping": ("steps.jsonl", put(1, mapping="factorized"), "steps.jsonl:2 (step 1): mapping is factorized"),
+    "zero advantage": (
+        "steps.jsonl",
+        put(1, zero_advantage=True),
+        "steps.jsonl:2 (step 1): zero_advantage is true",
+    ),
     "training tokens": ("steps.jsonl", put(1, training_tokens=13), "step 1: training_tokens is 13"),
     "lost loss": ("steps.jsonl", put(1, loss=None), "step 1: a trained step has no finite loss"),
     "last adapter": (

@@ -28,7 +28,7 @@ from search_to_signal.records.seal import (
     locate,
     seal,
 )
-from search_to_signal.verify.consistency.directory import verify
+from search_to_signal.verify.directory import verify
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
 from search_to_signal.report.results import RecordedRun, Results
-from search_to_signal.verify.consistency.layers import heldout_problems
+from search_to_signal.verify.layers import heldout_problems
 
 SPLITS = ("heldout_50", "heldout_100", "heldout_200")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_to_signal.verify.consistency.run_records import agree
+from search_to_signal.credit.assignment import agree
 
 
 def test_last_bits_of_another_processor_agree() -> None:

@@ -10,8 +10,8 @@ import pytest
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.consistency.run_records import record_problems
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.records import record_problems
 
 Line = dict[str, Any]
 
@@ -43,16 +43,19 @@ def test_honest_runs_pass(make_run: Callable[..., Path], tmp_path: Path, conditi
 
 
 COMPLETION_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
-    "reward": (put(4, reward=1.5), "step 1: recorded rewards"),
-    "component": (put(4, components={"failure": 0.0, "comparison": 0.0}), "step 1: recorded reward comp"),
-    "advantage": (put(5, advantage=0.1), "step 1: recorded advantages"),
+    "reward": (put(4, reward=1.5), "completions.jsonl:5 (step 1, completion 0): reward"),
+    "component": (
+        put(4, components={"failure": 0.0, "comparison": 0.0}),
+        "completions.jsonl:5 (step 1, completion 0): components",
+    ),
+    "advantage": (put(5, advantage=0.1), "completions.jsonl:6 (step 1, completion 1): advantage"),
     "score of an improvement": (put(4, score=-6.0), "step 1"),
     "score of a novelty": (put(7, score=-7.9), "step 1, completion 3"),
     "score of a copy": (put(6, score=-6.95), "step 1, completion 2"),
     "no score": (put(4, score=None), "step 1, completion 0: outcome valid"),
     "failure as valid": (put(5, outcome="valid"), "step 1, completion 1: outcome valid"),
     "valid as failure": (put(4, outcome="randomness"), "step 1, completion 0: outcome randomness"),
-    "other failure": (put(5, outcome="missing_code"), "step 1: recorded rewards"),
+    "other failure": (put(5, outcome="missing_code"), "completions.jsonl:6 (step 1, completion 1): reward"),
     "archive event": (put(6, archive_event="admitted"), "step 1"),
     "gap": (put(4, archive_gap=0.2), "step 1, completion 0"),
     "archive size": (lambda lines: [line.update(archive_size=9) for line in lines[4:8]], "step 1"),
@@ -60,9 +63,15 @@ COMPLETION_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
     "frontier of all": (lambda lines: [line.update(frontier=-5.0) for line in lines[4:8]], "step 1"),
     "base score": (lambda lines: [line.update(base_scores=[-5.0]) for line in lines[4:8]], "step 1"),
     "dropped line": (lambda lines: lines.pop(5), "completions.jsonl:6"),
-    "dropped last line of a group": (lambda lines: lines.pop(7), "step 1: 3 completions"),
-    "dropped group": (lambda lines: lines.__delitem__(slice(4, 8)), "do not hold the same steps"),
-    "dropped last group": (lambda lines: lines.__delitem__(slice(12, 16)), "do not hold the same steps"),
+    "dropped last line of a group": (
+        lambda lines: lines.pop(7),
+        "do not hold the same completions of step 1",
+    ),
+    "dropped group": (lambda lines: lines.__delitem__(slice(4, 8)), "do not hold the same completions"),
+    "dropped last group": (
+        lambda lines: lines.__delitem__(slice(12, 16)),
+        "do not hold the same completions",
+    ),
     "duplicated line": (lambda lines: lines.insert(5, lines[5]), "completions.jsonl:7"),
     "duplicated group": (lambda lines: lines.extend(lines[12:]), "completions.jsonl:17"),
 }
@@ -86,7 +95,7 @@ def test_scores_of_frozen_runs_are_held_too(make_run: Callable[..., Path], tmp_p
 def test_frozen_runs_have_no_credit(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """A reward in a frozen run is a contradiction."""
     problems = edit(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(0, reward=0.0))
-    assert problems == ["run: step 0: a frozen run has rewards"]
+    assert problems == ["run: completions.jsonl:1 (step 0, completion 0): reward is 0.0, expected null"]
 
 
 STEP_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
@@ -96,14 +105,14 @@ STEP_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
     ),
     "chain broken at a collapse": (put(2, frontier_before=-2.0, collapsed=True), "step 2"),
     "collapse that never was": (put(2, collapsed=True), "step 2"),
-    "frontier after": (put(3, frontier_after=-1.0), "step 3: frontier_after"),
-    "valid": (put(1, valid=4), "step 1: valid is 4, its completions say 3"),
-    "admitted": (put(1, admitted=0), "step 1: admitted"),
-    "archive size": (put(1, archive_size=50), "step 1: archive_size"),
-    "operator": (put(1, operator="crossover"), "step 1: operator"),
-    "prompt": (put(1, prompt_sha256="x"), "step 1: prompt_sha256"),
-    "dropped step": (lambda lines: lines.pop(1), "do not hold the same steps"),
-    "duplicated step": (lambda lines: lines.insert(1, lines[1]), "do not hold the same steps"),
+    "frontier after": (put(3, frontier_after=-1.0), "steps.jsonl:4 (step 3): frontier_after"),
+    "valid": (put(1, valid=4), "steps.jsonl:2 (step 1): valid is 4, expected 3"),
+    "admitted": (put(1, admitted=0), "steps.jsonl:2 (step 1): admitted"),
+    "archive size": (put(1, archive_size=50), "steps.jsonl:2 (step 1): archive_size"),
+    "operator": (put(1, operator="crossover"), "completions.jsonl:5 (step 1, completion 0): operator"),
+    "prompt": (put(1, prompt_sha256="x"), "steps.jsonl:2 (step 1): prompt_sha256"),
+    "dropped step": (lambda lines: lines.pop(1), "do not hold the same completions"),
+    "duplicated step": (lambda lines: lines.insert(1, lines[1]), "do not hold the same completions"),
 }
 
 

@@ -16,7 +16,7 @@ from search_to_signal.records.manifest import read_manifest, run_directories, ru
 from search_to_signal.records.provenance import source
 from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.report.build import report
-from search_to_signal.verify.recompute import tables
+from search_to_signal.verify import tables
 
 pytestmark = pytest.mark.slow
 

@@ -21,26 +21,20 @@ from search_to_signal.cli import main
 from search_to_signal.models.base import Completion
 from search_to_signal.problems import get_problem
 from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.differences import VerificationResult
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.provenance import environment
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
+from search_to_signal.run.again import Ending, RecordedText, Sample, compare_endings, text_findings
+from search_to_signal.sandbox.again import Evaluations, ProgramRunner, limits_here
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING, program_sha256, sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.verify.consistency.directory import verify
-from search_to_signal.verify.findings import RECOMPUTE, VERIFY, VerificationResult, promise
-from search_to_signal.verify.recompute.completions import RecordedText, text_findings
-from search_to_signal.verify.recompute.directory import RecomputeOptions, differing_environment, recompute
-from search_to_signal.verify.recompute.programs import (
-    Ending,
-    Evaluations,
-    ProgramRunner,
-    compare_endings,
-    limits_here,
-)
-from search_to_signal.verify.recompute.tokens import Sample
+from search_to_signal.verify.directory import verify
+from search_to_signal.verify.levels import RECOMPUTE, VERIFY, promise
+from search_to_signal.verify.recompute import RecomputeOptions, differing_environment, recompute
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +134,11 @@ EDITS: dict[str, tuple[str, Callable[[Line], object], str]] = {
     "id": ("heuristics.jsonl", lambda h: h.update(id="0" * 64), "id is"),
     "prompt": ("generations.jsonl", lambda g: g.update(prompt=g["prompt"][:-9]), "prompt"),
     "text": ("generations.jsonl", lambda g: g["completions"].reverse(), "response_sha256"),
-    "fewer texts": ("generations.jsonl", lambda g: g["completions"].pop(), "not of the same group"),
+    "fewer texts": (
+        "generations.jsonl",
+        lambda g: g["completions"].pop(),
+        "do not hold the same completions",
+    ),
     "response": ("completions.jsonl", lambda c: c.update(response_sha256="0" * 64), "response_sha256"),
     "program": ("completions.jsonl", lambda c: c.update(program_sha256="0" * 64), "program_sha256"),
     "evaluation": ("completions.jsonl", lambda c: c.update(evaluation="exit"), "evaluation exit is recorded"),
@@ -169,7 +167,9 @@ def test_an_emptied_file_of_texts_is_a_problem(copied: Path, state: Path) -> Non
     """Without texts nothing was recomputed, and that is no pass."""
     (copied / "generations.jsonl").write_bytes(b"")
     reseal(copied)
-    assert any("same number of groups" in problem for problem in found(copied, state=state).problems)
+    assert any(
+        "do not hold the same completions" in problem for problem in found(copied, state=state).problems
+    )
 
 
 FAILED, VALID, UNCODED = Outcome.RUNTIME_FAILURE, Outcome.VALID, Outcome.MISSING_CODE
@@ -270,7 +270,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
 def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program recorded with a score and cut off here may show it within four times the limit."""
     # Processor time alone decides, however busy the machine is.
-    monkeypatch.setattr("search_to_signal.verify.recompute.programs._LARGEST_LIMITS", {})
+    monkeypatch.setattr("search_to_signal.sandbox.again._LARGEST_LIMITS", {})
     code = code_of(probed(LONG.format(4)))
     with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         limits = EvaluationSettings(timeout_s=60.0, replay="off")

@@ -1,18 +1,14 @@
-"""What one group does to CALM's search: a pure function of the state and the evaluated completions.
-
-And what all groups of a recorded run do, from its records alone: no model, no evaluation, no draws.
-"""
+"""What one group does to CALM's search: a pure function of the state and the evaluated completions."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from search_to_signal.base.errors import ConfigError, RecordError
+from search_to_signal.base.errors import ConfigError
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE
-from search_to_signal.search.host import Round
 from search_to_signal.search.hosts.calm.prompts import INJECTION
 from search_to_signal.search.hosts.calm.settings import TWENTIETH, SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, equal, holds, state_of
@@ -143,27 +139,3 @@ def transition(
         stagnation=stagnation_after(state.stagnation, len(state.archive), improved, settings),
     )
     return after, events
-
-
-def drawn_from(state: SearchState, played: Round) -> SearchState:
-    """The listed state that a round drew its parents from, after the collapse where it had one."""
-    return (collapsed(state) if played.collapsed else state).listed()
-
-
-def replay(state: SearchState, rounds: Iterable[Round], settings: SearchSettings) -> Iterator[SearchState]:
-    """Yield the state after each round, starting from ``state``.
-
-    Raises RecordError when what became of a completion differs from its record.
-    """
-    for played in rounds:
-        before = drawn_from(state, played)
-        results = played.results()
-        state, events = transition(
-            before, results, operator=played.operator, step=played.step, settings=settings
-        )
-        if events != tuple(record.archive_event for record in played.records):
-            raise RecordError(
-                f"step {played.step} replays to other archive events than recorded: check that the records "
-                "start at the first step, are complete, and were made with these settings"
-            )
-        yield state

@@ -1,22 +1,99 @@
-"""Recorded token ids, compared with the recorded texts where the model's tokenizer is available."""
+"""Recorded texts, parsed again, and compared with their records and their token ids; none is executed."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from search_to_signal.base.package_data import MODELS
-from search_to_signal.base.progress import Progress
-from search_to_signal.base.seeding import stream
 from search_to_signal.models.base import ChatPrompt, cut_prompt, messages, sent_messages
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
-from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.programs import ProgramRunner
+from search_to_signal.records.differences import Finding
+from search_to_signal.records.schema import (
+    BARE_FENCE,
+    GenerationRecord,
+    IdeaEnd,
+    Outcome,
+)
+from search_to_signal.sandbox.programs import (
+    Failure,
+    Proposal,
+    mentions_randomness,
+    parse,
+    program_sha256,
+)
+
+# Isolation results of programs that ended by themselves, and the notes that may follow one.
+_FINISHED = ("ok", "nondeterministic")
+_NOTES = {"fallback", "repeat"}
+
+
+@dataclass
+class ParsedTexts:
+    """A cache of the parsed texts of a results directory, with recorded hashes and scores by code.
+
+    ``programs`` maps code to its recorded hash. ``scores`` maps (problem, split, code) of valid programs to
+    their recorded score: equal code has equal scores (D20).
+    """
+
+    texts: dict[tuple[str, IdeaEnd], Proposal | Failure] = field(default_factory=dict)
+    programs: dict[str, str | None] = field(default_factory=dict)
+    scores: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def text(self, text: str, config: Mapping[str, Any]) -> Proposal | Failure:
+        """Parse a text by the run's rule for where an idea ends (D37)."""
+        key = (text, config.get("idea_end", BARE_FENCE))
+        parsed = self.texts.get(key)
+        if parsed is None:
+            parsed = self.texts[key] = parse(*key)
+        return parsed
+
+    def program_problems(self) -> Iterator[str]:
+        """Yield recorded hashes that are not those of the canonical code; takes 1 ms for each program."""
+        for code, recorded in self.programs.items():
+            if recorded != program_sha256(code):
+                yield f"program {recorded} is not the hash of the code that it is recorded for"
+
+
+def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: ParsedTexts) -> Iterator[str]:
+    """Yield the contradictions between a text and its completion or probe record, checksum aside."""
+    parsing = parsed.text(text, config)
+    if isinstance(parsing, Failure):
+        recorded = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
+        if recorded != (parsing.outcome, parsing.detail, "not_run", None, None):
+            outcome = parsing.outcome.value
+            yield f"recorded as {record.outcome.value}, its text is {outcome} and cannot have run"
+        return
+    if record.program_sha256 != parsed.programs.setdefault(parsing.code, record.program_sha256):
+        yield "program_sha256 is not the one that equal code has elsewhere"
+    if problem := _ending_problem(record, parsing.code, config):
+        yield problem
+    if record.score is not None:
+        key = (str(config["problem"]), str(config["split"]), parsing.code)
+        if parsed.scores.setdefault(key, record.score) != record.score:
+            yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
+
+
+def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | None:
+    ending, *notes = record.evaluation.split(", ")
+    if ending in _FINISHED:
+        random = mentions_randomness(code)
+        if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
+            random = ending == "nondeterministic"
+        expected = Outcome.RANDOMNESS if random else Outcome.VALID
+    else:
+        expected = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
+    if record.outcome is not expected or ending == "not_run" or not _NOTES.issuperset(notes):
+        outcome = record.outcome.value
+        return f"recorded as {outcome}, its evaluation ({record.evaluation}) says {expected.value}"
+    return None
+
+
+# Token ids, compared with the texts where the model's tokenizer is available.
 
 _LARGEST_ID = 2**31 - 1
+NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
 
 
 @dataclass(frozen=True)
@@ -124,37 +201,3 @@ def prompt_differs(
     if tokenizer is None:
         return prompt.user.strip() not in recorded
     return recorded != rendered(prompt, tokenizer)[0]
-
-
-# What all parts of a recomputation share: sample of groups, program runner, tokenizers, progress, counts.
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A random sample of ``count`` items, drawn from ``seed``; all items where there are fewer."""
-
-    seed: int
-    count: int
-
-    def chosen(self, name: str, total: int) -> frozenset[int]:
-        """Return the sampled positions of ``total`` items; every ``name`` has its own sample."""
-        positions = stream(self.seed, "recompute", name).choice(total, min(self.count, total), replace=False)
-        return frozenset(positions.tolist())
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The means that all parts of a results directory share; without ``sample`` every group is executed.
-
-    ``tally`` counts groups, completions and executed groups.
-    """
-
-    runner: ProgramRunner
-    tokenizers: Tokenizers
-    sample: Sample | None
-    progress: Progress
-    tally: "Counter[str]"
-
-    def chosen(self, name: str, total: int) -> frozenset[int]:
-        """Return the positions of the groups of ``total`` whose programs are executed."""
-        return self.sample.chosen(name, total) if self.sample else frozenset(range(total))

@@ -1,26 +1,40 @@
-"""Both hosts of one problem, and the states, answers and draws that several checks look at."""
+"""Both hosts of one problem, the questions that they are asked, and what a comparison of them found."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, chi2
 
-from search_to_signal.base.errors import HostError
+from search_to_signal.base.errors import HostError, S2SError
 from search_to_signal.base.numerics import Floats
-from search_to_signal.base.seeding import derive_seed
+from search_to_signal.base.progress import one_line
+from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.credit import get_mapping
 from search_to_signal.problems.base import Problem
+from search_to_signal.recipe.grammar import draw_program, render_code
+from search_to_signal.recipe.pairs import sources
 from search_to_signal.records.groups import Candidate, ExternalGroup, external_batch
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.sandbox.pool import EvaluationPool
-from search_to_signal.sandbox.programs import Proposal, parse, program_sha256
+from search_to_signal.sandbox.programs import (
+    COMPONENT_AFTER,
+    COMPONENT_BEFORE,
+    OPENING,
+    Proposal,
+    parse,
+    program_sha256,
+)
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.search.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
@@ -35,8 +49,230 @@ from search_to_signal.search.hosts.released.host import (
     seeded,
 )
 from search_to_signal.search.member import Evaluated, Member
-from search_to_signal.verify.conformance.findings import HostFinding, Verdict
-from search_to_signal.verify.conformance.questions import answer, crowded_state, programs
+
+# What a comparison found.
+
+TOLERANCE = 1e-9
+"""Relative; above it two scores are two scores."""
+
+
+class Agreement(Enum):
+    """What is counted."""
+
+    EQUAL = "equal"
+    DIFFERS = "differ"
+    NOT_COMPARED = "not compared"
+
+
+class Verdict(Enum):
+    """How far two answers agree."""
+
+    EXACT = "bit for bit"
+    CLOSE = "within tolerance"
+    DIFFERS = "differs"
+    UNKNOWN = "not compared"
+
+    @property
+    def agreement(self) -> Agreement:
+        """Equal, to the bit or within tolerance; or not; or not compared."""
+        if self in (Verdict.EXACT, Verdict.CLOSE):
+            return Agreement.EQUAL
+        return Agreement.DIFFERS if self is Verdict.DIFFERS else Agreement.NOT_COMPARED
+
+
+@dataclass(frozen=True)
+class HostFinding:
+    """One compared thing; ``detail`` says by how much, or why not; ``draws`` of the host are behind it."""
+
+    subject: str
+    verdict: Verdict
+    detail: str = ""
+    draws: int = 0
+
+
+def numbers(subject: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> HostFinding:
+    """Compare two rows of numbers; a failure is None. Rows of other length compare by their last entry."""
+    if ours is None or theirs is None:
+        same = ours is None and theirs is None
+        return HostFinding(
+            subject, Verdict.EXACT if same else Verdict.DIFFERS, f"ours {ours}, theirs {theirs}"
+        )
+    if len(ours) != len(theirs):
+        ours, theirs = ours[-1:], theirs[-1:]
+    return arrays(subject, np.array(ours, dtype=np.float64), np.array(theirs, dtype=np.float64))
+
+
+def arrays(subject: str, ours: NDArray[Any], theirs: NDArray[Any]) -> HostFinding:
+    """Compare two arrays of one shape as float64."""
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    if ours.tobytes() == theirs.tobytes():
+        return HostFinding(subject, Verdict.EXACT)
+    with np.errstate(invalid="ignore"):
+        gap = float(np.max(np.abs(ours - theirs) / np.maximum(np.abs(ours), 1.0)))
+    verdict = Verdict.CLOSE if gap <= TOLERANCE else Verdict.DIFFERS
+    return HostFinding(subject, verdict, f"largest relative gap {gap:.3g}")
+
+
+def things(subject: str, ours: object, theirs: object) -> HostFinding:
+    """Compare two things that are equal or not."""
+    if ours == theirs:
+        return HostFinding(subject, Verdict.EXACT)
+    return HostFinding(subject, Verdict.DIFFERS, f"ours {ours}, theirs {theirs}")
+
+
+def attempted(
+    subject: str, compare: Callable[..., HostFinding | Iterable[HostFinding]], *arguments: Any
+) -> Iterator[HostFinding]:
+    """The findings of a comparison; where it raises, one more that says why it was not made."""
+    try:
+        result = compare(*arguments)
+        yield from [result] if isinstance(result, HostFinding) else result
+    except (Exception, SystemExit) as error:
+        yield HostFinding(subject, Verdict.UNKNOWN, reason(error))
+
+
+_SPEAKING = (S2SError, AttributeError, ImportError, NameError, TypeError, OSError)
+"""Their messages name things; others may quote what the host was working on, a prompt for instance."""
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line: type, place, and the message where it cannot hold a prompt."""
+    if isinstance(error, S2SError):
+        return _line(str(error))
+    frames = extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    message = f": {error}" if isinstance(error, _SPEAKING) else ""
+    return _line(f"{type(error).__name__}{place}{message}")
+
+
+def _line(text: str) -> str:
+    return one_line(text, 200)
+
+
+# Programs and answers that two hosts are asked about: the same for everyone, drawn from named streams.
+
+
+def programs(problem: Problem, count: int) -> list[str]:
+    """Programs that run, drawn from the grammar of the training corpus."""
+    (source,) = sources([problem.name])
+    words = source.vocabulary
+    rng = stream(0, "conformance", "bank", problem.name)
+    return [render_code(words, draw_program(words, rng)).strip() for _ in range(count)]
+
+
+def answer(code: str, idea: str = f"{OPENING} do what the code says.") -> str:
+    """A completion that proposes a program."""
+    return f"{{{{{idea}}}}}\n\n```python\n{code}\n```\n"
+
+
+def odd_answers(problem: Problem, code: str) -> dict[str, str]:
+    """Completions at the edges of what counts as a proposal, by what is odd about them."""
+    plain = answer(code)
+    return {
+        "nothing": "",
+        **_odd_ideas(code, plain),
+        "no code": plain.split("```")[0],
+        "untagged block": plain.replace("```python", "```"),
+        "capital tag": plain.replace("```python", "```PYTHON"),
+        "a longer tag": plain.replace("```python", "```python3"),
+        "a short tag": plain.replace("```python", "```py"),
+        "a blank before the tag": plain.replace("```python", "``` python"),
+        "code on the line of the tag": plain.replace("```python\n", "```python "),
+        "open block": plain.rstrip().removesuffix("```"),
+        "two blocks": f"{plain}\n```python\n{code}\n```",
+        "an empty block": answer(""),
+        "ticks within the code": answer(f"{code}\n# as `here`"),
+        "returns at line ends": plain.replace("\n", "\r\n"),
+        "tabs and blanks around the code": answer(f"\n  \n{code}\n \t\n"),
+        **{name: answer(text) for name, text in _odd_codes(problem, code).items()},
+    }
+
+
+def _odd_ideas(code: str, plain: str) -> dict[str, str]:
+    block = f"```python\n{code}\n```"
+    return {
+        "no idea": block,
+        "another opening": plain.replace(OPENING, "My idea is to"),
+        "a small opening": plain.replace(OPENING, OPENING.lower()),
+        "ten characters of idea": answer(code, f"{OPENING}0123456789"),
+        "eleven characters of idea": answer(code, f"{OPENING}0123456789a"),
+        "eleven characters, most of them blank": answer(code, f"{OPENING} wait{' ' * 6}"),
+        "blank before the opening": answer(code, f" {OPENING} do what the code says."),
+        "words before the opening": answer(code, f"Well. {OPENING} do what the code says."),
+        "an idea of two lines": answer(code, f"{OPENING} do\nwhat the code says."),
+        "two ideas": f"{{{{{OPENING} begin with this one.}}}}\n{plain}",
+        "an idea of another opening first": f"{{{{An idea.}}}}\n{plain}",
+        "braces within the idea": answer(code, f"{OPENING} take {{a}} of {{{{b}}}} as c."),
+        "three braces": f"{{{plain.replace('}}', '}}}', 1)}",
+        "braces that never close": plain.replace("}}", ""),
+        "braces that never open": plain.replace("{{", ""),
+        "an idea after the code": f"{block}\n{plain.split('```')[0]}",
+        "single braces": plain.replace("{{", "{").replace("}}", "}"),
+        "idea without braces": f"{OPENING} do what the code says.\n\n{block}",
+        "loose idea after words": f"Well. {OPENING} do what the code says.\n\n{block}",
+        "loose idea, said twice": f"{OPENING} be. {OPENING} do what the code says.\n\n{block}",
+        "loose idea of a word, then code": f"{OPENING} wait\n{block}",
+        "loose idea of a word, then a fence": f"{OPENING} wait\n```\na note\n```\n{block}",
+        "loose idea of a word, then a long fence": f"{OPENING} wait\n````\na note\n````\n{block}",
+        "loose idea of a word, then a fence further in": f"{OPENING} wait\n  {block}",
+        "loose idea of a word, then code on its line": f"{OPENING} wait {block}",
+        "loose idea with ticks": f"{OPENING} be ```so``` and so.\n```\na note\n```\n{block}",
+        "loose idea with a tick": f"{OPENING} be `so` and ``so``.\n{block}",
+        "loose idea and blanks": f"{OPENING} wait{' ' * 12}\n```\na note\n```\n{block}",
+        "loose idea after the code": f"{block}\n{OPENING} do what the code says.",
+    }
+
+
+def _odd_codes(problem: Problem, code: str) -> dict[str, str]:
+    head = problem.template.split("    return")[0]
+    (name, *_) = re.findall(r"def (\w+)", code)
+    return {
+        "no function": "x = 1",
+        "two functions": f"{code}\n\ndef another():\n    return 1",
+        "a helper class": f"{code}\n\n\nclass Helper:\n    pass",
+        "a helper as lambda": f"{code}\n\nhelp = lambda x: x",
+        "an imported function": f"from os.path import join\n{code}",
+        "a second name": f"{code}\n\nagain = {name}",
+        "syntax error": "def broken(:\n    return 1",
+        "an error while loading": f"{code}\nnothing.here",
+        "an end while loading": f"{code}\nraise SystemExit",
+        "an error while running": f"{head}    raise ValueError",
+        "an end while running": f"{head}    raise SystemExit",
+        "a wrong answer": f"{head}    return None",
+        "random in a comment": f"{code}\n# random",
+        "Random in a comment": f"{code}\n# Random",
+        "random within a word": f"{code}\n# randomly",
+        "random that fails": f"{head}    raise ValueError  # random",
+    }
+
+
+def crowded_state(problem: Problem, seed: Member, size: int) -> SearchState:
+    """A state of the seed and ``size - 1`` made-up members, never evaluated.
+
+    Each idea has the words of the one before and another, so distances are zero or differ. Scores lie on
+    both sides of the seed's, and the best beats any program, so that groups degrade and stagnate as well.
+    """
+    members = [seed]
+    for number in range(1, size):
+        idea = f"{OPENING} {' '.join(f'word{i}' for i in range(number))}"
+        code = f"{problem.template.split('    return')[0]}    return {number}"
+        score = seed.score + abs(seed.score) * (0.97 - 1.9 * (number - 1) / (size - 1))
+        members.append(Member(idea, code, score, None, number, 0, program_sha256(code)))
+    return state_of(members, [seed]).listed()
+
+
+def groups(problem: Problem, codes: Sequence[str], seed: str) -> list[tuple[str, ...]]:
+    """Groups of four for transitions: new programs, some twice, the seed again, components, failures."""
+    head = problem.template.split("    return")[0]
+    announced = f"{OPENING} do more. {COMPONENT_BEFORE} part (%d) {COMPONENT_AFTER}."
+    first, second, third, *rest = [*codes, *codes, *codes]
+    return [
+        (answer(seed), answer(first), answer(first), "nothing"),
+        (answer(second, announced.replace("%d", "a")), answer(third, announced.replace("%d", "a")), "", ""),
+        (answer(rest[0], announced.replace("%d", "b")), answer(first), answer(seed), answer("x = 1")),
+        (answer(f"{second}\n# random"), answer(f"{head}    raise ValueError"), answer(third), ""),
+    ]
+
 
 # Our search as a side of the conformance check: rooms search, evaluation and rewards, put together.
 

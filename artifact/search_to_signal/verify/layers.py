@@ -10,6 +10,7 @@ import msgspec
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import find_mapping, rewards_of
+from search_to_signal.credit.assignment import agree
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import heldout_splits
@@ -17,6 +18,7 @@ from search_to_signal.records.adapters import ADAPTER, CONFIG
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN, run_name
+from search_to_signal.records.differences import Finding, findings_of
 from search_to_signal.records.files import files_named, is_component, read_json, read_regular
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.heldout import (
@@ -33,6 +35,7 @@ from search_to_signal.records.layers import ANCHOR, COHORT, HELDOUT, PROBE
 from search_to_signal.records.layers import UPDATES as FOLDER
 from search_to_signal.records.manifest import (
     INTERRUPTED,
+    ISOLATION_FACTS,
     ROSTER,
     Manifest,
     read_manifest,
@@ -71,10 +74,8 @@ from search_to_signal.records.schema import (
     given,
 )
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
-from search_to_signal.verify.consistency.completion_texts import ParsedTexts, answer_problems
-from search_to_signal.verify.consistency.manifests import ISOLATION_FACTS
-from search_to_signal.verify.consistency.run_records import agree
-from search_to_signal.verify.findings import Finding, findings_of
+from search_to_signal.run.texts import ParsedTexts, answer_problems
+from search_to_signal.sandbox.programs import sha256_text
 
 # Held-out scores and behaviours, compared with the programs of the cohort.
 
@@ -252,6 +253,8 @@ def _answer_problems(
     config = {"problem": manifest.problem, "split": manifest.split, "idea_end": idea_end}
     for line, answer in enumerate(answers, start=1):
         problems = [*answer_problems(answer, answer.text, config, parsed)]
+        if answer.response_sha256 != sha256_text(answer.text):
+            problems.append("response_sha256 is not that of its text")
         if answer.checkpoint != checkpoint.name:
             problems.append(f"it is an answer of {answer.checkpoint}")
         if (answer.score is not None) != (answer.outcome is Outcome.VALID):

@@ -4,58 +4,49 @@ No model is loaded. Results of another version of the source are not compared: i
 """
 
 import json
-import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-import msgspec
-
-from search_to_signal.base.errors import UNREADABLE, RunDirectoryError, S2SError
+from search_to_signal.base.errors import RunDirectoryError, S2SError
 from search_to_signal.layers.replay import audit_results, has_rounds
 from search_to_signal.layers.reproduction import tour_problems, write_report
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.adapters import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
 from search_to_signal.records.checksums import image_sha256, listed_files, sha256_file
+from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
-from search_to_signal.records.manifest import (
-    DATABASE,
-    REPORT,
-    Manifest,
-    read_database,
-    read_manifest,
-    runs_below,
-)
+from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.seal import BLOCKS, CRATE, describe_crate, is_block_index
 from search_to_signal.report.tables.matched import matched_page
 from search_to_signal.run.recorded import (
+    Replay,
     final_population,
+    host_search,
+    recorded_groups,
     recorded_population,
     recorded_start,
-    replayed_rounds,
+    run_config,
 )
-from search_to_signal.search.host import HasDatabase, Request, Round, exposures_of
+from search_to_signal.run.texts import prompt_differs
 from search_to_signal.search.hosts import HOSTS
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.runs import run_config
+from search_to_signal.verify.recompute import database_findings
+from search_to_signal.verify.records import Follower
 
-# Every round of a recorded search, drawn again from its seed: operator, parents, prompt, exposure, state.
-
-# Exposures are sums of a few probabilities, whose last bits depend on the processor.
-_TOLERANCE = 1e-9
+# Every group of a recorded search, drawn again from its seed.
 
 
-def search_draw_problems(run: Path) -> Iterator[str]:
-    """Yield the differences of the first round that its seed and the recorded scores do not give.
+def search_draw_findings(run: Path) -> Iterator[Finding]:
+    """Yield where a run's records are not those that its seed and the recorded scores give.
 
-    Later rounds follow from it and are not checked. Runs of third-party hosts and problems are skipped, since
-    their code is not executed. Raises ConfigError for settings of another version, RecordError as
-    ``replayed_rounds`` does.
+    Runs of third-party hosts and problems are skipped, since their code is not executed. Raises ConfigError
+    for settings of another version, RecordError for files that cannot be read.
     """
     manifest = read_manifest(run)
     built_in = manifest.host in HOSTS and not manifest.of_host.own_loop
@@ -64,19 +55,15 @@ def search_draw_problems(run: Path) -> Iterator[str]:
     config = run_config(manifest)
     host = HOSTS[config.host](config.host_setup)
     if not _has_parents_population(run, manifest, config.search):
-        yield "the population that it was given is not the one that its parent ends with"
-    state = recorded_start(run, host)
-    for recorded, request, transition in replayed_rounds(run, host, config):
-        exposures = exposures_of(host, request, recorded.results())
-        problems = [*_parent_problems(request, recorded), *_exposure_problems(recorded, exposures)]
-        if not _contains_message(recorded.prompt, request.prompt.user):
-            problems.append("the prompt is not the one that the search asks")
-        if problems:
-            yield from (f"step {recorded.step}: {problem}" for problem in problems)
-            return
-        state = transition.state
-    if isinstance(host, HasDatabase) and host.database(state) != read_database(run):
-        yield f"{DATABASE} is not the state that the search ends with"
+        yield Finding("", "the population that it was given is not the one that its parent ends with")
+    search = host_search(host, config)
+    follower = Follower(Replay(search, recorded_start(run, search), manifest.facts))
+    for recorded in recorded_groups(run):
+        asked = partial(
+            prompt_differs, recorded.generation.prompt, settings=config.generation, tokenizer=None
+        )
+        yield from follower.findings(recorded, asked)
+    yield from database_findings(run, host, follower.state)
 
 
 def _has_parents_population(run: Path, manifest: Manifest, settings: SearchSettings) -> bool:
@@ -85,30 +72,6 @@ def _has_parents_population(run: Path, manifest: Manifest, settings: SearchSetti
     if not population or parent is None or not (run / parent.run / HEURISTICS).is_file():
         return True
     return final_population(run / parent.run, settings) == population
-
-
-def _contains_message(prompt: str, user: str) -> bool:
-    """Whether a recorded prompt contains a user message, as text or in the JSON of a request."""
-    if user in prompt:
-        return True
-    try:
-        messages = msgspec.json.decode(prompt.encode("utf-8", "surrogatepass"), type=list[dict[str, str]])
-    except UNREADABLE:
-        return False
-    return [message.get("content") for message in messages if message.get("role") == "user"] == [user]
-
-
-def _parent_problems(request: Request, recorded: Round) -> Iterator[str]:
-    parents, bases = tuple(p.id for p in request.parents), tuple(b.score for b in request.bases)
-    if any((record.parents, record.base_scores) != (parents, bases) for record in recorded.records):
-        yield "the search draws other parents"
-
-
-def _exposure_problems(recorded: Round, exposures: Sequence[float | None]) -> Iterator[str]:
-    for record, exposure in zip(recorded.records, exposures, strict=True):
-        absent = (record.exposure is None) != (exposure is None)
-        if absent or not math.isclose(record.exposure or 0.0, exposure or 0.0, abs_tol=_TOLERANCE):
-            yield f"completion {record.index} has exposure {record.exposure}, the search gives {exposure}"
 
 
 MATCHED = "matched.md"
@@ -159,7 +122,7 @@ def _search_draw_findings(directory: Path) -> Iterator[Finding]:
     for run in runs_below(directory):
         where = str(run.relative_to(directory))
         try:
-            yield from (Finding(where, problem) for problem in search_draw_problems(run))
+            yield from (finding.within(where) for finding in search_draw_findings(run))
         except S2SError as error:
             yield Finding(where, str(error))
 

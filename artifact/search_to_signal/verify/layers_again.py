@@ -15,6 +15,7 @@ from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.conditions import FROZEN
+from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.heldout import (
     BEHAVIOURS,
@@ -38,16 +39,15 @@ from search_to_signal.records.probe import (
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.results import Results, Runs
+from search_to_signal.run.again import LIMITED, Ending, RecordedText, Tools, compare_endings, text_findings
 from search_to_signal.run.config import RunConfig
+from search_to_signal.run.recorded import run_config
+from search_to_signal.run.texts import NO_TOKENIZER, ModelTokenizer, rendered
+from search_to_signal.sandbox.again import RunPrograms
 from search_to_signal.sandbox.dialogues import BY_ELAPSED_TIME
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.verify.findings import Finding
-from search_to_signal.verify.recompute.completions import RecordedText, text_findings
-from search_to_signal.verify.recompute.programs import LIMITED, Ending, RunPrograms, compare_endings
-from search_to_signal.verify.recompute.runs import NO_TOKENIZER, run_config
-from search_to_signal.verify.recompute.tokens import ModelTokenizer, Tools, rendered
 
 # These records have no isolation result: an evaluation that reached a limit has one of these details.
 _LIMIT_DETAILS = (*BY_ELAPSED_TIME, "SIGPROF", "SIGXCPU", "SIGKILL")

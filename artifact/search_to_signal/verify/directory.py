@@ -1,0 +1,200 @@
+"""Verification of a results directory by its own files: checksums, records, and the layers' lineage."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, convert
+
+from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.settings import canonical_sha256
+from search_to_signal.credit import own_name
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import score_unit
+from search_to_signal.records.adapters import adapter_problems, unfit_names, unshipped, why_left_out
+from search_to_signal.records.checksums import SUMS, listed_files, nested_problems, sum_problems
+from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
+from search_to_signal.records.files import read_json, refuse_special_files
+from search_to_signal.records.manifest import (
+    ISOLATION_FACTS,
+    Manifest,
+    RunFacts,
+    Timing,
+    read_manifest,
+    runs_below,
+    sum_timings,
+)
+from search_to_signal.records.reader import STEPS, TIMINGS, read_records
+from search_to_signal.records.schema import StepRecord, StepTiming, ability_problems
+from search_to_signal.records.seal import BLOCKS, explain_changes, is_block_index
+from search_to_signal.run.texts import ParsedTexts
+from search_to_signal.verify.layers import lineage_findings
+from search_to_signal.verify.records import CONFIGURATION, record_problems
+
+CONFIG = "config.json"
+_PURPOSES = ("formal", "smoke")
+_TOLERANCE = 1e-9
+
+
+def verify(directory: Path, *, programs: bool = False) -> VerificationResult:
+    """Check every checksum, the records of every run, and the layers against each other.
+
+    Files that were left out of a pack, and named so by ``s2s unpack``, are findings that are not compared.
+    ``programs`` also hashes every program again, which takes longer than all other checks together. The
+    result counts ``files`` and ``runs``. Raises RunDirectoryError where the directory, its list of checksums
+    or every run is missing, and for what ``refuse_special_files`` names.
+    """
+    if not directory.is_dir():
+        raise RunDirectoryError(f"there is no directory {directory}: check the path")
+    refuse_special_files(directory)
+    changed = _checksum_findings(directory)
+    findings = list(changed)
+    if not any(finding.compared for finding in changed):
+        findings += [Finding("", problem) for problem in nested_problems(directory)]
+    findings += [Finding("", problem) for problem in unfit_names(directory)]
+    runs = runs_below(directory)
+    if not runs:
+        raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
+    parsed = ParsedTexts()
+    for run in runs:
+        findings += consistency_findings(run, parsed)
+    if programs:
+        findings += [Finding("", problem) for problem in parsed.program_problems()]
+    findings += lineage_findings(directory, parsed)
+    counts = {"files": len(listed_files(directory)), "runs": len(runs)}
+    return VerificationResult(distinct_lines(findings), counts)
+
+
+def consistency_findings(run: Path, parsed: ParsedTexts) -> Iterator[Finding]:
+    """Yield the contradictions between manifest, records and adapter of one run; checksums are not read.
+
+    ``parsed`` carries parsed texts from one run to the next. Raises nothing for damaged files: an unreadable
+    one is a finding.
+    """
+    try:
+        manifest = read_manifest(run)
+    except RunDirectoryError as error:
+        yield Finding("", str(error))
+        return
+    if manifest.status != "complete":
+        yield Finding(run.name, "the run is not complete")
+        return
+    for problem in (*record_problems(run, manifest, parsed), *file_problems(run, manifest)):
+        yield Finding(run.name, problem)
+
+
+def _checksum_findings(directory: Path) -> list[Finding]:
+    problems, excuses = sum_problems(directory), _excuses(directory)
+    changed = [name for name in problems if name not in excuses and (directory / name).is_file()]
+    details = {
+        name: f": {'; '.join(places)}"
+        for name, places in explain_changes(directory, changed).items()
+        if places
+    }
+    return [
+        Finding(name, excuses[name], compared=False)
+        if name in excuses
+        else Finding(name, problem + details.get(name, ""))
+        for name, problem in problems.items()
+    ]
+
+
+def _excuses(directory: Path) -> dict[str, str]:
+    """Why files may differ from the list, by name: they were not shipped, or index what is here."""
+    excuses = {name: why_left_out(name) or "" for name in unshipped(directory)}
+    index = directory / BLOCKS
+    if excuses and index.is_file() and is_block_index(directory):
+        excuses[BLOCKS] = "the index of those files that are here, made as they were unpacked"
+    return excuses
+
+
+# One run's manifest, compared with its configuration, timings, adapter, and shipped problems and models.
+
+
+def file_problems(directory: Path, manifest: Manifest) -> list[str]:
+    """Return the contradictions between a run's manifest, configuration, timings and adapter as lines."""
+    problems = _file_problems(directory, manifest)
+    return [finding.line for finding in findings_of("", problems, CONFIGURATION)]
+
+
+def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
+    if convert(manifest.config, RunFacts).host != manifest.host:
+        yield f"host is {manifest.host}, the configuration is not one of its runs"
+    rule, settings = manifest.facts.learning_rule, manifest.rule_settings
+    yield from ability_problems(manifest.host, manifest.of_host, rule, manifest.of_rule, settings)
+    condition, normalizer = manifest.facts.condition, manifest.facts.normalizer
+    if Condition.parse(condition).normalizer_or(normalizer) != normalizer:
+        yield f"normalizer is {normalizer}, condition {condition} names another one"
+    if manifest.of_host.own_loop:
+        return
+    yield from _manifest_problems(directory, manifest)
+    steps = list(read_records(directory / STEPS, StepRecord))
+    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained, unshipped(directory))
+    recorded_name, mapping = manifest.mapping_name, manifest.facts.mapping
+    if recorded_name is not UNSET and recorded_name != (None if mapping == FROZEN else own_name(mapping)):
+        yield f"mapping_name is {recorded_name!r}, which {mapping} does not call itself"
+
+
+def _manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield the contradictions between a manifest and the other files of its run."""
+    config, facts = manifest.config, manifest.facts
+    if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
+        yield f"{CONFIG} is not the configuration of the manifest"
+    if canonical_sha256(config) != manifest.config_sha256:
+        yield "config_sha256 is not that of the configuration"
+    if facts.purpose not in _PURPOSES:
+        yield f"purpose is {facts.purpose!r}: there are {' and '.join(_PURPOSES)}"
+    yield from _isolation_problems(manifest.isolation, config)
+    problem = PROBLEMS.get(facts.problem)
+    if problem is not None and manifest.score_unit not in (None, score_unit(problem)):
+        yield f"score_unit is {manifest.score_unit!r}, that of {problem.name} is {score_unit(problem)!r}"
+    yield from model_problems(facts.model, manifest.model_files)
+    yield from _timing_problems(run, manifest, facts.groups)
+
+
+def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]) -> Iterator[str]:
+    evaluation = config.get("evaluation")
+    if evaluation is None:
+        return
+    if unknown := isolation.keys() - ISOLATION_FACTS:
+        yield f"isolation has {', '.join(sorted(unknown))}, which no sandbox reports"
+    if isolation.get("mode", evaluation["mode"]) != evaluation["mode"]:
+        yield f"isolation ran in mode {isolation.get('mode')}, the configuration says {evaluation['mode']}"
+    if evaluation["require_seccomp"] and isolation.get("seccomp") is False:
+        yield "isolation ran without seccomp, which the configuration requires"
+
+
+def model_problems(model: str, files: dict[str, str]) -> Iterator[str]:
+    """Yield a line where a shipped model has other files; checksums of other models cannot be checked."""
+    listing = MODELS / model / SUMS
+    if not re.fullmatch(r"[\w.-]+", model) or not listing.is_file():
+        return
+    lines = (line.split(None, 1) for line in listing.read_text(encoding="utf-8").splitlines())
+    if files and files != {name.lstrip("*"): digest for digest, name in lines}:
+        yield f"model_files are not those shipped as {model}"
+
+
+def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str]:
+    steps = list(read_records(run / TIMINGS, StepTiming))
+    if [step.step for step in steps] != list(range(groups)):
+        yield f"{TIMINGS} does not hold the {groups} steps"
+        return
+    for step in steps:
+        parts = dict(step.seconds)
+        total = parts.pop("total", 0.0)
+        if abs(sum(parts.values()) - total) > _TOLERANCE * max(1.0, total):
+            yield f"{TIMINGS}:{step.step + 1}: the parts do not sum to the total"
+        if min(step.seconds.values()) < -_TOLERANCE or (step.processor_seconds or 0.0) < 0:
+            yield f"{TIMINGS}:{step.step + 1}: a time is negative"
+    if manifest.timing != _total(steps):
+        yield f"timing is not the sum of {TIMINGS}"
+
+
+def _total(steps: list[StepTiming]) -> Timing:
+    try:
+        return sum_timings(steps)
+    except (TypeError, KeyError, ZeroDivisionError) as error:
+        raise RunDirectoryError(f"{TIMINGS} has no usable seconds ({error}); restore it") from error
