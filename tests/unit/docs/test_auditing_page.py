@@ -23,12 +23,13 @@ def test_the_page_is_short() -> None:
 def test_quoted_lines_are_printed(
     command: str, quoted: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every quoted line is a line of the output."""
+    """Every quoted line is a line of the output; the README quotes the first example, too."""
     assert len(EXAMPLES) == 2
     monkeypatch.chdir(ROOT)
     assert main(command.split()) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in quoted.splitlines() if line.strip() not in printed] == []
+    assert "tight" not in command or quoted in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_says_which_writer_each_reader_met() -> None:

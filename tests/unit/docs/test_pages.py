@@ -100,8 +100,11 @@ def test_a_page_links_the_example(example: Path) -> None:
 
 
 def test_the_example_of_a_reward_is_shown_word_for_word() -> None:
-    """What the page shows is the file that tests run."""
+    """What the page shows is the file that tests run; the README has its lines without the guard."""
     code = (ROOT / "docs" / "examples" / "my_rewards.py").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (short,) = re.findall(r"^    def __call__\(self, groups\):\n((?:        .*\n)+)", readme, re.MULTILINE)
+    assert [line for line in short.splitlines() if line.strip() not in code] == []
     assert f"```python\n{code}```" in (ROOT / "docs" / "your-reward.md").read_text(encoding="utf-8")
 
 
