@@ -23,10 +23,10 @@ PROGRAMS, CALLS = "endpoint+fewest_programs", "endpoint+fewest_calls"
 OTHER_NUMBERS = "distinct+admitted_with_other_numbers"
 TAIL = "tail_weighted minus frozen"
 PAYS = {
-    "native": "the search's own rule",
-    "factorized": "running; beating the prompt",
-    "tail_weighted": "the group's best; new scores",
-    "search_exposure": "also being shown again",
+    "native": "CALM's formula: gain over the prompt",
+    "factorized": "half running, half that gain",
+    "tail_weighted": "the group's few best, new scores first",
+    "search_exposure": "validity, quality, entering later prompts",
 }
 Cells = dict[tuple[str, str], str]
 
@@ -274,51 +274,56 @@ def result() -> str:
     said = (
         "**Result** (Qwen2.5-Coder-1.5B, travelling salesman, 8 seeds): the rewards change the model. Valid "
         f"programs, which run and get a score, rise from {before:.0f} % to {span('main.validity')} % under "
-        "all four. A better search is not shown on unseen instances."
+        "all four rewards. On unseen instances no better search is shown."
     )
     return fill(said, WIDTH, initial_indent="> ", subsequent_indent="> ")
 
 
+def rewards() -> str:
+    """The README's table: each reward's own values, with ? where the difference to frozen is undecided."""
+    cells = pretrained()
+    asked = {"main.validity": "{:.0f}", f"main.{COPIES}": "{:.0f}", "main.endpoint": "{:.3f}"}
+    frozen = [form.format(float(cells[f"{question}/{TAIL}", "Second"])) for question, form in asked.items()]
+    rows = [("untrained", "", *frozen)]
+    for name, pays in PAYS.items():
+        places = {f"{question}/{name} minus frozen": form for question, form in asked.items()}
+        values = (
+            form.format(float(cells[row, "First"])) + "?" * (cells[row, "Verdict"] == "undecided")
+            for row, form in places.items()
+        )
+        rows.append((name.replace("_", "-"), pays, *values))
+    heads = ("Reward", "pays for", "Valid, %", "Copies, % of valid", "Best score")
+    lines = (heads, (":--", ":--", "--:", "--:", "--:"), *rows)
+    return "\n".join("".join(f"|{cell}" for cell in line) + "|" for line in lines)
+
+
 def findings() -> str:
-    """The README's table of rewards, and its five findings, the sobering ones first."""
+    """The five findings of the README, the sobering ones first."""
     cells = pretrained()
     (_, tried), _ = numbers_only()
-    asked = ("validity", COPIES, "endpoint")
-    frozen = {question: float(cells[f"main.{question}/{TAIL}", "Second"]) for question in asked}
-    rows = [
-        ("untrained", "", *(two(frozen[question], "") for question in asked[:2]), f"{frozen['endpoint']:.3f}")
-    ]
-    for name, pays in PAYS.items():
-        places = [f"main.{question}/{name} minus frozen" for question in asked]
-        gains = (
-            two(float(cells[row, "Estimate"])) + "?" * (cells[row, "Verdict"] == "undecided")
-            for row in places
-        )
-        rows.append((name.replace("_", "-"), pays, *gains))
-    heads = ("Reward", "pays for", "Valid, %", "Copies, % of valid", "Best score")
-    lines = [heads, (":--", ":--", "--:", "--:", "--:"), *rows]
-    at_equal = brief(cells, f"main.{PROGRAMS}/{TAIL}")
+    frozen = float(cells[f"main.endpoint/{TAIL}", "Second"])
+    best, at_equal = (brief(cells, f"main.{question}/{TAIL}") for question in ("endpoint", PROGRAMS))
     said = (
         "**No gain is shown on unseen instances**: {}, {} and {} of 40 final programs beat the hand-written "
         "start (50, 100, 200 nodes).".format(*beating()),
-        "**No model is needed to match untrained search**: the start's four constants, changed at random, "
-        f"reach {float(tried.split()[0]):.3f} (minus tour length), it reaches {frozen['endpoint']:.3f}.",
+        "**Without any model**, random changes of the start's four constants reach "
+        f"{float(tried.split()[0]):.3f}; untrained search, {frozen:.3f}.",
         "**Every reward triples valid programs**; none is shown to do it better.",
         "**Three rewards narrow the search**: many valid answers copy a program of the prompt.",
-        f"**Only tail-weighted finds a better best**; at equally many distinct valid programs {at_equal}, "
-        "undecided.",
+        f"**Only tail-weighted finds a better best**, {best}, but not at equally many distinct valid "
+        f"programs: {at_equal}.",
     )
-    counted = (
+    return "\n".join(
         fill(finding, WIDTH, initial_indent=f"{number}. ", subsequent_indent="   ")
         for number, finding in enumerate(said, start=1)
     )
-    return "\n".join(["".join(f"|{cell}" for cell in line) + "|" for line in lines] + ["", *counted])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     block.__name__: block
     for block in (
         result,
+        rewards,
         findings,
         main,
         copies,
