@@ -325,7 +325,10 @@ def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.
     own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
     gap = np.abs(own - other)
     near = both & (gap <= slack)
-    off = np.flatnonzero(both & ~near)
+    off, first = np.flatnonzero(both & ~near)[:1].tolist(), None
+    for row in off:
+        place = place_of(groups, int(groups.group[row]), row)
+        first = AdvantageDifference(place, float(values[row]), float(computed[row]))
     starts = groups.offsets[:-1]
     whole = np.logical_and.reduceat(both, starts)
     opposed = ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
@@ -342,7 +345,7 @@ def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.
         own=float(own @ own),
         other=float(other @ other),
         error=float(gap.max(initial=0.0)),
-        first=next((_difference(groups, values, computed, row) for row in off[:1].tolist()), None),
+        first=first,
     )
 
 
@@ -380,11 +383,6 @@ def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
         amplified = np.where(facts.flags["flat"], least * size.max(), amplified)
     slack: Floats = np.repeat(FLOAT32 * (np.nan_to_num(facts.largest) + amplified), groups.sizes)
     return slack
-
-
-def _difference(groups: RewardGroups, reference: Floats, computed: Floats, row: int) -> AdvantageDifference:
-    place = place_of(groups, int(groups.group[row]), row)
-    return AdvantageDifference(place, float(reference[row]), float(computed[row]))
 
 
 def place_of(groups: RewardGroups, group: int, row: int | None = None) -> LogPlace:

@@ -167,7 +167,13 @@ class Columns:
         if count is None:
             return [record]
         lists = {name: value for name, value in record.items() if isinstance(value, list)}
-        split = {name: value for name, value in lists.items() if len(value) == count and not _is_chat(value)}
+        # A chat is one prompt.
+        chats = {
+            name
+            for name, value in lists.items()
+            if value and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
+        }
+        split = {name: value for name, value in lists.items() if len(value) == count and name not in chats}
         single = map(self.of, ("group", "reward", "step", "advantage", "masked", "tokens"))
         if odd := [name for name in single if name in lists and name not in split]:
             raise ValueError(f"lists of different lengths: {', '.join(odd)} has not {count} entries")
@@ -217,10 +223,6 @@ class Columns:
             return {name: _score(column_value(record, name)) for name in self.parts}, dict(self.parts)
         parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
         return parts, {name: weights.get(name, 1.0) for name in parts}
-
-
-def _is_chat(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
 
 
 def column_value(record: Mapping[str, Any], name: str) -> Any:
