@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import whole
 
-from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.base.errors import ConfigError
@@ -25,12 +25,6 @@ ROWS: list[dict[str, Any]] = [
     {"prompt id": "b", "points": None, "right": True, "kind": "x", "at": 7},
 ]
 NAMES = {"reward": "points", "group": "prompt id", "step": "at"}
-
-
-def whole(path: Path, options: ReadOptions | None = None) -> RewardGroups:
-    """A log that is one batch."""
-    (batch,) = read(path, options=options)
-    return batch
 
 
 def csv(path: Path, separator: str = ",", end: str = "\n") -> Path:
