@@ -485,18 +485,13 @@ def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[st
         for name, part in weighed.items():
             rest = {other: values for other, values in parts.items() if other != name}
             tried[f"{COMPONENT}{name}"] = groups.reward - part, rest
-    return {
-        name: _changes(groups, base, apply(entry, StepBatches(groups, *given)))
-        for name, given in tried.items()
-    }
-
-
-def _changes(groups: RewardGroups, base: Floats, other: Floats) -> Knob:
-    starts = groups.offsets[:-1]
-    known = np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
-    moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
+    starts, found = groups.offsets[:-1], dict[str, Knob]()
     largest = np.maximum.reduceat(np.nan_to_num(np.abs(base)), starts)
     # A group without an advantage, or with rounding in its place, has nothing to change.
-    known &= largest > max(ZERO, ROUNDED * largest.max(initial=0.0))
-    changed = known & (moved > _CHANGE * largest)
-    return Knob(int(known.sum()), int(changed.sum()))
+    credited = largest > max(ZERO, ROUNDED * largest.max(initial=0.0))
+    for name, given in tried.items():
+        other = apply(entry, StepBatches(groups, *given))
+        known = credited & np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
+        moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
+        found[name] = Knob(int(known.sum()), int((known & (moved > _CHANGE * largest)).sum()))
+    return found

@@ -296,7 +296,10 @@ _ROWS = 4096
 def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     parts = dict.fromkeys(options.components or options.weights, 1.0) | dict(options.weights)
     columns = Columns(options.columns, options.label, parts)
-    known = _known(path, columns)
+    known = sniff(path).columns
+    named = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
+    if missing := [name for name in named if name not in known and name.split(".")[0] not in known]:
+        raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
     groups = _groups(path, columns, known, options)
     yield from map(with_advantages, groups) if columns.of("advantage") in known else groups
 
@@ -319,16 +322,6 @@ def _groups(
     )
     gathered = batches(str(path), joined(runs, rows), options.rows, prompts=options.prompts)
     yield from noted(gathered, runs.notes())
-
-
-def _known(path: Path, columns: Columns) -> tuple[str, ...]:
-    """Columns of the first row; raises RecordError where the caller names one that the file lacks."""
-    names = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
-    known = sniff(path).columns
-    missing = [name for name in names if name not in known and name.split(".")[0] not in known]
-    if missing:
-        raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
-    return known
 
 
 def _records(path: Path, columns: Columns) -> Records:

@@ -256,7 +256,11 @@ def find(
     look = _Look()
     if found := _held(path, candidates, look):
         return found
-    if run := _own_run(path, look):
+    # Below a results directory or a layer of one; of runs one that was trained is named, if any was.
+    own = (file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}/{S2S.patterns[0]}")))
+    runs = [file.parent for file in own if look.score(S2S, file)]
+    if runs:
+        run = min(runs, key=lambda run: run.name.startswith(FROZEN))
         raise RecordError(f"{path} holds runs of s2s, which are audited one by one: give {run}, say")
     if found := _below(path, candidates, look):
         return found
@@ -330,15 +334,6 @@ def beside(directory: Path, files: Sequence[Path]) -> tuple[list[Path], list[Pat
     look = _Look()
     rollouts = [path for path in others if any(look.score(form, path) for form in FORMATS)]
     return rollouts, [path for path in others if path not in rollouts]
-
-
-def _own_run(directory: Path, look: _Look) -> Path | None:
-    """A run below a results directory or a layer of one, a trained one if any is; None for anything else."""
-    form = S2S
-    files = (path for depth in ("*", "*/*") for path in sorted(directory.glob(f"{depth}/{form.patterns[0]}")))
-    runs = [path.parent for path in files if look.score(form, path)]
-    trained = [run for run in runs if not run.name.startswith(FROZEN)]
-    return next(iter([*trained, *runs]), None)
 
 
 def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> RecordError:
