@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER
+
+Printed = Callable[..., str]
 
 
 def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:

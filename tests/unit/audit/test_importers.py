@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.unit.audit import logs
-from tests.unit.audit.logs import counts, labels, statuses, whole
+from tests.unit.audit.logs import Printed, counts, labels, statuses, whole
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import FORMATS, find, read
@@ -23,7 +23,6 @@ from search_to_signal.audit.importers import neutral as rollouts
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.containers import sniff
 from search_to_signal.base.errors import RecordError
-from search_to_signal.cli import main
 
 NAN = None
 TWO_OF_TWO = {"groups": 2, "groups of 2": 2}
@@ -344,7 +343,7 @@ def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: P
     assert str(path) in str(caught.value)
 
 
-def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printed) -> None:
     """The command of the line makes a log of the dump that torch saved, tensors included, and it is read."""
     torch = pytest.importorskip("torch")
     rows = [json.loads(line) for line in logs.slime(tmp_path).read_text(encoding="utf-8").splitlines()]
@@ -352,8 +351,7 @@ def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, capsys: pytest.
     torch.save({"rollout_id": rows[0].pop("step"), "samples": rows}, tmp_path / "9.pt")
     before = whole(tmp_path / "9.jsonl")
     (tmp_path / "9.jsonl").unlink()
-    assert main(["audit", str(tmp_path)]) == 5
-    command = capsys.readouterr().err.strip().partition("trust it, python ")[2]
+    command = printed(tmp_path, code=5).strip().partition("trust it, python ")[2]
     subprocess.run(f"{sys.executable} {command}", shell=True, cwd=tmp_path, check=True)
     after = whole(tmp_path)
     assert (after.reward.tolist(), after.step.tolist()) == (before.reward.tolist(), before.step.tolist())
