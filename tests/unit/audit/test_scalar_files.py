@@ -58,7 +58,6 @@ def test_a_file_of_scalars_says_what_writes_rollouts(name: str, tmp_path: Path, 
     path = FILES[name](tmp_path / name)
     for place in (path, tmp_path):
         err = printed(place, code=5)
-        assert err.count("\n") == 1
         assert "no rollouts" in err
         assert all(name in err for name in ("log_completions=True", "rollout_data_dir", "GroupRecorder"))
         assert ("grad_norm is NaN in" in err) == (not name.startswith(("generations", "events")))
@@ -79,7 +78,6 @@ def test_a_directory_of_scalars_alone(tmp_path: Path, printed: Printed) -> None:
         (tmp_path / "logs").mkdir(exist_ok=True)
         build(tmp_path / "logs" / name)
     err = printed(tmp_path, code=5)
-    assert err.count("\n") == 1
     assert "log_completions=True" in err
     assert "grad_norm is NaN in" in err
 

@@ -12,7 +12,6 @@ from tests.unit.audit.logs import Printed
 
 from search_to_signal.audit.importers.gathering import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
-from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
 TOLD = "stand in several places of the log"
@@ -116,23 +115,16 @@ def test_a_missing_reward_says_why_there_is_no_credit(tmp_path: Path, printed: P
 
 
 @pytest.mark.parametrize("build", [logs.verl_v0, logs.tinker, logs.ttt, logs.openevolve, logs.slime])
-def test_a_reward_that_no_row_has_is_refused(
-    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_that_no_row_has_is_refused(build: Any, tmp_path: Path, printed: Printed) -> None:
     """A slip in a name is an error of one line, not a log without rewards."""
-    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 5
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    err = printed(build(tmp_path), "--reward", "nope", code=5)
     assert "reward" in err
 
 
 @pytest.mark.parametrize("build", [logs.trl, logs.own_records, logs.shinka])
-def test_a_reward_is_named_where_there_are_several(
-    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_is_named_where_there_are_several(build: Any, tmp_path: Path, printed: Printed) -> None:
     """A format that says what the reward is has no use for a name, and would have left it out."""
-    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 2
-    assert "one of several is named for verl," in capsys.readouterr().err
+    assert "one of several is named for verl," in printed(build(tmp_path), "--reward", "nope", code=2)
 
 
 def test_a_reward_of_verl_is_named(tmp_path: Path, printed: Printed) -> None:
@@ -154,12 +146,8 @@ def test_a_score_that_is_a_text_is_its_number(tmp_path: Path, printed: Printed) 
 
 
 @pytest.mark.parametrize("score", ["high", "", [1.0], {"all": 1.0}])
-def test_a_score_that_is_no_number_is_refused(
-    score: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_score_that_is_no_number_is_refused(score: Any, tmp_path: Path, printed: Printed) -> None:
     """One line with the place: as NaN it would have been lost."""
     path = verl_scores(tmp_path, [0.5, 1.0, score, 0.0])
-    assert main(["audit", str(path)]) == 5
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    err = printed(path, code=5)
     assert f"{path}:3:" in err
