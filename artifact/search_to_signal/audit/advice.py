@@ -128,7 +128,11 @@ def _waste(findings: Findings) -> Iterator[Advice]:
         )
     elif signal.waste >= _LEAST and (signal.dead or signal.unscored):
         small = _too_small(findings)
-        change = small or f"{_easier(signal.all_right, signal.all_wrong)}; {options.filter}"
+        easier = "Prompts that the model sometimes solves teach"
+        if signal.all_right != signal.all_wrong:
+            hard = signal.all_right > signal.all_wrong
+            easier = "Harder prompts" if hard else "Easier prompts, or partial credit for wrong answers"
+        change = small or f"{easier}; {options.filter}"
         yield _advice(signal.waste, f"{_wasted(findings)}.", change, _sampling(findings))
 
 
@@ -201,12 +205,6 @@ def _too_small(findings: Findings) -> str:
         f"Raise {name} from {size}: ties are as frequent as chance makes them, and would be in {shares} "
         "if prompts are alike. That is 2 or 4 times the generation a prompt, or as many fewer prompts a step"
     )
-
-
-def _easier(right: int, wrong: int) -> str:
-    if right == wrong:
-        return "Prompts that the model sometimes solves teach"
-    return "Harder prompts" if right > wrong else "Easier prompts, or partial credit for wrong answers"
 
 
 def _sampling(findings: Findings) -> str:

@@ -325,7 +325,10 @@ def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.
     own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
     gap = np.abs(own - other)
     near = both & (gap <= slack)
-    off = np.flatnonzero(both & ~near)
+    off, first = np.flatnonzero(both & ~near)[:1].tolist(), None
+    for row in off:
+        place = place_of(groups, int(groups.group[row]), row)
+        first = AdvantageDifference(place, float(values[row]), float(computed[row]))
     starts = groups.offsets[:-1]
     whole = np.logical_and.reduceat(both, starts)
     opposed = ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
@@ -342,7 +345,7 @@ def agreement(reference: ReferenceAdvantages, computed: Floats, gain: float = 0.
         own=float(own @ own),
         other=float(other @ other),
         error=float(gap.max(initial=0.0)),
-        first=next((_difference(groups, values, computed, row) for row in off[:1].tolist()), None),
+        first=first,
     )
 
 
@@ -380,11 +383,6 @@ def rounding(groups: RewardGroups, facts: GroupFlags) -> Floats:
         amplified = np.where(facts.flags["flat"], least * size.max(), amplified)
     slack: Floats = np.repeat(FLOAT32 * (np.nan_to_num(facts.largest) + amplified), groups.sizes)
     return slack
-
-
-def _difference(groups: RewardGroups, reference: Floats, computed: Floats, row: int) -> AdvantageDifference:
-    place = place_of(groups, int(groups.group[row]), row)
-    return AdvantageDifference(place, float(reference[row]), float(computed[row]))
 
 
 def place_of(groups: RewardGroups, group: int, row: int | None = None) -> LogPlace:
@@ -487,18 +485,13 @@ def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[st
         for name, part in weighed.items():
             rest = {other: values for other, values in parts.items() if other != name}
             tried[f"{COMPONENT}{name}"] = groups.reward - part, rest
-    return {
-        name: _changes(groups, base, apply(entry, StepBatches(groups, *given)))
-        for name, given in tried.items()
-    }
-
-
-def _changes(groups: RewardGroups, base: Floats, other: Floats) -> Knob:
-    starts = groups.offsets[:-1]
-    known = np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
-    moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
+    starts, found = groups.offsets[:-1], dict[str, Knob]()
     largest = np.maximum.reduceat(np.nan_to_num(np.abs(base)), starts)
     # A group without an advantage, or with rounding in its place, has nothing to change.
-    known &= largest > max(ZERO, ROUNDED * largest.max(initial=0.0))
-    changed = known & (moved > _CHANGE * largest)
-    return Knob(int(known.sum()), int(changed.sum()))
+    credited = largest > max(ZERO, ROUNDED * largest.max(initial=0.0))
+    for name, given in tried.items():
+        other = apply(entry, StepBatches(groups, *given))
+        known = credited & np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
+        moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
+        found[name] = Knob(int(known.sum()), int((known & (moved > _CHANGE * largest)).sum()))
+    return found

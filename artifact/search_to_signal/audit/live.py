@@ -247,10 +247,11 @@ class Following:
         lines: list[str] = []
         for file in files:
             try:
-                stamp = _stamp(file)
+                status = file.stat()
             except OSError:
                 # Gone since it was found.
                 continue
+            stamp = status.st_size, status.st_mtime_ns
             settled = self._seen.get(file) == stamp
             self._seen[file] = stamp
             if settled and self._read.get(file) != stamp:
@@ -286,8 +287,3 @@ def _line_of(step: RewardGroups, normalizer: str) -> str:
         f"{found[DEAD]:.1%} of groups dead{nan}, effective batch {found[BATCH]:.0f}, "
         f"largest gain {found[GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
     )
-
-
-def _stamp(file: Path) -> Stamp:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns

@@ -1,25 +1,19 @@
 """What a trainer's update is made of: measured on a batch, kept as sums that add up over batches.
 
->>> one = signal_of([0, 0, 1, 1], ["a", "a", "b", "b"], [0, 0, 0, 0])
->>> one.dead_share, one.taught
-(1.0, 0)
-
-Rows may stand in any order, and the numbers of two batches add up: a run is summed step by step, or a step is
+The numbers of two batches add up: a run is summed step by step, or a step is
 logged while it trains. The share of a component is the advantage's variance as a sum of covariances with the
 weighted components, within groups, each group at its own slope.
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import Floats, RewardGroups, Sums, numbered, of_arrays, sorted_within
+from search_to_signal.audit.groups import Floats, RewardGroups, Sums, sorted_within
 
 # Different rewards of a run that are counted.
 _LEVELS = 64
@@ -231,34 +225,6 @@ class AlternativeExtremes:
         return AlternativeExtremes(groups, max(self.gain, more.gain), max(self.largest, more.largest))
 
 
-def signal_of(
-    rewards: ArrayLike,
-    groups: Sequence[Hashable],
-    advantages: ArrayLike,
-    components: Mapping[str, ArrayLike] | None = None,
-    weights: Mapping[str, float] | None = None,
-    tokens: ArrayLike | None = None,
-) -> SignalSums:
-    """The numbers of one batch of a trainer: (R,) each, ``groups`` names the group of each row.
-
-    ``components`` are the parts of the reward before their ``weights``, which are 1 where not given.
-    Raises IllFormedGroupError where lengths differ.
-    """
-    places, _ = numbered(groups)
-    order = np.argsort(places, kind="stable")
-    columns: dict[str, Any] = {"advantage": _in(order, advantages)}
-    if tokens is not None:
-        columns["tokens"] = _in(order, tokens).astype(np.int64)
-    parts = {name: _in(order, values) for name, values in (components or {}).items()}
-    batch = of_arrays(_in(order, rewards), np.bincount(places), components=parts, weights=weights, **columns)
-    return signal(batch, batch.advantage)
-
-
-def _in(order: Any, values: ArrayLike) -> Floats:
-    given = np.asarray(values, dtype=np.float64)
-    return given[order] if len(given) == len(order) else given
-
-
 def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = None) -> SignalSums:
     """The numbers of groups under advantages (R,), which may be NaN; ``facts`` where they are known."""
     with np.errstate(all="ignore"):
@@ -267,6 +233,8 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = N
         least, most = limits(groups, groups.reward)
         mixed = facts.reward_range > 0
         credit = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
+        levels, times = np.unique(groups.reward[groups.scored], return_counts=True)
+        counted = dict(zip(levels.tolist(), times.tolist(), strict=True)) if len(levels) <= _LEVELS else None
         left = ~groups.in_loss & ~facts.flags["flat"][groups.group]
         return SignalSums(
             groups=len(groups.step),
@@ -288,7 +256,7 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = N
             mixed=int(np.count_nonzero(mixed)),
             middle=float(((least + most) / 2)[mixed].sum()),
             ties=ties(most, facts.tied),
-            levels=_levels(groups),
+            levels=Levels(counted),
             length=_length(groups, advantage),
             sizes=frozenset(np.unique(groups.sizes).tolist()),
             parts=parts,
@@ -302,13 +270,6 @@ def ties(reward: Floats, flat: Bools) -> Ties:
         return Ties()
     low, high = float(tied.min()), float(tied.max())
     return Ties(low, int((tied == low).sum()), high, int((tied == high).sum()))
-
-
-def _levels(groups: RewardGroups) -> Levels:
-    rewards, counts = np.unique(groups.reward[groups.scored], return_counts=True)
-    if len(rewards) > _LEVELS:
-        return Levels(None)
-    return Levels(dict(zip(rewards.tolist(), counts.tolist(), strict=True)))
 
 
 def greatest(values: Floats) -> float:

@@ -174,7 +174,9 @@ class GroupRecorder:
         if hasattr(self._trainer, _REWARDS):
             self._replace(_REWARDS, self._kept)
         else:
-            self._watch_functions()
+            functions = self._trainer.reward_funcs
+            self._trainer.reward_funcs = [self._watched(*numbered) for numbered in enumerate(functions)]
+            self._undo.append(lambda: setattr(self._trainer, "reward_funcs", functions))
 
     def on_log(self, _: Any, state: Any, *__: Any, logs: Mapping[str, Any] | None = None, **___: Any) -> None:
         """Warn of a gradient that is no number: the weights have taken it, whatever the rewards look like."""
@@ -213,11 +215,6 @@ class GroupRecorder:
             return rewards
 
         return kept
-
-    def _watch_functions(self) -> None:
-        functions = self._trainer.reward_funcs
-        self._trainer.reward_funcs = [self._watched(*numbered) for numbered in enumerate(functions)]
-        self._undo.append(lambda: setattr(self._trainer, "reward_funcs", functions))
 
     def _watched(self, place: int, function: Any) -> Any:
         if hasattr(function, "register_forward_hook"):

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,35 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers import read
+from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER
+
+Printed = Callable[..., str]
+
+
+def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:
+    """A log that is one batch."""
+    (batch,) = read(path, format, options)
+    return batch
+
+
+def counts(groups: RewardGroups, key: str) -> dict[str, int]:
+    """The evidence for one assumption."""
+    (assumption,) = [one for one in groups.assumptions if one.key == key]
+    return dict(assumption.counts)
+
+
+def labels(groups: RewardGroups) -> list[str]:
+    """The class of each row."""
+    return [groups.label.names[code] for code in groups.label.code]
+
+
+def statuses(groups: RewardGroups) -> list[str]:
+    """How each row ended."""
+    return [groups.status.names[code] for code in groups.status.code]
 
 
 def jsonl(path: Path, records: Sequence[object]) -> Path:

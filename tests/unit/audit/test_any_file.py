@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed, whole
 
-from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.base.errors import ConfigError
@@ -25,12 +25,6 @@ ROWS: list[dict[str, Any]] = [
     {"prompt id": "b", "points": None, "right": True, "kind": "x", "at": 7},
 ]
 NAMES = {"reward": "points", "group": "prompt id", "step": "at"}
-
-
-def whole(path: Path, options: ReadOptions | None = None) -> RewardGroups:
-    """A log that is one batch."""
-    (batch,) = read(path, options=options)
-    return batch
 
 
 def csv(path: Path, separator: str = ",", end: str = "\n") -> Path:
@@ -178,16 +172,12 @@ def test_the_neutral_columns_need_no_map(tmp_path: Path) -> None:
         ("prompt id,points,at\n", "holds no groups"),
     ],
 )
-def test_a_bad_table_is_one_line(
-    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_table_is_one_line(text: str, said: str, tmp_path: Path, printed: Printed) -> None:
     """File, line and what is wrong with it; nothing is written."""
     path = tmp_path / "a.csv"
     path.write_text(text, encoding="utf-8")
     given = ",".join(f"{name}={column}" for name, column in NAMES.items())
-    assert main(["audit", str(path), "--map", given, "--out", str(tmp_path / "out")]) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = printed(path, "--map", given, "--out", str(tmp_path / "out"), code=5)
     assert said in err
     assert not (tmp_path / "out").exists()
 
@@ -207,13 +197,11 @@ def test_a_format_that_knows_its_columns_takes_no_map(tmp_path: Path) -> None:
         list(read(logs.verl_v1(tmp_path), "verl", ReadOptions(columns=NAMES)))
 
 
-def test_a_stranger_is_told_of_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stranger_is_told_of_the_map(tmp_path: Path, printed: Printed) -> None:
     """A file of unknown columns is refused with the way to have it read, and that way works."""
     path = csv(tmp_path / "a.csv")
-    assert main(["audit", str(path)]) == 5
-    assert "--map reward=COLUMN,group=COLUMN" in capsys.readouterr().err
-    assert main(["audit", str(path), "--map", "reward=right,group=prompt id"]) == 0
-    assert "1 of 2 groups (50.0 %) are dead" in capsys.readouterr().out
+    assert "--map reward=COLUMN,group=COLUMN" in printed(path, code=5)
+    assert "1 of 2 groups (50.0 %) are dead" in printed(path, "--map", "reward=right,group=prompt id")
 
 
 def test_a_directory_of_weights_and_biases_as_it_is(tmp_path: Path) -> None:

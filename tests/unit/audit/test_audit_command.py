@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.importers import FORMATS, USUAL
@@ -31,10 +32,9 @@ def log(tmp_path: Path) -> Path:
     return logs.jsonl(tmp_path / "log.jsonl", rows)
 
 
-def test_verdicts_come_first_and_tables_after(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdicts_come_first_and_tables_after(log: Path, printed: Printed) -> None:
     """Sentences with counts and a place to open, then the tables."""
-    assert main(["audit", str(log)]) == 0
-    out = capsys.readouterr().out
+    out = printed(log)
     assert out.index("1 of 2 groups (50.0 %) are dead") < out.index("normalizer  ")
     assert f"{log}:1, step 1" in out
     assert "explained bit for bit by" in out
@@ -92,16 +92,13 @@ def test_json_is_json_alone(log: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out)["groups"] == 2
 
 
-def test_numbers_and_names_that_are_none_end_in_no_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_and_names_that_are_none_end_in_no_traceback(tmp_path: Path, printed: Printed) -> None:
     """A step without rewards is null in strict JSON; half a surrogate pair as a class is written."""
     rows = [{"group": 1, "reward": None, "label": "\ud800"}, {"group": 2, "reward": 1.0, "advantage": 1.0}]
     rows = [rows[0], rows[1] | {"label": "\ud801"}]
     path = logs.jsonl(tmp_path / "x.jsonl", rows)
     assert main(["audit", str(path), "--out", str(tmp_path / "out")]) == 0
-    assert main(["audit", str(logs.jsonl(path, rows[:1])), "--json"]) == 0
-    said = capsys.readouterr().out
+    said = printed(logs.jsonl(path, rows[:1]), "--json")
     document = json.loads(said[said.index("{") :], parse_constant=lambda name: pytest.fail(name))
     assert document["steps"][0]["mean_reward"] is None
 
@@ -134,7 +131,7 @@ def test_a_name_that_is_none_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_squares_that_cancel_are_recognized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_squares_that_cancel_are_recognized(tmp_path: Path, printed: Printed) -> None:
     """Advantages that NeMo-RL's own code gives a tight and a wide group are explained by its entry alone."""
     source = Path(__file__).parents[3] / "spec" / "vectors" / "atlas" / "nemo.json"
     cases = json.loads(source.read_text(encoding="utf-8"))["cases"]
@@ -144,8 +141,7 @@ def test_squares_that_cancel_are_recognized(tmp_path: Path, capsys: pytest.Captu
         {"group": group, "reward": reward, "advantage": advantage}
         for (group, reward), advantage in zip(rewards, case["float32"], strict=True)
     ]
-    assert main(["audit", str(logs.jsonl(tmp_path / "x.jsonl", rows))]) == 0
-    assert f"by {WITH_SELF}.\n" in capsys.readouterr().out
+    assert f"by {WITH_SELF}.\n" in printed(logs.jsonl(tmp_path / "x.jsonl", rows))
 
 
 def test_usual_normalizers_exist() -> None:

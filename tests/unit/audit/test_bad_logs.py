@@ -267,20 +267,6 @@ def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
     assert "reward" in line
 
 
-@pytest.mark.parametrize("build", [*LINES, logs.own_records])
-def test_columns_of_another_shape_give_one_line(build: Build, tmp_path: Path) -> None:
-    """A text, a number or a list in the place of another: read as absent, or one line; no traceback."""
-    path = build(tmp_path)
-    first = json.loads(path.read_bytes().splitlines()[0])
-    for name in first:
-        for wrong in ("text", 7, [7], {"a": 7}, None, 10**400):
-            logs.jsonl(path, [{**first, name: wrong}])
-            try:
-                list(read(path, options=ReadOptions()))
-            except RecordError as error:
-                assert "\n" not in str(error)  # noqa: PT017
-
-
 def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
     """Half a database, and one without the tables."""
     path = logs.shinka(tmp_path)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal import audit
 from search_to_signal.audit.importers import find
-from search_to_signal.cli import main
 
 TOLD = "4 groups with 16 completions in 2 steps (groups: 4 of 4)."
 # The second group of step 1 and the first of step 2 are flat.
@@ -51,14 +51,11 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_log_of_ms_swift(
-    form: str, whole: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_of_ms_swift(form: str, whole: bool, tmp_path: Path, printed: Printed) -> None:
     """Groups, the parts of the reward, and the formula behind the advantages; the file or its directory."""
     path = logs.jsonl(tmp_path / "output" / "completions.jsonl", FORMS[form])
     (path.parent / "args.json").write_text('{\n  "model": "x"\n}', encoding="utf-8")
-    assert main(["audit", str(path.parent if whole else path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(path.parent if whole else path)
     assert "Read as ms-swift." in out
     assert TOLD in out
     assert "the reward is the sum of MathAccuracy, Format (" in out
@@ -66,29 +63,27 @@ def test_a_log_of_ms_swift(
     assert "explained bit for bit by trl-grpo" in out
 
 
-def test_rows_of_ms_swift_under_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_ms_swift_under_ray(tmp_path: Path, printed: Printed) -> None:
     """Rows with one reward and without advantages."""
     rows = [
         {name: row[name] for name in ("gen_step", "prompt", "completion")} | {"reward": row["MathAccuracy"]}
         for row in as_rows(lines("gen_step"))
     ]
-    assert main(["audit", str(logs.jsonl(tmp_path / "completions.jsonl", rows))]) == 0
-    out = capsys.readouterr().out
+    out = printed(logs.jsonl(tmp_path / "completions.jsonl", rows))
     assert TOLD in out
     assert "2 of 4 groups (50.0 %) are dead" in out
 
 
-def test_a_batch_that_is_logged_again_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_that_is_logged_again_counts_once(tmp_path: Path, printed: Printed) -> None:
     """ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more."""
     first, second = lines()
     path = logs.jsonl(tmp_path / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])
-    assert main(["audit", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(path)
     assert TOLD in out
     assert "the same batch logged again, and is left out (1 line)" in out
 
 
-def test_a_dump_of_roll(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dump_of_roll(tmp_path: Path, printed: Printed) -> None:
     """One line in the file of a step, in the order of steps; scores are the reward, levels are none."""
     for step in (9, 10):
         line = {
@@ -101,8 +96,7 @@ def test_a_dump_of_roll(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
             "scores": REWARDS[step - 8],
         }
         logs.jsonl(tmp_path / f"rollout_dump_data.step_{step}.jsonl", [line])
-    assert main(["audit", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(tmp_path)
     assert "Read as roll." in out
     assert TOLD in out
     assert "the reward is the sum of scores (" in out
@@ -111,18 +105,17 @@ def test_a_dump_of_roll(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_lists_with_a_map(whole: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_with_a_map(whole: bool, tmp_path: Path, printed: Printed) -> None:
     """What the caller names is a list of each: so are its rows."""
     path = logs.jsonl(tmp_path / "completions.jsonl", lines())
     given = "reward=MathAccuracy,group=prompt,step=step,advantage=advantages,response=completion"
-    assert main(["audit", str(tmp_path if whole else path), "--map", given]) == 0
-    out = capsys.readouterr().out
+    out = printed(tmp_path if whole else path, "--map", given)
     assert TOLD in out
     assert "explained bit for bit by trl-grpo" in out
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
-def test_a_row_for_each_group(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_for_each_group(name: str, tmp_path: Path, printed: Printed) -> None:
     """The rewards of a group in a list, with its responses; its prompt is one, be it messages."""
     chat = [{"role": "user", "content": "?"}] * 4
     rows = [
@@ -136,8 +129,7 @@ def test_a_row_for_each_group(name: str, tmp_path: Path, capsys: pytest.CaptureF
         logs.jsonl(path, rows)
     else:
         logs.parquet(path, {key: [row[key] for row in rows] for key in rows[0]})
-    assert main(["audit", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(path)
     assert TOLD in out
     assert "2 of 4 groups (50.0 %) are dead" in out
 
@@ -152,22 +144,15 @@ def test_a_row_for_each_group(name: str, tmp_path: Path, capsys: pytest.CaptureF
         {"advantages": ["?"] * 8},
     ],
 )
-def test_lists_that_do_not_fit_are_one_line(
-    change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lists_that_do_not_fit_are_one_line(change: dict[str, Any], tmp_path: Path, printed: Printed) -> None:
     """The file is named, and the line where it is one of many."""
     path = logs.jsonl(tmp_path / "completions.jsonl", [lines()[0] | change])
-    assert main(["audit", str(path)]) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = printed(path, code=5)
     assert str(path) in err
     assert find(path)[0].name == "ms-swift"
 
 
-def test_mapped_lists_that_do_not_fit_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mapped_lists_that_do_not_fit_are_one_line(tmp_path: Path, printed: Printed) -> None:
     """No group is made of a list."""
     path = logs.jsonl(tmp_path / "a.jsonl", [{"group": ["a", "b"], "reward": [0.0, 1.0, 1.0]}])
-    assert main(["audit", str(path)]) == 5
-    assert f"{path}:1: not a rollout (lists of different lengths: group" in capsys.readouterr().err
+    assert f"{path}:1: not a rollout (lists of different lengths: group" in printed(path, code=5)

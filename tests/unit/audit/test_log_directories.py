@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal import audit
 from search_to_signal.base.errors import ConfigError
@@ -34,7 +35,7 @@ def test_packed_files_of_a_directory_are_read_with_the_others(tmp_path: Path) ->
     assert read == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_other_logs_of_a_directory_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_logs_of_a_directory_are_counted(tmp_path: Path, printed: Printed) -> None:
     """One form is read, and how many files of others are not is said."""
     logs.jsonl(tmp_path / "a.jsonl", rows_of_step(0))
     (tmp_path / "b.csv").write_text("group,reward\na,1\na,0\n", encoding="utf-8")
@@ -43,8 +44,7 @@ def test_other_logs_of_a_directory_are_counted(tmp_path: Path, capsys: pytest.Ca
         (batch,) = audit.read(tmp_path, named)
         assert [note.key for note in batch.assumptions] == ["other_files", "no_rollouts"]
         assert [note.counts for note in batch.assumptions] == [{"files": 1}] * 2
-    assert main(["audit", str(tmp_path)]) == 0
-    assert "other files of the directory hold rollouts too" in capsys.readouterr().out
+    assert "other files of the directory hold rollouts too" in printed(tmp_path)
 
 
 def test_a_group_size_is_refused_where_the_log_names_groups(tmp_path: Path) -> None:
@@ -125,31 +125,24 @@ def areal(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])
-def test_directories_of_versions_are_read_in_order(
-    above: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_directories_of_versions_are_read_in_order(above: int, tmp_path: Path, printed: Printed) -> None:
     """With a map, from the directory of the versions or from one above; one version by itself."""
     rollout = areal(tmp_path / "logs" / "trial")
     given = ["--map", "group=task_id,step=tail_version,response=completion"]
     place = (rollout, *rollout.parents)[above]
-    assert main(["audit", str(place), *given]) == 0
-    out = capsys.readouterr().out
+    out = printed(place, *given)
     assert "6 groups with 24 completions in 2 steps (groups: 6 of 4)." in out
     assert "2 of 6 groups (33.3 %) are dead" in out
     columns = {"group": "task_id", "step": "tail_version"}
     batches = audit.read(place, options=audit.ReadOptions(columns=columns))
     assert [int(step) for batch in batches for step in np.unique(batch.step)] == [3, 10]
-    assert main(["audit", str(rollout / "10"), *given]) == 0
-    assert "3 groups with 12 completions in 1 step (groups: 3 of 4)." in capsys.readouterr().out
+    assert "3 groups with 12 completions in 1 step (groups: 3 of 4)." in printed(rollout / "10", *given)
 
 
-def test_directories_of_versions_without_a_map_name_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_directories_of_versions_without_a_map_name_a_file(tmp_path: Path, printed: Printed) -> None:
     """Where the rows are, what columns they have, and how to say what these mean."""
     rollout = areal(tmp_path)
-    assert main(["audit", str(tmp_path)]) == 5
-    err = capsys.readouterr().err
+    err = printed(tmp_path, code=5)
     assert str(rollout / "3" / "300.jsonl") in err
     assert "task_id, sample_idx" in err
     assert "--map reward=COLUMN,group=COLUMN" in err
@@ -157,40 +150,33 @@ def test_directories_of_versions_without_a_map_name_a_file(
 
 @pytest.mark.parametrize("names", [("run1", "run2"), ("baseline", "ours"), ("train", "eval")])
 def test_directories_of_several_runs_are_named(
-    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: tuple[str, str], tmp_path: Path, printed: Printed
 ) -> None:
     """They are not one log: the line says which to give."""
     for name in names:
         logs.jsonl(tmp_path / name / "log" / "rollouts.jsonl", rows_of_step(0))
-    assert main(["audit", str(tmp_path)]) == 5
-    err = capsys.readouterr().err
+    err = printed(tmp_path, code=5)
     assert all(str(tmp_path / name / "log") in err for name in names)
     assert main(["audit", str(tmp_path / names[0])]) == 0
 
 
-def test_a_table_of_any_name_is_known_by_its_columns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_of_any_name_is_known_by_its_columns(tmp_path: Path, printed: Printed) -> None:
     """As trackio stores TRL's completions: a directory for each step, and a file without a name."""
     for step in (1, 2):
         (tmp_path / "media" / str(step)).mkdir(parents=True)
         logs.trl(tmp_path, step).rename(tmp_path / "media" / str(step) / "0a1b2c.parquet")
-    assert main(["audit", str(tmp_path / "media")]) == 0
-    out = capsys.readouterr().out
+    out = printed(tmp_path / "media")
     assert "Read as trl." in out
     assert "in 2 steps" in out
 
 
-def test_a_data_set_of_hugging_face_says_how_to_give_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_set_of_hugging_face_says_how_to_give_it(tmp_path: Path, printed: Printed) -> None:
     """As save_to_disk leaves it; Parquet files of one are read as they are."""
     (tmp_path / "train").mkdir()
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
     (tmp_path / "train" / "dataset_info.json").write_text("{}", encoding="utf-8")
     (tmp_path / "train" / "data-00000-of-00001.arrow").write_bytes(b"\xff\xff\xff\xff")
-    assert main(["audit", str(tmp_path)]) == 5
-    assert "to_parquet(FILE), and give that file" in capsys.readouterr().err
+    assert "to_parquet(FILE), and give that file" in printed(tmp_path, code=5)
     rows = rows_of_step(0)
     logs.parquet(tmp_path / "b" / "train-00000.parquet", {key: [row[key] for row in rows] for key in rows[0]})
     assert main(["audit", str(tmp_path / "b")]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.audit import logs
-from tests.unit.audit.test_importers import counts, statuses, whole
+from tests.unit.audit.logs import counts, statuses, whole
 
 from search_to_signal import audit
 from search_to_signal.audit.importers import read

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal import audit
 from search_to_signal.cli import main
@@ -63,12 +64,11 @@ def test_a_component_without_name_or_weight_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_components_are_refused_where_the_log_says_the_reward(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_components_are_refused_where_the_log_says_the_reward(tmp_path: Path, printed: Printed) -> None:
     """A name that would be left unused is an error."""
-    assert main(["audit", str(logs.verl_v1(tmp_path)), "--component", "score"]) == 2
-    assert "components are named for trl, trl-wandb, ms-swift, " in capsys.readouterr().err
+    assert "components are named for trl, trl-wandb, ms-swift, " in printed(
+        logs.verl_v1(tmp_path), "--component", "score", code=2
+    )
 
 
 def test_the_table_of_0_15_1_has_the_weighted_sum() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal import audit
 from search_to_signal.cli import main
@@ -45,12 +46,11 @@ def test_equal_responses_with_equal_rewards_agree() -> None:
     assert (found.counts["repeated"], found.counts["disagreeing"]) == (2, 0)
 
 
-def test_repeats_can_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeats_can_fail_a_run(tmp_path: Path, printed: Printed) -> None:
     """--fail-on takes them as any other share of groups."""
-    rows = [{"group": 1, "reward": 1.0, "response": "same"}] * 2
-    path = logs.jsonl(tmp_path / "x.jsonl", rows)
-    assert main(["audit", str(path), "--fail-on", "repeated=0.5"]) == 1
-    assert "repeated is 1.0000" in capsys.readouterr().err
+    path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0, "response": "same"}] * 2)
+    assert printed(path, "--fail-on", "repeated=0.5", code=1)
+    assert printed(path, "--fail-on", "repeated=1")
 
 
 def test_a_candidate_that_was_tried_before_is_counted() -> None:

@@ -187,6 +187,16 @@ def test_a_step_in_several_files_is_one_step(
         assert ("stand in several places" in out) == ("share groups" in kind)
 
 
+def test_parts_that_ranks_weigh_otherwise_still_give_the_reward(tmp_path: Path) -> None:
+    """The weights of one file of a step are not those of the other."""
+    for rank, weight in enumerate((1.0, 0.5)):
+        parts = {"weights": {"right": weight}, "group": str(rank), "step": 1}
+        rows = [{**parts, "reward": weight * at, "components": {"right": at}} for at in range(2)]
+        logs.jsonl(tmp_path / f"rank_{rank}.jsonl", rows)
+    (batch,) = audit.read(tmp_path)
+    assert (batch.components["right"] * batch.weights["right"]).tolist() == batch.reward.tolist()
+
+
 def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
     """Advantages over a step of two files are those over one file with all its rows; places name the file."""
     parts = [steps(0, 3, rank, of_seed(rank)) for rank in range(2)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal.cli import main
 
@@ -52,15 +53,11 @@ FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_scalars_says_what_writes_rollouts(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_scalars_says_what_writes_rollouts(name: str, tmp_path: Path, printed: Printed) -> None:
     """One line with the settings, and the NaN that its reader looks for; the same for the directory."""
     path = FILES[name](tmp_path / name)
     for place in (path, tmp_path):
-        assert main(["audit", str(place)]) == 5
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1
+        err = printed(place, code=5)
         assert "no rollouts" in err
         assert all(name in err for name in ("log_completions=True", "rollout_data_dir", "GroupRecorder"))
         assert ("grad_norm is NaN in" in err) == (not name.startswith(("generations", "events")))
@@ -75,14 +72,12 @@ def test_how_often_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert said in capsys.readouterr().err
 
 
-def test_a_directory_of_scalars_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_of_scalars_alone(tmp_path: Path, printed: Printed) -> None:
     """All of them in one line, in any depth."""
     for name, build in FILES.items():
         (tmp_path / "logs").mkdir(exist_ok=True)
         build(tmp_path / "logs" / name)
-    assert main(["audit", str(tmp_path)]) == 5
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = printed(tmp_path, code=5)
     assert "log_completions=True" in err
     assert "grad_norm is NaN in" in err
 
@@ -97,10 +92,7 @@ def test_a_directory_of_scalars_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         [{"task_id": 1, "step": 1, "score": 0.0}],
     ],
 )
-def test_rows_of_completions_are_none(
-    rows: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_completions_are_none(rows: list[dict[str, Any]], tmp_path: Path, printed: Printed) -> None:
     """A log under other names is mapped, and not sent away."""
     for place in (logs.jsonl(tmp_path / "a.jsonl", rows), tmp_path):
-        assert main(["audit", str(place)]) == 5
-        assert "--map reward=COLUMN,group=COLUMN" in capsys.readouterr().err
+        assert "--map reward=COLUMN,group=COLUMN" in printed(place, code=5)

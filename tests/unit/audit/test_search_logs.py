@@ -4,35 +4,24 @@ import json
 import math
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import statuses, whole
 
 from search_to_signal import audit
 from search_to_signal.audit.groups import RewardGroups, summed
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.base.errors import RecordError, S2SError
-
-
-def whole(path: Path, options: ReadOptions | None = None) -> RewardGroups:
-    """A log that is one batch."""
-    (batch,) = read(path, options=options)
-    return batch
+from search_to_signal.base.errors import RecordError
 
 
 def said(groups: RewardGroups) -> dict[str, Mapping[str, int]]:
     """The counts of every assumption, by its key."""
     return {one.key: one.counts for one in groups.assumptions}
-
-
-def statuses(groups: RewardGroups) -> list[str]:
-    """How each row ended."""
-    return [groups.status.names[code] for code in groups.status.code]
 
 
 def verdicts(path: Path) -> str:
@@ -391,75 +380,3 @@ def test_a_pickled_search_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"\x80\x02cpacking.funsearch.programs_database\nProgramsDatabase\n)\x81.")
     with pytest.raises(RecordError, match="is a pickle"):
         list(read(path))
-
-
-# A good log of every format, and the file of it that is spoiled.
-GOOD: Mapping[str, Callable[[Path], Path]] = {
-    "openevolve": logs.openevolve,
-    "openevolve-checkpoint": logs.openevolve_checkpoint,
-    "openevolve-program": lambda path: logs.openevolve_checkpoint(path).parent / "programs" / "b.json",
-    "shinka": logs.shinka,
-    "shinka-islands": archipelago,
-    "llm4ad": logs.llm4ad,
-}
-_WRONG = (None, True, 10**400, 0.5, math.nan, "text", [7], {"a": [7]})
-_WRONG_CELLS = (None, -(2**63), 0.5, math.inf, "text", "[7]", '{"a": 7}', b"\xff\x01")
-
-
-def spoiled(path: Path) -> Iterator[str]:
-    """The file again and again, each time with another value in one place; what was put where."""
-    if path.suffix == ".sqlite":
-        yield from _spoiled_cells(path)
-        return
-    lines = path.suffix == ".jsonl"
-    text = path.read_text(encoding="utf-8")
-    document = [json.loads(line) for line in text.splitlines()] if lines else json.loads(text)
-    for where, holder, key in list(_places(document)):
-        good = holder[key]
-        for wrong in _WRONG:
-            holder[key] = wrong
-            path.write_text("\n".join(map(json.dumps, document)) if lines else json.dumps(document))
-            yield f"{where} = {wrong!r:.60}"
-        holder[key] = good
-
-
-def _places(value: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(value, dict | list):
-        for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
-            yield f"{where}/{key}", value, key
-            yield from _places(inner, f"{where}/{key}")
-
-
-def _spoiled_cells(path: Path) -> Iterator[str]:
-    good = path.read_bytes()
-    with sqlite3.connect(path) as connection:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        columns = [
-            (table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")
-        ]
-    connection.close()
-    for table, column in columns:
-        for wrong in _WRONG_CELLS:
-            path.write_bytes(good)
-            with suppress(sqlite3.IntegrityError), sqlite3.connect(path) as connection:
-                last = f"rowid = (SELECT max(rowid) FROM {table})"
-                connection.execute(f"UPDATE {table} SET {column} = ? WHERE {last}", (wrong,))
-            connection.close()
-            yield f"{table}.{column} = {wrong!r}"
-
-
-@pytest.mark.parametrize("name", GOOD)
-@pytest.mark.slow
-def test_any_value_in_any_place_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    """No value of another type ends in a traceback, in reading or in what is said of it."""
-    path = GOOD[name](tmp_path)
-    log = path if path.parent.name != "programs" else path.parents[1] / "metadata.json"
-    tried = []
-    for where in spoiled(path):
-        tried.append(where)
-        print(where)
-        try:
-            assert audit.text(audit.audit(read(log)))
-        except S2SError as error:
-            assert "\n" not in str(error)  # noqa: PT017
-    assert len(tried) > 50

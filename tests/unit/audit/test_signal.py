@@ -1,11 +1,23 @@
 """The numbers of a batch, from rewards, groups and advantages alone."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
-from search_to_signal.audit.signal import SignalSums, logged, signal_of
+from search_to_signal import audit
+from search_to_signal.audit.signal import SignalSums, logged, signal
+
+
+def signal_of(
+    reward: Any, group: Sequence[object], advantage: Any, parts: Any = None, weights: Any = None, **more: Any
+) -> SignalSums:
+    """The numbers of one batch; rows may stand in any order."""
+    frame = {"reward": reward, "group": group, "advantage": advantage, **(parts or {}), **more}
+    batch = audit.of_frame(frame, components=tuple(parts or ()), weights=weights)
+    return signal(batch, batch.advantage)
 
 
 def test_ties_are_told_apart() -> None:

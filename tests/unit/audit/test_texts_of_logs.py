@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal.audit import report
 from search_to_signal.audit.findings import audit
-from search_to_signal.audit.importers import read
+from search_to_signal.audit.importers import FORMATS, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.live import Following
 from search_to_signal.audit.report import GroupTable
-from search_to_signal.cli import main
 
 # Markup, a way to run code, a formula, what moves a cursor or turns the writing around, half a character.
 ODD = {
@@ -31,11 +31,10 @@ def rows(text: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_no_text_leaves_its_place(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_leaves_its_place(text: str, tmp_path: Path, printed: Printed) -> None:
     """On the terminal are lines of text, on the page what is escaped, and neither is huge."""
     path = logs.jsonl(tmp_path / "a.jsonl", rows(text))
-    assert main(["audit", str(path), "--class", "label", "--out", str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out
+    out = printed(path, "--class", "label", "--out", str(tmp_path / "out"))
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     assert all(character.isprintable() or character == "\n" for character in out)
     assert len(out) + len(page) < 100_000
@@ -86,12 +85,6 @@ def test_a_class_may_be_anything(label: Any, name: str, together: bool, tmp_path
 
 def test_a_file_that_goes_away_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its being found and its being looked at."""
-    logs.jsonl(tmp_path / "a.jsonl", rows("x"))
-    (tmp_path / "b.jsonl").write_text("{}\n", encoding="utf-8")
-    log = Following(tmp_path)
-
-    def gone(path: Path) -> None:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr("search_to_signal.audit.live._stamp", gone)
-    assert log.look() == []
+    found = (FORMATS[0], [tmp_path / "gone.jsonl"])
+    monkeypatch.setattr("search_to_signal.audit.live.find", lambda *_: found)
+    assert Following(tmp_path).look() == []

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal import audit
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.cli import main
 
 SPIDER = [0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]
 PRIME = [0.0, 0.0, 1.0, 1.0]
@@ -178,13 +178,11 @@ def table(directory: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     return path
 
 
-def test_a_table_of_unique_prompts_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_unique_prompts_is_no_log(tmp_path: Path, printed: Printed) -> None:
     """TRL trains no group of one, so the table lacks the others: the setting is named, not the group size."""
     rows = [[10, f"prompt {row}", "text", row % 2, (-1) ** row * 0.866] for row in range(6)]
     table(tmp_path, ["step", "prompt", "completion", "accuracy", "advantage"], rows)
-    assert main(["audit", str(tmp_path)]) == 5
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    err = printed(tmp_path, code=5)
     assert "log_unique_prompts" in err
     assert "num_generations" not in err
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.unit.audit import logs
+from tests.unit.audit.logs import Printed
 
 from search_to_signal.audit.importers.gathering import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
-from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
 TOLD = "stand in several places of the log"
@@ -28,42 +28,36 @@ def in_turn(steps: int = 1) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_groups_are_gathered_by_their_name(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_are_gathered_by_their_name(kind: str, tmp_path: Path, printed: Printed) -> None:
     """Rows of eight groups in turn are eight groups, it is told, and their advantages are explained."""
     rows, path = in_turn(), tmp_path / f"log.{kind}"
     if kind == "jsonl":
         logs.jsonl(path, rows)
     else:
         logs.parquet(path, {name: [row[name] for row in rows] for name in rows[0]})
-    assert main(["audit", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(path)
     assert "8 groups with 64 completions in 1 step (groups: 8 of 8)." in out
     assert f"8 of 8 groups (100.0 %) {TOLD}" in out
     assert "are explained bit for bit by" in out
 
 
-def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, printed: Printed) -> None:
     """Even where the rows of two steps take turns; each step is one run of groups in the table of steps."""
     one, two = in_turn(2)[:64], in_turn(2)[64:]
     rows = [row for pair in zip(one, two, strict=True) for row in pair]
     path, out = logs.jsonl(tmp_path / "log.jsonl", rows), tmp_path / "out"
-    assert main(["audit", str(path), "--out", str(out)]) == 0
-    assert "16 groups with 128 completions in 2 steps (groups: 16 of 8)." in capsys.readouterr().out
+    assert "16 groups with 128 completions in 2 steps (groups: 16 of 8)." in printed(path, "--out", str(out))
     with (out / "steps.csv").open(encoding="utf-8", newline="") as file:
         steps = [(row["step"], row["groups"], row["completions"]) for row in csv.DictReader(file)]
     assert steps == [("0", "8", "64"), ("1", "8", "64")]
 
 
-def test_groups_that_stand_together_are_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_that_stand_together_are_not_told(tmp_path: Path, printed: Printed) -> None:
     """Nothing is said of a log in order; a row out of place is one group of the eight, with its line."""
     rows = sorted(in_turn(), key=lambda row: row["group"])
-    assert main(["audit", str(logs.jsonl(tmp_path / "log.jsonl", rows))]) == 0
-    assert TOLD not in capsys.readouterr().out
+    assert TOLD not in printed(logs.jsonl(tmp_path / "log.jsonl", rows))
     path = logs.jsonl(tmp_path / "log.jsonl", rows[1:] + rows[:1])
-    assert main(["audit", str(path), "--fail-on", "scattered=0"]) == 1
-    assert f"1 of 8 groups (12.5 %) {TOLD}" in capsys.readouterr().out
+    assert f"1 of 8 groups (12.5 %) {TOLD}" in printed(path, "--fail-on", "scattered=0", code=1)
 
 
 def test_no_more_is_held_than_is_open() -> None:
@@ -81,12 +75,11 @@ def test_no_more_is_held_than_is_open() -> None:
         assert len(read) == needed
 
 
-def test_a_group_of_tinker_that_was_sampled_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_of_tinker_that_was_sampled_again(tmp_path: Path, printed: Printed) -> None:
     """A run that went on before its last iteration wrote it twice: four groups, and it is told."""
     path = logs.tinker(tmp_path)
     path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
-    assert main(["audit", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = printed(path)
     assert "4 groups with 6 completions in 1 step (groups: 2 of 1, 2 of 2)." in out
     assert "was sampled again: each sampling is a group (2 groups)" in out
 
@@ -94,62 +87,49 @@ def test_a_group_of_tinker_that_was_sampled_again(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("kind", "again"), [(REAL / "completions", 1), (REAL / "media" / "table", 2)], ids=["parquet", "wandb"]
 )
-def test_a_batch_that_is_written_twice_counts_once(
-    kind: Path, again: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_batch_that_is_written_twice_counts_once(kind: Path, again: int, printed: Printed) -> None:
     """TRL 1.16 with two iterations writes each batch twice, and the last table of wandb once more."""
-    assert main(["audit", str(kind)]) == 0
-    out = capsys.readouterr().out
+    out = printed(kind)
     assert "8 groups with 32 completions in 2 steps (groups: 8 of 4)." in out
     files = "1 file" if again == 1 else f"{again} files"
     assert f"the same batch written again, and is left out ({files})" in out
 
 
-def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, printed: Printed) -> None:
     """A group of which one completion has an advantage is not dead: what it lacks is told."""
     rows = [
         {"group": group, "reward": reward, "advantage": advantage}
         for group, reward, advantage in ((1, 0.0, None), (1, 1.0, 0.5), (2, 0.0, -0.5), (2, 1.0, 0.5))
     ]
     path = logs.jsonl(tmp_path / "log.jsonl", rows)
-    assert main(["audit", str(path), "--fail-on", "dead=0", "--fail-on", "silenced=0"]) == 0
-    assert "1 of 2 groups (50.0 %) lack a logged advantage" in capsys.readouterr().out
+    assert "1 of 2 groups (50.0 %) lack a logged advantage" in printed(
+        path, "--fail-on", "dead=0", "--fail-on", "silenced=0"
+    )
 
 
-def test_a_missing_reward_says_why_there_is_no_credit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_reward_says_why_there_is_no_credit(tmp_path: Path, printed: Printed) -> None:
     """No other normalizer would help, so none is advised."""
     rows = [{"group": i // 2, "reward": None if i == 2 else float(i)} for i in range(4)]
-    assert main(["audit", str(logs.jsonl(tmp_path / "log.jsonl", rows))]) == 0
-    out = capsys.readouterr().out
+    out = printed(logs.jsonl(tmp_path / "log.jsonl", rows))
     assert "It gives none to 2 completions, as to every group that lacks a reward." in out
 
 
 @pytest.mark.parametrize("build", [logs.verl_v0, logs.tinker, logs.ttt, logs.openevolve, logs.slime])
-def test_a_reward_that_no_row_has_is_refused(
-    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_that_no_row_has_is_refused(build: Any, tmp_path: Path, printed: Printed) -> None:
     """A slip in a name is an error of one line, not a log without rewards."""
-    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 5
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    err = printed(build(tmp_path), "--reward", "nope", code=5)
     assert "reward" in err
 
 
 @pytest.mark.parametrize("build", [logs.trl, logs.own_records, logs.shinka])
-def test_a_reward_is_named_where_there_are_several(
-    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_is_named_where_there_are_several(build: Any, tmp_path: Path, printed: Printed) -> None:
     """A format that says what the reward is has no use for a name, and would have left it out."""
-    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 2
-    assert "one of several is named for verl," in capsys.readouterr().err
+    assert "one of several is named for verl," in printed(build(tmp_path), "--reward", "nope", code=2)
 
 
-def test_a_reward_of_verl_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reward_of_verl_is_named(tmp_path: Path, printed: Printed) -> None:
     """What the reward function returned beside the score can be audited in its place."""
-    assert main(["audit", str(logs.verl_v0(tmp_path)), "--reward", "acc"]) == 0
-    assert "2 of 2 groups (100.0 %) are dead" in capsys.readouterr().out
+    assert "2 of 2 groups (100.0 %) are dead" in printed(logs.verl_v0(tmp_path), "--reward", "acc")
 
 
 def verl_scores(directory: Path, scores: list[Any]) -> Path:
@@ -159,20 +139,15 @@ def verl_scores(directory: Path, scores: list[Any]) -> Path:
     return logs.jsonl(directory / "3.jsonl", given)
 
 
-def test_a_score_that_is_a_text_is_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_score_that_is_a_text_is_its_number(tmp_path: Path, printed: Printed) -> None:
     """Texts of numbers are these numbers: the group is scored, and not flat."""
     path = verl_scores(tmp_path, ["0.5", "1", 0.25, "-1e-3"])
-    assert main(["audit", str(path), "--fail-on", "unscored=0", "--fail-on", "flat=0"]) == 0
-    assert "1 group with 4 completions" in capsys.readouterr().out
+    assert "1 group with 4 completions" in printed(path, "--fail-on", "unscored=0", "--fail-on", "flat=0")
 
 
 @pytest.mark.parametrize("score", ["high", "", [1.0], {"all": 1.0}])
-def test_a_score_that_is_no_number_is_refused(
-    score: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_score_that_is_no_number_is_refused(score: Any, tmp_path: Path, printed: Printed) -> None:
     """One line with the place: as NaN it would have been lost."""
     path = verl_scores(tmp_path, [0.5, 1.0, score, 0.0])
-    assert main(["audit", str(path)]) == 5
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    err = printed(path, code=5)
     assert f"{path}:3:" in err

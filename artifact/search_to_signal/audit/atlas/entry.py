@@ -175,7 +175,15 @@ def entries() -> Mapping[str, NormalizerEntry]:
     for table in _file().entry:
         whole = _whole(table, raw)
         raw[whole["name"]] = whole
-        converted[whole["name"]] = _converted(whole)
+        try:
+            entry = msgspec.convert(whole, NormalizerEntry)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{ENTRIES.name}: entry {whole['name']}: {error}; correct that key") from error
+        if entry.source not in sources():
+            raise ConfigError(
+                f"{ENTRIES.name}: entry {entry.name} is of no known source: add {entry.source!r}"
+            )
+        converted[entry.name] = entry
     return converted
 
 
@@ -190,16 +198,6 @@ def _whole(table: dict[str, Any], before: Mapping[str, dict[str, Any]]) -> dict[
         )
     model = before[table["like"]]
     return {**{key: value for key, value in model.items() if key not in table.get("without", ())}, **own}
-
-
-def _converted(table: dict[str, Any]) -> NormalizerEntry:
-    try:
-        entry = msgspec.convert(table, NormalizerEntry)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{ENTRIES.name}: entry {table.get('name')}: {error}; correct that key") from error
-    if entry.source not in sources():
-        raise ConfigError(f"{ENTRIES.name}: entry {entry.name} is of no known source: add {entry.source!r}")
-    return entry
 
 
 def source_of(entry: NormalizerEntry) -> NormalizerSource:

@@ -58,7 +58,12 @@ def by_step(sources: Sequence[Source], limit: int) -> Iterator[RewardGroups]:
             yield from sources[meeting[0]]()
         else:
             files = [joined(*sources[at]()) for at in sorted(meeting, key=lambda at: min(steps[at]))]
-            yield from _cut(_merged(files), limit)
+            groups, first = _merged(files), 0
+            for start, end in spans(groups):
+                if start > first and groups.offsets[end] - groups.offsets[first] > limit:
+                    yield part(groups, first, start)
+                    first = start
+            yield part(groups, first, len(groups.step))
 
 
 def _steps(batch: RewardGroups) -> set[int]:
@@ -112,7 +117,11 @@ def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
     numbers = list[int]()
     notes = list[Assumption]()
     for file in files:
-        own = _sampling_of(file)
+        steps = file.step.tolist()
+        names = file.name or [""] * len(steps)
+        known = zip(steps, names, file.prompt_id.tolist(), file.sizes.tolist(), strict=True)
+        groups = {(step, name): (prompt, size) for step, name, prompt, size in known if name}
+        own = _Sampling(Path(file.source), min(steps), max(steps), groups)
         at = next((at for at, one in enumerate(samplings) if one.has(own)), len(samplings))
         if at == len(samplings):
             samplings.append(own)
@@ -136,14 +145,6 @@ def _merged(files: Sequence[RewardGroups]) -> RewardGroups:
     return regrouped(whole, list(members.values()))
 
 
-def _sampling_of(file: RewardGroups) -> _Sampling:
-    steps = file.step.tolist()
-    names = file.name or [""] * len(steps)
-    known = zip(steps, names, file.prompt_id.tolist(), file.sizes.tolist(), strict=True)
-    groups = {(step, name): (prompt, size) for step, name, prompt, size in known if name}
-    return _Sampling(Path(file.source), min(steps), max(steps), groups)
-
-
 def _places(files: Sequence[RewardGroups]) -> list[tuple[str, int]]:
     """What is equal for groups that are one: name and prompt; a file that numbers them has its own."""
     found = list[tuple[str, int]]()
@@ -154,15 +155,6 @@ def _places(files: Sequence[RewardGroups]) -> list[tuple[str, int]]:
             own = not name or (local and not prompt)
             found.append((f"{number}:{at}", 0) if own else (name, prompt))
     return found
-
-
-def _cut(groups: RewardGroups, limit: int) -> Iterator[RewardGroups]:
-    first = 0
-    for start, end in spans(groups):
-        if start > first and groups.offsets[end] - groups.offsets[first] > limit:
-            yield part(groups, first, start)
-            first = start
-    yield part(groups, first, len(groups.step))
 
 
 def read(path: Path, format: str | None = None, options: ReadOptions | None = None) -> Iterator[RewardGroups]:
@@ -183,7 +175,12 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         if given and option not in chosen.takes:
             names = ", ".join(form.name for form in FORMATS if option in form.takes)
             raise ConfigError(f"{chosen.name} says {says} for {names} alone")
-    notes = _beside(path, files) if path.is_dir() else []
+    notes = list[Assumption]()
+    if path.is_dir():
+        rollouts, others = beside(path, files)
+        names = f"{', '.join(file.name for file in others[:3])}{' and others' if len(others) > 3 else ''}"
+        left = ((_OTHERS, "other_files", rollouts), (f"{_NO_ROLLOUTS}: {names}", "no_rollouts", others))
+        notes = [Assumption(key, says, {"files": len(ones)}) for says, key, ones in left if ones]
     if chosen.joined and path.is_dir():
         yield from noted(chosen.joined(files, options), notes)
         return
@@ -208,13 +205,6 @@ def _read(
     again = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
     cut = [Assumption("cut_end", _CUT, {"files": 1})] if is_cut(same[0]) else []
     yield from noted(read_file(same[0], options), [*notes, *again, *cut])
-
-
-def _beside(directory: Path, files: Sequence[Path]) -> list[Assumption]:
-    rollouts, others = beside(directory, files)
-    names = f"{', '.join(file.name for file in others[:3])}{' and others' if len(others) > 3 else ''}"
-    notes = ((_OTHERS, "other_files", rollouts), (f"{_NO_ROLLOUTS}: {names}", "no_rollouts", others))
-    return [Assumption(key, says, {"files": len(left)}) for says, key, left in notes if left]
 
 
 def _contents(format: Format, file: Path) -> bytes:

@@ -159,6 +159,12 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     One with a write-ahead log, or with a transaction that was not ended, is copied with it: SQLite makes or
     changes the files that it needs for them, and without their writer waits for what never comes.
     """
+
+    def authorized(action: int, name: str | None, more: str | None, _: str | None, view: str | None) -> int:
+        about = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
+        allowed = about or (action in _READING and view is None)
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
     with ExitStack() as stack:
         try:
             regular(path).close()
@@ -176,7 +182,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
             work = _WORK + _PER_BYTE * sum(file.stat().st_size for file in files)
             left = iter(range(work // _STEP))
             connection.set_progress_handler(lambda: next(left, None) is None, _STEP)
-            connection.set_authorizer(_authorized)
+            connection.set_authorizer(authorized)
             yield connection
         except (sqlite3.Error, UnicodeDecodeError, OSError, OverflowError) as error:
             raise RecordError(
@@ -195,12 +201,6 @@ def _copied(files: Sequence[Path], directory: Path) -> Path:
         if before == [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]:
             return directory / files[0].name
     raise OSError("it changed while it was read")
-
-
-def _authorized(action: int, name: str | None, more: str | None, _: str | None, view: str | None) -> int:
-    about = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
-    allowed = about or (action in _READING and view is None)
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def table_columns(path: Path) -> tuple[str, ...]:

@@ -167,7 +167,13 @@ class Columns:
         if count is None:
             return [record]
         lists = {name: value for name, value in record.items() if isinstance(value, list)}
-        split = {name: value for name, value in lists.items() if len(value) == count and not _is_chat(value)}
+        # A chat is one prompt.
+        chats = {
+            name
+            for name, value in lists.items()
+            if value and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
+        }
+        split = {name: value for name, value in lists.items() if len(value) == count and name not in chats}
         single = map(self.of, ("group", "reward", "step", "advantage", "masked", "tokens"))
         if odd := [name for name in single if name in lists and name not in split]:
             raise ValueError(f"lists of different lengths: {', '.join(odd)} has not {count} entries")
@@ -217,10 +223,6 @@ class Columns:
             return {name: _score(column_value(record, name)) for name in self.parts}, dict(self.parts)
         parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
         return parts, {name: weights.get(name, 1.0) for name in parts}
-
-
-def _is_chat(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(entry, Mapping) and "role" in entry for entry in value)
 
 
 def column_value(record: Mapping[str, Any], name: str) -> Any:
@@ -294,7 +296,10 @@ _ROWS = 4096
 def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     parts = dict.fromkeys(options.components or options.weights, 1.0) | dict(options.weights)
     columns = Columns(options.columns, options.label, parts)
-    known = _known(path, columns)
+    known = sniff(path).columns
+    named = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
+    if missing := [name for name in named if name not in known and name.split(".")[0] not in known]:
+        raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
     groups = _groups(path, columns, known, options)
     yield from map(with_advantages, groups) if columns.of("advantage") in known else groups
 
@@ -317,16 +322,6 @@ def _groups(
     )
     gathered = batches(str(path), joined(runs, rows), options.rows, prompts=options.prompts)
     yield from noted(gathered, runs.notes())
-
-
-def _known(path: Path, columns: Columns) -> tuple[str, ...]:
-    """Columns of the first row; raises RecordError where the caller names one that the file lacks."""
-    names = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
-    known = sniff(path).columns
-    missing = [name for name in names if name not in known and name.split(".")[0] not in known]
-    if missing:
-        raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
-    return known
 
 
 def _records(path: Path, columns: Columns) -> Records:

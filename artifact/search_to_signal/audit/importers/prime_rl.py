@@ -481,14 +481,6 @@ _WAITING = "groups that arrived after the last batch may still be trained, and a
 _EVALUATIONS = "evaluations stand among the episodes, and are left out"
 
 
-def _read_file(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    return _read(of_files([path], whole=False), options)
-
-
-def _read_run(files: Sequence[Path], options: ReadOptions) -> Iterator[RewardGroups]:
-    return _read(of_files(files, whole=True), options)
-
-
 def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:
     path = cohorts.sources[0].path
     first = first_record(path)
@@ -538,8 +530,8 @@ PRIME_RL = Format(
         "traces.jsonl",
         "[0-9]*.jsonl",
     ),
-    read=_read_file,
-    joined=_read_run,
+    read=lambda path, options: _read(of_files([path], whole=False), options),
+    joined=lambda files, options: _read(of_files(files, whole=True), options),
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/monitors/file.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21; src/prime_rl/monitors/file/monitor.py "
     "048a6e23428ea9b47feaba3c9fa75376e89a383e 2026-09",
@@ -559,13 +551,9 @@ _COUNTED = ("is_masked", "is_masked_high", "is_masked_low")
 _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
 
 
-def _read_tokens(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+def _alone(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
-
-    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-        return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
-
-    return read_json(path, options, partial(_sequence, path, options), evidence=evidence)
+    return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
 
 
 def _sequence(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
@@ -603,7 +591,7 @@ PRIME_RL_TOKENS = Format(
     container=JSONL,
     needs=("token_ids", "loss_mask", "advantages", "step"),
     patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),
-    read=_read_tokens,
+    read=lambda path, options: read_json(path, options, partial(_sequence, path, options), evidence=_alone),
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
     met="real writer: TokenExporter, called with given tensors",

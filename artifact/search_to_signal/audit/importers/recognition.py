@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -85,11 +85,15 @@ def scalars_of(path: Path) -> Scalars | None:
     rows: list[dict[str, Any]] = []
     with suppress(RecordError):
         for row in islice(_rows(path), _READ):
-            rows.append(dict(_flat(row)))
-            if not _is_scalars(rows[-1]):
+            rows.append(flat := dict(_flat(row)))
+            others = [name for name, value in flat.items() if value is not None and _number(value) is None]
+            numbers = any(_number(value) is not None for value in flat.values())
+            if not numbers or any(map(_GROUPS.fullmatch, flat)) or not all(map(_WORDS.search, others)):
                 return None
     names = dict.fromkeys(name for row in rows for name in row if _last(name) not in _STEPS)
-    if not names or not _one_a_step(rows):
+    places = [repr((row[name], *row)) for row in rows for name in row if _last(name) in _STEPS]
+    # A step comes twice with the same names in few rows at most.
+    if not names or 2 * len(set(places)) <= len(rows):
         return None
     return Scalars(f"one number per step ({_some(list(names))})", tuple(_broken(rows, list(names))))
 
@@ -132,19 +136,6 @@ def _flat(row: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
             yield from () if "_type" in value else _flat(value, f"{above}{name}/")
         else:
             yield f"{above}{name}", value
-
-
-def _is_scalars(row: Mapping[str, Any]) -> bool:
-    numbers = sum(_number(value) is not None for value in row.values())
-    others = [name for name, value in row.items() if value is not None and _number(value) is None]
-    grouped = any(_GROUPS.fullmatch(name) for name in row)
-    return bool(numbers) and not grouped and all(map(_WORDS.search, others))
-
-
-def _one_a_step(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows have steps, of which few come twice with the same names."""
-    places = [(row[name], *row) for row in rows for name in row if _last(name) in _STEPS]
-    return bool(places) and 2 * len({repr(place) for place in places}) > len(rows)
 
 
 def _broken(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
@@ -265,7 +256,11 @@ def find(
     look = _Look()
     if found := _held(path, candidates, look):
         return found
-    if run := _own_run(path, look):
+    # Below a results directory or a layer of one; of runs one that was trained is named, if any was.
+    own = (file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}/{S2S.patterns[0]}")))
+    runs = [file.parent for file in own if look.score(S2S, file)]
+    if runs:
+        run = min(runs, key=lambda run: run.name.startswith(FROZEN))
         raise RecordError(f"{path} holds runs of s2s, which are audited one by one: give {run}, say")
     if found := _below(path, candidates, look):
         return found
@@ -341,15 +336,6 @@ def beside(directory: Path, files: Sequence[Path]) -> tuple[list[Path], list[Pat
     return rollouts, [path for path in others if path not in rollouts]
 
 
-def _own_run(directory: Path, look: _Look) -> Path | None:
-    """A run below a results directory or a layer of one, a trained one if any is; None for anything else."""
-    form = S2S
-    files = (path for depth in ("*", "*/*") for path in sorted(directory.glob(f"{depth}/{form.patterns[0]}")))
-    runs = [path.parent for path in files if look.score(form, path)]
-    trained = [run for run in runs if not run.name.startswith(FROZEN)]
-    return next(iter([*trained, *runs]), None)
-
-
 def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> RecordError:
     """One line: the nearest to a log that is there, or what is there at all."""
     for dump in (path for name in _DUMPS for path in in_order(directory, directory.glob(name))):
@@ -359,7 +345,10 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
             f"{directory} is a data set of Hugging Face: write it by datasets.load_from_disk({arrow.parent})"
             ".to_parquet(FILE), and give that file"
         )
-    tables = [*islice(_all_tables(directory), _LOOKED_AT)]
+    below = (_tables(directory, "*/" * depth + "*") for depth in range(_DEPTH + 1))
+    # Of one depth JSON comes last, which may be settings.
+    json_last = (sorted(ones, key=lambda path: ".json" in path.suffixes[-2:]) for ones in below)
+    tables = [*islice(chain.from_iterable(json_last), _LOOKED_AT)]
     known = {path: sniffed for path in tables if (sniffed := look.of(path)) and sniffed.columns}
     numbers = {path: found for path in tables if (found := scalars_of(path))}
     if stranger := next((path for path in known if path not in numbers), None):
@@ -375,12 +364,6 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
         f"{directory} holds no log of rollouts, only {there}: give the file or directory that the trainer "
         "writes rollouts into; `--format` names the format where its columns do not"
     )
-
-
-def _all_tables(directory: Path) -> Iterator[Path]:
-    for depth in range(_DEPTH + 1):
-        tables = _tables(directory, "*/" * depth + "*")
-        yield from sorted(tables, key=lambda path: ".json" in (path.suffix, path.with_suffix("").suffix))
 
 
 def _some(things: Iterable[object], between: str = ", ") -> str:

@@ -31,15 +31,10 @@ GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 ROOM, GROWTH = 256 * 1024 * 1024, 250
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """What reading raises where a file is cut off, damaged or no text; zstd of Python 3.14 has its own."""
-    known: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, UnicodeDecodeError)
-    with suppress(ImportError):
-        known = (*known, import_module("compression.zstd").ZstdError)
-    return known
-
-
-DAMAGED = _damage()
+# What reading raises where a file is cut off, damaged or no text; zstd of Python 3.14 has its own.
+DAMAGED: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, UnicodeDecodeError)
+with suppress(ImportError):
+    DAMAGED = (*DAMAGED, import_module("compression.zstd").ZstdError)
 
 
 def ends_early(error: Exception) -> bool:
@@ -196,14 +191,22 @@ def cut_end(path: Path) -> bool:
     last = b"\n"
     for lines in read_chunks(path):
         last = lines.text
-    return not last.endswith(b"\n") and _is_cut(last)
+    return not last.endswith(b"\n") and not _is_json(last)
 
 
 def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
     """Number and record of each line that is not blank; as in ``read_lines``."""
     for number, line in enumerate(io.BytesIO(lines.text), lines.first):
-        if line.strip() and (line.endswith(b"\n") or not _is_cut(line)):
-            yield number, _record(path, number, line)
+        if line.strip() and (line.endswith(b"\n") or _is_json(line)):
+            try:
+                record = parse_json(line)
+            except (ValueError, RecursionError) as error:
+                raise RecordError(
+                    f"{path}:{number}: not JSON ({error}); repair the line, or remove it"
+                ) from error
+            if not isinstance(record, dict):
+                raise RecordError(f"{path}:{number}: not a JSON object; a log has one object per line")
+            yield number, record
 
 
 def first_record(path: Path) -> dict[str, Any]:
@@ -223,20 +226,9 @@ def _block(path: Path, stream: io.BufferedIOBase, number: int) -> bytes | None:
         ) from error
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        record = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}:{number}: not JSON ({error}); repair the line, or remove it") from error
-    if not isinstance(record, dict):
-        raise RecordError(f"{path}:{number}: not a JSON object; a log has one object per line")
-    return record
-
-
-def _is_cut(line: bytes) -> bool:
-    try:
+def _is_json(line: bytes) -> bool:
+    with suppress(ValueError, RecursionError):
         parse_json(line)
-    except (ValueError, RecursionError):
         return True
     return False
 

@@ -52,16 +52,6 @@ _DROPPED = (
 )
 
 
-def _read_nemo_rl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    return read_json(
-        path,
-        options,
-        partial(_nemo_row, _step_in(r"step_?(\d+)", path.name), options),
-        lambda rows: groups_by_prompt(path, rows, options),
-        lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
-    )
-
-
 def _step_in(pattern: str, name: str) -> int:
     named = re.search(pattern, name)
     return int(named[1]) if named else UNKNOWN
@@ -116,7 +106,13 @@ NEMO_RL = Format(
     container=JSONL,
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
-    read=_read_nemo_rl,
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_nemo_row, _step_in(r"step_?(\d+)", path.name), options),
+        lambda rows: groups_by_prompt(path, rows, options),
+        lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
+    ),
     takes=("group_size",),
     usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
@@ -138,12 +134,6 @@ _STEPS = "rows whose prompt goes on from the row before are steps of one traject
 _PROMPTS = assumed(
     "equal_prompts", "a group is the responses to one prompt of an evaluation, of which none is trained"
 )
-
-
-def _read_skyrl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    step = _step_in(r"global_step_(\d+)", path.parent.name)
-    made = partial(_skyrl_row, _Trajectory(), step, options)
-    return read_json(path, options, made, lambda rows: gathered(_last_steps(rows)), _skyrl_evidence)
 
 
 @dataclass
@@ -208,7 +198,13 @@ SKYRL_EVAL = Format(
         ),
     ),
     beside=("aggregated_results.jsonl",),
-    read=_read_skyrl,
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_skyrl_row, _Trajectory(), _step_in(r"global_step_(\d+)", path.parent.name), options),
+        lambda rows: gathered(_last_steps(rows)),
+        _skyrl_evidence,
+    ),
     usual="skyrl-grpo",
     writer="NovaSky-AI/SkyRL skyrl/train/utils/trainer_utils.py "
     "a9564572eb8e91076be43c1bd5e4615e3de17265 2026-08-21",
@@ -337,11 +333,6 @@ THETA_EVOLVE = replace(
 # counted, so group_idx has no gaps.
 
 
-def _read_tinker(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    made = partial(_tinker_row, options=options)
-    return read_json(path, options, made, evidence=_tinker_evidence, key=_tinker_key, rewards=dict)
-
-
 def _tinker_key(record: dict[str, Any], _: int = 0) -> tuple[int, tuple[str, ...]]:
     names = ("split", "iteration", "group_idx")
     return count(record.get("iteration")), tuple(value_at(record, name) for name in names)
@@ -398,7 +389,14 @@ TINKER = Format(
         "train_rollout_summaries.jsonl",
         "*_rollout_summaries.jsonl",
     ),
-    read=_read_tinker,
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_tinker_row, options=options),
+        evidence=_tinker_evidence,
+        key=_tinker_key,
+        rewards=dict,
+    ),
     takes=("reward",),
     usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
@@ -414,15 +412,6 @@ TINKER = Format(
 _ONE_INDEX = assumed(
     "restarting_index", "a group goes from one trajectory_index 0 to the next: the log names no group"
 )
-
-
-def _read_ttt_discover(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    made = partial(_ttt_row, options=options)
-
-    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-        return (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups))
-
-    return read_json(path, options, made, _counted, evidence, rewards=dict)
 
 
 def _ttt_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
@@ -455,7 +444,14 @@ TTT_DISCOVER = Format(
     container=JSONL,
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
-    read=_read_ttt_discover,
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_ttt_row, options=options),
+        _counted,
+        lambda groups: (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups)),
+        rewards=dict,
+    ),
     takes=("reward",),
     usual="discover-entropic-adaptive",
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
