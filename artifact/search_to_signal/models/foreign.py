@@ -21,8 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, S2SError
 from search_to_signal.base.progress import one_line
-from search_to_signal.models.base import Message
-from search_to_signal.models.chat import rendered
+from search_to_signal.models.base import Message, rendered
 from search_to_signal.models.confined import Answer, At, Confined, ConfinedError
 from search_to_signal.models.files import (
     LONGEST_SETTINGS,
