@@ -24,8 +24,7 @@ from search_to_signal.learner.base import LearnerSetup, TrainingGroup
 from search_to_signal.learner.dpo import DpoLearner, TokenPair
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import DpoSettings
-from search_to_signal.models.base import request_seeds
-from search_to_signal.models.chat import end_ids
+from search_to_signal.models.base import end_ids, request_seeds
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.models.sampling import CachedDecoder, open_decoder, sample, sample_group

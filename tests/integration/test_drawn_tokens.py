@@ -16,7 +16,7 @@ from search_to_signal.base.package_data import MODELS
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
 from search_to_signal.learner.adapter import TENSORS
-from search_to_signal.models import token_intervals
+from search_to_signal.models import sampling
 from search_to_signal.models.files import checked_files
 from search_to_signal.models.settings import ModelSettings
 from search_to_signal.records.manifest import read_manifest
@@ -172,7 +172,7 @@ def test_forgeries_within_rounding_may_not_lie_in_one_group(
         number = next(shares)
         return [(np.full_like(number, 0.2), np.full_like(number, 0.4), number)]
 
-    monkeypatch.setattr(token_intervals, "token_intervals", intervals)
+    monkeypatch.setattr(sampling, "token_intervals", intervals)
     (draws,) = check_draws(cohort / "frozen-s42", TokenDrawOptions(), PlainProgress())
     assert (draws.tally.unequal, draws.tally.together < draws.tally.allowed) == (10, True)
     (problem,) = draws.findings

@@ -34,8 +34,7 @@ from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, se
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
-from search_to_signal.models.base import Generation
-from search_to_signal.models.chat import encoded
+from search_to_signal.models.base import Generation, encoded
 from search_to_signal.models.local import load_tokenizer
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import begin_training, open_run_generator

@@ -31,14 +31,12 @@ from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models.base import messages, request_seeds
-from search_to_signal.models.chat import encoded, end_ids
+from search_to_signal.models.base import encoded, end_ids, messages, request_seeds
 from search_to_signal.models.device import prepare_processor
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.local import load_tokenizer, open_base_model
-from search_to_signal.models.sampling import sample_group, uniform_numbers
+from search_to_signal.models.local import load_tokenizer, open_base_model, open_for_reading
+from search_to_signal.models.sampling import bounds, logits_by_slice, sample_group, uniform_numbers
 from search_to_signal.models.settings import GenerationSettings, ModelLoading
-from search_to_signal.models.token_intervals import bounds, logits_by_slice, open_for_reading
 from search_to_signal.problems import get_problem
 from search_to_signal.search.host import HostSetup, begin
 from search_to_signal.search.hosts import open_host

@@ -71,7 +71,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """A byte-level tokenizer with a few merges."""
-    from search_to_signal.models.chat import train_tokenizer
+    from search_to_signal.recipe.training import train_tokenizer
 
     return train_tokenizer([SAMPLE], 300)
 

@@ -9,8 +9,7 @@ from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
 from search_to_signal.credit import get_mapping
 from search_to_signal.credit.normalizers import get_normalizer
-from search_to_signal.models.fetching.known import KNOWN
-from search_to_signal.models.files import model_directory
+from search_to_signal.models.files import KNOWN, model_directory
 from search_to_signal.problems import get_problem
 from search_to_signal.records.provenance import source
 from search_to_signal.run.profile import load_profile

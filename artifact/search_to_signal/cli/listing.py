@@ -101,7 +101,7 @@ def _models() -> list[Row]:
 
 
 def _fetchable() -> list[Row]:
-    from search_to_signal.models.fetching.known import KNOWN, PLACE
+    from search_to_signal.models.files import KNOWN, PLACE
 
     def description(name: str) -> str:
         known = KNOWN[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.progress import progress_display
 from search_to_signal.cli.options import AGAIN, Add, show
-from search_to_signal.models.fetching.known import KNOWN, PLACE
+from search_to_signal.models.files import KNOWN, PLACE
 from search_to_signal.records.files import storage_errors
 
 _PORTS = 65535
@@ -89,9 +89,9 @@ def _fetch(arguments: argparse.Namespace) -> None:
     """
     from search_to_signal.base.extras import require
 
-    require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
+    require("torch", "transformers", "gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
     from search_to_signal.base.processes import end_in_order
-    from search_to_signal.models.fetching.download import FetchRequest, fetch
+    from search_to_signal.models.fetching import FetchRequest, fetch
 
     out = arguments.out or Path(PLACE, arguments.name)
     end_in_order()

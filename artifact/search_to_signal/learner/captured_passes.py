@@ -16,7 +16,7 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from search_to_signal.learner.grpo_loss import TokenGroup
-from search_to_signal.models.quantization import base_weight
+from search_to_signal.models.device import base_weight
 
 # A projection with its LoRA adapter in fewer passes over memory than PEFT's, keeping less for backward.
 #

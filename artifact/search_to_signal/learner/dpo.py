@@ -53,13 +53,6 @@ def log_probabilities(model: Any, pair: TokenPair, pad_id: int) -> torch.Tensor:
     return (token_log_probabilities(model, group) * group.completion_mask).sum(dim=1)
 
 
-@torch.no_grad()
-def reference_log_probabilities(model: Any, pairs: Sequence[TokenPair], pad_id: int) -> list[torch.Tensor]:
-    """The same of the model with its adapter off, for each pair; raises as ``log_probabilities``."""
-    with model.disable_adapter():
-        return [log_probabilities(model, pair, pad_id) for pair in pairs]
-
-
 def dpo_loss(
     policy: torch.Tensor, reference: torch.Tensor, settings: DpoSettings
 ) -> tuple[torch.Tensor, float, float]:
@@ -89,14 +82,12 @@ def _bounded_exp(values: torch.Tensor) -> torch.Tensor:
 
 # The pairs that a run has collected, with their tokens, and what of them a round is made of.
 
-PairBufferIds = tuple[int, ...]
-
 
 class BufferedGroup(msgspec.Struct, frozen=True):
     """A group with the pairs that were made of it."""
 
-    prompt_ids: PairBufferIds
-    completion_ids: tuple[PairBufferIds, ...]
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[tuple[int, ...], ...]
     pairs: tuple[PreferencePair, ...]
 
 
@@ -173,7 +164,14 @@ class DpoLearner:
             kept = [] if threshold is None else self._buffer.above(threshold)
             if threshold is not None and kept:
                 updates = list(self.round(kept, step))
-                done = self._round(updates, threshold, len(kept))
+                done = PreferenceRound(
+                    threshold=threshold,
+                    collected=self._buffer.collected,
+                    kept=len(kept),
+                    optimizer_steps=len(updates),
+                    accuracy=float(np.mean([update.accuracy for update in updates])),
+                    margin=float(np.mean([update.margin for update in updates])),
+                )
                 return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=done))
         return self._result([], PreferenceRecord(step=step, pairs=entries))
 
@@ -197,7 +195,8 @@ class DpoLearner:
             for name, parameter in self._trained.items():
                 parameter.copy_(self._initial[name])
         optimizer = build_optimizer(list(self._trained.values()), self._learner)
-        references = reference_log_probabilities(self.model, pairs, self._pad_id)
+        with torch.no_grad(), self.model.disable_adapter():
+            references = [log_probabilities(self.model, pair, self._pad_id) for pair in pairs]
         batches = list(self._batches(list(zip(pairs, references, strict=True)), step))
         steps = settings.steps(len(pairs))
         for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
@@ -227,16 +226,6 @@ class DpoLearner:
         loss_, accuracy, margin = np.mean(batch_metrics, axis=0).tolist()
         tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
         return Update(loss_, norm, accuracy, margin, tokens)
-
-    def _round(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
-        return PreferenceRound(
-            threshold=threshold,
-            collected=self._buffer.collected,
-            kept=kept,
-            optimizer_steps=len(updates),
-            accuracy=float(np.mean([update.accuracy for update in updates])),
-            margin=float(np.mean([update.margin for update in updates])),
-        )
 
     def _result(self, updates: Sequence[Update], pairs: PreferenceRecord) -> StepResult:
         sha256 = adapter_sha256(self.model)

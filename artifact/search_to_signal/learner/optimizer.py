@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 
 from search_to_signal.base.errors import LearnerError, NotFiniteError
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models.quantization import bitsandbytes
+from search_to_signal.models.device import bitsandbytes
 
 # The optimizer that the settings name, and the step that every rule makes with it.
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from jinja2 import TemplateError
+
 from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.progress import one_line
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.models.settings import GenerationSettings as GenerationSettings
 from search_to_signal.records.schema import RequestRecord
@@ -159,6 +162,55 @@ def request_seeds(seed: int, count: int) -> tuple[int, ...]:
 def completion_text(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     """How a tokenizer gives the text of a completion's tokens: special ones leave no trace."""
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+# How messages become tokens, and which tokens end an answer.
+
+# What a template may add to messages, and how often it may repeat them.
+_MOST_TEXT, _MOST_GROWTH = 1 << 20, 16
+
+
+def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
+    """A chat as the text that a model continues, and as its tokens.
+
+    Raises ConfigError where the chat template refuses it, or makes nothing of it.
+    """
+    if hasattr(tokenizer, "encoded"):  # somebody else's
+        return tokenizer.encoded(chat)  # type: ignore[no-any-return]
+    return rendered(tokenizer, chat)
+
+
+def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], object] = str) -> tuple[str, list[int]]:
+    """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
+    at("chat_template")
+    try:
+        text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise ConfigError(
+            f"the chat template in {tokenizer.name_or_path} refuses these messages "
+            f"({one_line(str(error), 200)}): give others, or another model"
+        ) from error
+    most = _MOST_TEXT + _MOST_GROWTH * sum(len(part) for message in chat for part in message.values())
+    if len(text) > most:
+        raise ConfigError(
+            f"the chat template in {tokenizer.name_or_path} makes {len(text):,} characters of these "
+            f"messages, more than {most:,}: give another model"
+        )
+    at("tokenizer.json")
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if not ids:
+        raise ConfigError(f"the chat template in {tokenizer.name_or_path} makes nothing of these messages")
+    return text, ids
+
+
+def end_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
+    """Every token that ends a completion: the tokenizer's, and those of the model's generation settings.
+
+    Qwen's instruction models stop on two, of which the tokenizer has one.
+    """
+    configured = getattr(generation_config, "eos_token_id", None)
+    more = configured if isinstance(configured, list | tuple) else [configured]
+    return frozenset(token for token in [tokenizer.eos_token_id, *more] if token is not None)
 
 
 # Prompts longer than the limit: cut on their left, or refused (D26).

@@ -1,16 +1,17 @@
 """Model directories: found by name, and checked against their recorded SHA-256 before use."""
 
-import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from math import isfinite, prod
 from pathlib import Path
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
-from search_to_signal.base.errors import ModelFileError
+from search_to_signal.base.errors import ModelFileError, RunDirectoryError
 from search_to_signal.base.package_data import INSTALLED, MODELS
 from search_to_signal.base.progress import one_line
-from search_to_signal.models.fetching.known import known_place
+from search_to_signal.records.checksums import sha256_file
 
 CHECKSUMS = "SHA256SUMS"
 # As many as a profile can ask for.
@@ -29,17 +30,75 @@ def model_directory(name_or_path: str) -> Path:
             return candidate
     known = ", ".join(sorted(path.name for path in MODELS.glob("*") if path.is_dir()))
     remedy = f"give one of {known}, or the path of a model directory"
-    if name := known_place(Path(name_or_path)):
+    path = Path(name_or_path)
+    if path.name in KNOWN and path.parent.name == PLACE:
         raise ModelFileError(
-            f"there is no model in {Path(name_or_path).absolute()}: bring it with 's2s model fetch {name}' "
+            f"there is no model in {path.absolute()}: bring it with 's2s model fetch {path.name}' "
             "(--from PLACE where you have its files), or, in a container, mount a directory that holds it"
         )
     if "/" in name_or_path:
         remedy = (
-            f"put the model's files into {Path(name_or_path).absolute()} (in a container, mount a directory "
+            f"put the model's files into {path.absolute()} (in a container, mount a directory "
             f"that holds them) with a {CHECKSUMS}, or {remedy}"
         )
     raise ModelFileError(f"there is no model {name_or_path!r}: {remedy}")
+
+
+# The models that can be fetched by name: whose they are, under which licence, and the bytes they must be.
+
+# Where profiles look for them.
+PLACE = "mounts"
+
+
+class KnownModel(NamedTuple):
+    """One published model: its ``gguf`` file, by SHA-256 and size, or without one its safetensors files."""
+
+    repository: str
+    revision: str
+    licence: str
+    gguf: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+KNOWN = MappingProxyType(
+    {
+        "qwen2.5-coder-0.5b-instruct": KnownModel(
+            "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            "ebb2015119c907b064c512bf053e945850b5875f",
+            "Apache-2.0",
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            491_400_064,
+        ),
+        "qwen2.5-coder-1.5b-instruct": KnownModel(
+            "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
+            "Apache-2.0",
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            1_117_320_768,
+        ),
+        "Qwen2.5-7B-Instruct": KnownModel(
+            "Qwen/Qwen2.5-7B-Instruct", "a09a35458c702b33eeacc393d103063234e8bc28", "Apache-2.0"
+        ),
+        "deepseek-coder-7b-instruct-v1.5": KnownModel(
+            "deepseek-ai/deepseek-coder-7b-instruct-v1.5",
+            "2a050a4c59d687a85324d32e147517992117ed30",
+            "DeepSeek Model License",
+        ),
+    }
+)
+
+
+def refuse_little_room(directory: Path, size: int) -> None:
+    """Raise RunDirectoryError where a disk has room for fewer bytes, before minutes of work find out."""
+    free = shutil.disk_usage(directory).free
+    if free < size:
+        raise RunDirectoryError(
+            f"cannot write below {directory.parent}: {size / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are "
+            "free: make room, then give the command again"
+        )
 
 
 def checked_files(directory: Path) -> dict[str, str]:
@@ -49,7 +108,7 @@ def checked_files(directory: Path) -> dict[str, str]:
     """
     sums = listed_files(directory)
     for name, expected in sums.items():
-        if file_sha256(directory / name) != expected:
+        if sha256_file(directory / name) != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     refuse_odd_settings(directory)
@@ -131,21 +190,6 @@ def refuse_lacking_template(directory: Path) -> None:
         )
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read in blocks: weights may be larger than memory."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _remedy(path: Path) -> str:
-    if INSTALLED and MODELS in path.parents:
-        return "install search-to-signal-models, the wheel that 'uv build --wheel artifact/models' builds"
-    return "restore it (git checkout, or download again)"
-
-
 def listed_files(directory: Path) -> dict[str, str]:
     """What the directory's SHA256SUMS says of its files, by name; no weights are read.
 
@@ -169,7 +213,11 @@ def listed_files(directory: Path) -> dict[str, str]:
         if path.parent != directory or path.is_symlink():
             raise ModelFileError(f"{listing}:{number}: {name[1:]} is no file of its own in the directory")
         if not path.is_file():
-            raise ModelFileError(f"model file {path} is missing: {_remedy(path)}")
+            remedy = "restore it (git checkout, or download again)"
+            if INSTALLED and MODELS in path.parents:
+                wheel = "the wheel that 'uv build --wheel artifact/models' builds"
+                remedy = f"install search-to-signal-models, {wheel}"
+            raise ModelFileError(f"model file {path} is missing: {remedy}")
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")

@@ -21,8 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, S2SError
 from search_to_signal.base.progress import one_line
-from search_to_signal.models.base import Message
-from search_to_signal.models.chat import rendered
+from search_to_signal.models.base import Message, rendered
 from search_to_signal.models.confined import Answer, At, Confined, ConfinedError
 from search_to_signal.models.files import (
     LONGEST_SETTINGS,
@@ -124,7 +123,10 @@ def _opened(directory: Path, at: At) -> Answer:
             return rendered(tokenizer, (arguments or [[]])[0], placed)
         placed({"decode": "tokenizer.json: decoder", "apply_chat_template": "chat_template"}.get(name, ""))
         if arguments is None:
-            return _attribute(tokenizer, name)
+            if not hasattr(tokenizer, name):
+                return {}
+            found = getattr(tokenizer, name)
+            return {"called": callable(found), "value": None if callable(found) else found}
         made = getattr(tokenizer, name)(*arguments, **(options or {}))
         return dict(made) if isinstance(made, BatchEncoding) else made
 
@@ -132,13 +134,6 @@ def _opened(directory: Path, at: At) -> Answer:
     answer("encoded", [_TRIAL], None)
     answer("decode", [list(range(min(len(tokenizer), _DECODED)))], {"skip_special_tokens": True})
     return answer
-
-
-def _attribute(tokenizer: Any, name: str) -> dict[str, Any]:
-    if not hasattr(tokenizer, name):
-        return {}
-    found = getattr(tokenizer, name)
-    return {"called": True, "value": None} if callable(found) else {"called": False, "value": found}
 
 
 def _template(directory: Path) -> str:
@@ -199,7 +194,11 @@ def try_model(directory: Path) -> None:
             f"{path} makes a model of {claimed['numbers']:,} numbers, the weights hold "
             f"{sum(map(prod, held.values())):,}: {_AGAIN}"
         )
-    _refuse_not_finite(directory)
+    for file in sorted(directory.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as stored:  # type: ignore[no-untyped-call]
+            for name in stored.keys():  # noqa: SIM118  # it is no dict
+                if not _finite(stored.get_tensor(name)):
+                    raise ModelFileError(f"{file}: {name} holds what is no number: get the file again")
 
 
 def refuse_no_numbers(model: Any, directory: Path) -> None:
@@ -230,14 +229,6 @@ def _built(directory: Path, at: At) -> Answer:
     shapes: dict[str, Shape] = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     numbers = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
     return lambda: {"shapes": shapes, "numbers": numbers}
-
-
-def _refuse_not_finite(directory: Path) -> None:
-    for path in sorted(directory.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
-            for name in file.keys():  # noqa: SIM118  # it is no dict
-                if not _finite(file.get_tensor(name)):
-                    raise ModelFileError(f"{path}: {name} holds what is no number: get the file again")
 
 
 def _finite(tensor: torch.Tensor) -> bool:
@@ -281,7 +272,10 @@ def _blamed(
     if _loads(directory, load):
         return None
     for name in files:
-        settings = _object(directory / name)
+        path = directory / name
+        # A vocabulary is longer than settings are.
+        short = path.is_file() and path.stat().st_size <= LONGEST_SETTINGS
+        settings = json_settings(path) if short else {}
         for key in settings:
             if time.monotonic() > deadline:
                 return None
@@ -290,13 +284,8 @@ def _blamed(
                 rest[key] = _PLAIN[key]
             with _changed(directory, name, rest) as changed:
                 if _loads(changed, load):
-                    return directory / name, key, settings[key]
+                    return path, key, settings[key]
     return None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """As ``json_settings``; empty for a vocabulary that is longer than settings are."""
-    return json_settings(path) if path.is_file() and path.stat().st_size <= LONGEST_SETTINGS else {}
 
 
 def _loads(directory: Path, load: Callable[[Path, At], Any]) -> bool:

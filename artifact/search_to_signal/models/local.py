@@ -20,15 +20,15 @@ from search_to_signal.models.base import (
     Message,
     completion_text,
     cut_prompt,
+    encoded,
+    end_ids,
     messages,
     request_seeds,
 )
 from search_to_signal.models.card_sampler import CardSampler, Drawing, can_sample
-from search_to_signal.models.chat import encoded, end_ids
-from search_to_signal.models.device import LESS_MEMORY, memory_errors, prepare_device
+from search_to_signal.models.device import LESS_MEMORY, load_4bit, memory_errors, prepare_device
 from search_to_signal.models.files import json_settings, shipped
 from search_to_signal.models.foreign import ForeignTokenizer, refuse_no_numbers, try_model
-from search_to_signal.models.quantization import load_4bit
 from search_to_signal.models.sampling import Filters, SampledGroup, sample_group
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.models.token_step import join_projections
@@ -201,6 +201,14 @@ def open_base_model(directory: Path, loading: ModelLoading, less_memory: str = L
             model = load_model(directory, _DTYPES[loading.dtype]).to(loading.device)
         _raise_head(model)
     return model
+
+
+def open_for_reading(directory: Path, loading: ModelLoading) -> Any:
+    """The model on this processor in float32, with the weights that ``loading`` rounds to: no card is needed.
+
+    Raises ModelFileError as ``open_base_model`` does.
+    """
+    return open_base_model(directory, ModelLoading(dtype=loading.dtype)).float()
 
 
 def _raise_head(model: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from search_to_signal.models.cpu_decoder import causal_model, projections
-from search_to_signal.models.quantization import base_weight
+from search_to_signal.models.device import base_weight
 
 Tensor = torch.Tensor
 

@@ -26,10 +26,11 @@ from search_to_signal.models.base import (
     Completion,
     Generation,
     cut_prompt,
+    encoded,
+    end_ids,
     messages,
     request_seeds,
 )
-from search_to_signal.models.chat import encoded, end_ids
 from search_to_signal.models.device import fix_cublas, memory_errors
 from search_to_signal.models.foreign import try_model
 from search_to_signal.models.local import UNLOADABLE, load_tokenizer
@@ -252,9 +253,6 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")  # it would ask a server to count the start
     # Unsloth writes the code that it compiles into the working directory, when imported and when loading.
     with working_directory(scratch):
-        # Unsloth replaces TRL's trainer by one whose log-probabilities are None. What was
-        # imported before stays TRL's.
-        import_module("search_to_signal.learner.grpo_loss")
         try:
             unsloth, llama = import_module("unsloth"), import_module("unsloth.models.llama")
         except (ImportError, RuntimeError) as error:

@@ -17,17 +17,54 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoModelForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.processes import end_with_parent
 from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed, stream
-from search_to_signal.models.base import messages
-from search_to_signal.models.chat import END, encoded, train_tokenizer
+from search_to_signal.models.base import encoded, messages
 from search_to_signal.models.device import Device, prepare_device, prepare_processor, processor, torch_version
 from search_to_signal.models.local import load_tokenizer
 from search_to_signal.recipe.pairs import TrainingPair, mixed_pairs
+
+# The tokenizer of the embedded models, with its chat template.
+
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+# The embedded models know their problems from the code in the prompt, so their template leaves the
+# system message out; a 7B model brings its own template and reads it.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+# Words keep their underscores and dots, numbers stay whole, and a line break keeps its indent: the
+# pieces that Python code is made of.
+_PIECES = r"\n[^\S\n]*| ?[A-Za-z_.]+\(?| ?[0-9]*\.?[0-9]+| ?[^\sA-Za-z_0-9]+|\s+"
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer; every byte string can be encoded."""
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_only])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
+    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.clean_up_tokenization_spaces = False
+    return wrapped
+
 
 # Train an embedded model from nothing on the generated corpus.
 

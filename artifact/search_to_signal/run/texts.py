@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.base.package_data import MODELS
-from search_to_signal.models.base import ChatPrompt, cut_prompt, messages, sent_messages
+from search_to_signal.models.base import ChatPrompt, cut_prompt, encoded, messages, sent_messages
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.differences import Finding
@@ -183,8 +183,6 @@ def token_findings(
 
 def rendered(prompt: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[str, list[int]]:
     """Return a prompt in the model's chat template, and its token ids."""
-    from search_to_signal.models.chat import encoded  # loads torch
-
     return encoded(tokenizer.tokenizer, messages(prompt))
 
 

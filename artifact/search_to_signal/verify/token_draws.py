@@ -131,7 +131,7 @@ def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
     from search_to_signal.learner.adapter import adapter_sha256, load_adapter
     from search_to_signal.models.device import prepare_processor
     from search_to_signal.models.files import model_directory
-    from search_to_signal.models.token_intervals import open_for_reading
+    from search_to_signal.models.local import open_for_reading
     from search_to_signal.run.retraining import Remade, remade_adapters
 
     config = sampled.config
@@ -150,7 +150,7 @@ def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
 
 def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
     """Return the size of a model's vocabulary, and the tokens that end a completion."""
-    from search_to_signal.models.chat import end_ids
+    from search_to_signal.models.base import end_ids
     from search_to_signal.models.cpu_decoder import causal_model
     from search_to_signal.models.files import model_directory
     from search_to_signal.models.local import load_tokenizer
@@ -410,7 +410,7 @@ def _check_update(sampled: SampledRun, remade: "Remade", draws: RunDraws) -> boo
 
 
 def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, draws: RunDraws) -> None:
-    from search_to_signal.models.token_intervals import token_intervals
+    from search_to_signal.models.sampling import token_intervals
 
     where, settings = f"step {generation.step}", config.generation
     seeds = request_seeds(derive_seed(config.seed, "sample", generation.step), settings.group_size)

@@ -212,13 +212,19 @@ def test_another_learner_s_checkpoint_is_refused(learner: Make, new_model: Calla
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
-    [({"rate": 1.0}, "rate"), ({"beta": 0.0}, r"beta is 0"), ({"lr_scheduler_type": "linear"}, "linear")],
+    ("rule", "settings"),
+    [
+        ("dpo", {"rate": 1.0}),
+        ("dpo", {"beta": 0.0}),
+        ("dpo", {"lr_scheduler_type": "linear"}),
+        ("entropic", {"beta": 1.0}),
+        ("entropic", {"groups_per_batch": 0}),
+    ],
 )
-def test_settings_of_another_rule_are_refused(settings: dict[str, Any], told: str) -> None:
+def test_settings_of_another_rule_are_refused(rule: str, settings: dict[str, Any]) -> None:
     """A wrong key or value of [rule_settings] is one line that names it."""
-    with pytest.raises(ConfigError, match=rf"rule_settings.*{told}"):
-        get_rule("dpo").check(settings)
+    with pytest.raises(ConfigError, match=rf"rule_settings.*{next(iter(settings))}"):
+        get_rule(rule).check(settings)
 
 
 def test_the_defaults_are_the_host_s() -> None:
@@ -248,8 +254,9 @@ def test_a_pair_has_the_scores_of_its_completions(learner: Make, groups: list[Tr
     )
 
 
-def test_knobs_of_grpo_are_refused(new_model: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("rule", ["dpo", "entropic"])
+def test_knobs_of_grpo_are_refused(new_model: Callable[..., Any], rule: str) -> None:
     """A knob of [learner] that the rule would pass over is one line."""
     settings = LearnerSettings(lora_rank=4, lora_alpha=8, truncated="exclude")
     with pytest.raises(ConfigError, match="learner.truncated is set"):
-        DpoLearner(LearnerSetup(attach_adapter(new_model(), settings, 3), settings, 0, {}))
+        get_rule(rule).learner(LearnerSetup(attach_adapter(new_model(), settings, 3), settings, 0, {}))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.base.errors import ConfigError, LearnerError
-from search_to_signal.learner import get_rule
+from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.entropic import EntropicLearner, WaitingGroup
@@ -127,17 +126,3 @@ def test_what_is_not_finite_never_reaches_a_weight(learner: Make) -> None:
         made.step(TrainingGroup((5,), ((6, 2),), np.array([np.nan])))
     with pytest.raises(LearnerError, match="another learning rule"):
         made.load(b"\x93 something else")
-
-
-@pytest.mark.parametrize("settings", [{"beta": 1.0}, {"groups_per_batch": 0}])
-def test_settings_of_another_rule_are_refused(settings: dict[str, Any]) -> None:
-    """A wrong key or number of [rule_settings] is one line that names it."""
-    with pytest.raises(ConfigError, match=rf"rule_settings.*{next(iter(settings))}"):
-        get_rule("entropic").check(settings)
-
-
-def test_knobs_of_grpo_are_refused(new_model: Callable[..., Any]) -> None:
-    """A knob of [learner] that the rule would pass over is one line."""
-    settings = LearnerSettings(lora_rank=4, lora_alpha=8, truncated="exclude")
-    with pytest.raises(ConfigError, match="learner.truncated is set"):
-        EntropicLearner(LearnerSetup(attach_adapter(new_model(), settings, 3), settings, 0, {}))

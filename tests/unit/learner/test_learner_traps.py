@@ -28,7 +28,7 @@ from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models import local
-from search_to_signal.models.quantization import load_4bit
+from search_to_signal.models.device import load_4bit
 from search_to_signal.models.sampling import SampledGroup, sample_group
 from search_to_signal.models.settings import NF4
 

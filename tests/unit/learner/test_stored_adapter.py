@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from search_to_signal.base.errors import ModelFileError, RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings
@@ -17,7 +16,6 @@ from search_to_signal.run.learning import load_stored_adapter
 
 SETTINGS = LearnerSettings(lora_rank=2, lora_alpha=4)
 IDS = torch.tensor([[3, 4, 5]])
-WEIGHTS = "adapter_model.safetensors"
 
 
 @torch.no_grad()
@@ -68,35 +66,6 @@ def test_another_adapter_than_the_recorded_one_stops_the_restart(
     with pytest.raises(RunDirectoryError, match=r"checksum.*recorded 0000"):
         load_stored_adapter(directory, "0000", sampler.base(), sampler)
     assert torch.equal(logits(sampler.model), before)
-
-
-def test_a_tensor_that_the_file_lacks_is_found(
-    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
-) -> None:
-    """PEFT would fill a missing tensor with its initial value and only warn."""
-    directory, adapted = stored
-    tensors = load_file(directory / WEIGHTS)
-    tensors.pop(next(name for name in tensors if "lora_B" in name))
-    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-    with pytest.raises(ModelFileError, match="not those of this model"):
-        load_stored_adapter(
-            directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer)
-        )
-
-
-def test_a_missing_or_unreadable_adapter_is_explained(
-    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
-) -> None:
-    """Neither an empty directory nor half a file is taken for an adapter."""
-    directory, adapted = stored
-    with pytest.raises(ModelFileError, match="adapter_config.json"):
-        load_stored_adapter(tmp_path / "nowhere", "0", new_model(), generator(new_model(), tokenizer))
-    data = (directory / WEIGHTS).read_bytes()
-    (directory / WEIGHTS).write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelFileError, match="cannot load"):
-        load_stored_adapter(
-            directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer)
-        )
 
 
 def test_a_shared_model_holds_the_adapter_itself(

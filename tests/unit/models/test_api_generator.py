@@ -257,3 +257,5 @@ def test_backends_are_opened_by_name(endpoint: Endpoint, tmp_path: Any) -> None:
     assert "model.safetensors" in model_files(own, "qwen2-2.1m")
     with pytest.raises(ConfigError, match="cannot be trained"):
         open_trainable(settings, "qwen2-2.1m", tmp_path)
+    with pytest.raises(ConfigError, match=r"generation\.top_k"):
+        GenerationSettings(top_k=5, backend="api")

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-import search_to_signal.learner.grpo_loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
 from search_to_signal.base.errors import ConfigError, GenerationError, ModelFileError
 from search_to_signal.models import vllm as vllm_module
-from search_to_signal.models.base import messages, request_seeds
-from search_to_signal.models.chat import encoded
+from search_to_signal.models.base import encoded, messages, request_seeds
 from search_to_signal.models.opening import open_trainable
 from search_to_signal.models.settings import EngineSettings, GenerationSettings
 from search_to_signal.search.member import Prompt
@@ -176,24 +174,6 @@ def test_compiled_code_stays_with_the_run(
     assert Path.cwd() == tmp_path
     assert (tmp_path / "scratch" / "unsloth_compiled_cache").exists() is (backend == "unsloth")
     assert not (tmp_path / "unsloth_compiled_cache").exists()
-
-
-def test_the_learner_keeps_the_trainer_of_trl(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unsloth replaces TRL's trainer when it is imported; the loss that reads TRL's is loaded before."""
-
-    class Importing(ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            loaded.append("search_to_signal.learner.grpo_loss" in sys.modules)
-            raise ConfigError("far enough")
-
-    loaded: list[bool] = []
-    monkeypatch.setitem(sys.modules, "unsloth", Importing("unsloth"))
-    monkeypatch.delitem(sys.modules, "search_to_signal.learner.grpo_loss", raising=False)
-    with pytest.raises(ConfigError, match="far enough"):
-        opened("unsloth", model, tmp_path / "scratch")
-    assert loaded[-1]
 
 
 @pytest.mark.parametrize(
@@ -401,10 +381,3 @@ def test_limits_fit_the_context(model: Path, tmp_path: Path, changes: dict[str, 
     """Limits that the engine's context cannot hold together are refused before anything is loaded."""
     with pytest.raises(ConfigError, match=message):
         opened("vllm", model, tmp_path, **changes)
-
-
-@pytest.mark.parametrize("changes", [{"gpu_memory_utilization": 1.5}, {"context": 0}, {"lora_rank": 0}])
-def test_impossible_engines_are_refused(changes: dict[str, Any]) -> None:
-    """Settings that no engine starts with are refused by name."""
-    with pytest.raises(ConfigError, match=f"generation.engine.{next(iter(changes))}"):
-        EngineSettings(**changes)

@@ -16,8 +16,8 @@ from tests.gguf_files import HIDDEN, TEMPLATE, Tensor, quantized, tensors, token
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.progress import PlainProgress
-from search_to_signal.models.chat import encoded, end_ids
-from search_to_signal.models.fetching.gguf import bfloat16_bytes, convert
+from search_to_signal.models.base import encoded, end_ids
+from search_to_signal.models.gguf import convert
 from search_to_signal.models.local import load_model, load_tokenizer
 
 pytestmark = pytest.mark.slow  # the tokenizer is tried in a forked process
@@ -111,34 +111,32 @@ UNKNOWN = Tensor(Kind.F32, np.ones(HIDDEN, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("named", "changed"),
     [
-        ({"blk.1.attn_q.bias": None}, "lacks tensor blk.1.attn_q.bias"),
-        ({"blk.0.attn_norm.weight": NOT_FINITE}, "what is no number"),
-        ({"blk.0.ffn_up.weight": OTHER_SHAPE}, "its header says (512, 256)"),
-        ({"blk.0.attn_rot.weight": UNKNOWN}, "unknown tensor blk.0.attn_rot.weight"),
+        ("blk.1.attn_q.bias", None),
+        ("blk.0.attn_norm.weight", NOT_FINITE),
+        ("blk.0.ffn_up.weight", OTHER_SHAPE),
+        ("blk.0.attn_rot.weight", UNKNOWN),
     ],
 )
-def test_tensors_that_make_no_model_are_named(
-    tmp_path: Path, changed: dict[str, Tensor | None], said: str
-) -> None:
-    """A tensor that is missing, of another shape, unknown, or no number ends it."""
-    path = write_gguf(tmp_path / "odd.gguf", changed=changed)
-    with pytest.raises(ModelFileError, match=r"get (it|a|the)") as raised:
+def test_tensors_that_make_no_model_are_refused(tmp_path: Path, named: str, changed: Tensor | None) -> None:
+    """A tensor that is missing, no number, of another shape or unknown."""
+    path = write_gguf(tmp_path / "odd.gguf", changed={named: changed})
+    with pytest.raises(ModelFileError):
         convert(path, tmp_path, PlainProgress())
-    assert said in str(raised.value)
 
 
-def damages(data: bytes, changes: int = 30) -> Iterator[tuple[str, bytes]]:
-    """The file cut off, with lengths beyond all bounds, and with a bit or a byte of its header changed."""
+def damages(data: bytes, changes: int = 16) -> Iterator[tuple[str, bytes]]:
+    """The file cut off, with numbers beyond all bounds, and with a bit or a byte of its header changed."""
     header = data.index(b"token_embd.weight") + 2000
     stream = np.random.default_rng(7)
     for size in [0, 3, 4, 8, 23, 24, 30, *stream.integers(24, len(data), 12).tolist()]:
         yield f"cut to {size}", data[:size]
-    # Tensors, settings, the length of the first name; then that of the list of tokens.
-    places = [8, 16, 24, data.index(b"tokenizer.ggml.tokens") + 21 + 8]
+    # Tensors, settings, the length of the first name, layers; then the length of the list of tokens.
+    layers = data.index(b"qwen2.block_count") + 17 + 4
+    places = [8, 16, 24, layers, data.index(b"tokenizer.ggml.tokens") + 21 + 8]
     for place in places:
-        for number in (1 << 16, 1 << 31, 1 << 63, (1 << 64) - 1):
+        for number in (1 << 18, (1 << 64) - 1):
             yield f"{number} at {place}", data[:place] + struct.pack("<Q", number) + data[place + 8 :]
     for place in stream.integers(4, header, changes).tolist():
         mask = int(stream.choice([1 << place % 8, 255]))
@@ -156,39 +154,14 @@ def test_a_damaged_header_is_an_error_of_ours(tmp_path: Path, recwarn: pytest.Wa
             continue
         refused.append(what)
     assert {what for what, _ in damages(data) if what.startswith("cut")} <= set(refused)
-    assert len([what for what in refused if " at " in what]) == 16
+    assert len([what for what in refused if " at " in what]) == 10
     assert not recwarn.list
-
-
-@pytest.mark.parametrize(
-    ("after", "number", "said"),
-    [
-        (b"GGUF\x03\0\0\0", struct.pack("<Q", 1 << 63), "claims too many tensors"),
-        (b"qwen2.block_count\x04\0\0\0", struct.pack("<I", 1 << 18), "claims 262144 layers"),
-        (
-            b"tokenizer.ggml.tokens\x09\0\0\0\x08\0\0\0",
-            struct.pack("<Q", 1 << 40),
-            "a list in it is too long",
-        ),
-    ],
-)
-def test_a_number_beyond_reason_is_refused_before_anything_is_made_of_it(
-    tmp_path: Path, after: bytes, number: bytes, said: str
-) -> None:
-    """A loop over it would take hours, or all memory."""
-    data = write_gguf(tmp_path / "whole.gguf").read_bytes()
-    place = data.index(after) + len(after)
-    (tmp_path / "odd.gguf").write_bytes(data[:place] + number + data[place + len(number) :])
-    with pytest.raises(ModelFileError, match=said):
-        convert(tmp_path / "odd.gguf", tmp_path, PlainProgress())
 
 
 def test_another_architecture_is_named(tmp_path: Path) -> None:
     """Which one it is, and what can be given instead."""
     path = write_gguf(tmp_path / "llama.gguf", "llama")
-    with pytest.raises(
-        ModelFileError, match=r"architecture 'llama': only 'qwen2' .* safetensors files instead"
-    ):
+    with pytest.raises(ModelFileError, match=r"architecture 'llama': only 'qwen2'"):
         convert(path, tmp_path, PlainProgress())
 
 
@@ -199,13 +172,3 @@ def test_settings_are_plain(converted: Path) -> None:
     assert "rope_parameters" not in config
     settings = json.loads((converted / "generation_config.json").read_text())
     assert not {"top_k", "top_p", "repetition_penalty", "temperature"} & settings.keys()
-
-
-def test_bfloat16_is_torchs() -> None:
-    """Rounded as torch rounds, ties to even, up to the largest numbers and down to the smallest."""
-
-    bits = np.random.default_rng(3).integers(0, 1 << 32, 200_000, dtype=np.uint32)
-    bits[:4096] = bits[:4096] & 0xFFFF0000 | 0x8000
-    values = bits.view(np.float32)
-    values = np.ascontiguousarray(values[np.isfinite(values)])
-    assert bfloat16_bytes(values) == torch.from_numpy(values).bfloat16().view(torch.int16).numpy().tobytes()

@@ -17,10 +17,10 @@ from tests.gguf_files import write_gguf
 from search_to_signal.base.errors import ConfigError, ModelFileError, RunDirectoryError
 from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
-from search_to_signal.models.fetching.download import renamed_when_whole
-from search_to_signal.models.fetching.known import KNOWN
-from search_to_signal.models.files import checked_files, file_sha256
+from search_to_signal.models.fetching import renamed_when_whole
+from search_to_signal.models.files import KNOWN, checked_files
 from search_to_signal.models.local import load_model, load_tokenizer
+from search_to_signal.records.checksums import sha256_file
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +79,7 @@ def test_a_file_and_its_parts_give_the_same_directory(
     whole: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Parts are joined by number, ten after nine, wherever below the directory they lie."""
-    own = ("own", "--sha256", file_sha256(whole))
+    own = ("own", "--sha256", sha256_file(whole))
     parts = in_parts(whole, tmp_path / "parts")
     assert fetched(*own, "--from", whole, capsys=capsys) == (0, "")
     assert fetched(*own, "--from", parts, "--out", "parted", capsys=capsys) == (0, "")
@@ -99,7 +99,7 @@ def test_the_directory_is_a_model_that_is_checked_and_loads(
     whole: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All but the card is in SHA256SUMS, the card names bytes and licence, and a second fetch checks it."""
-    digest = file_sha256(whole)
+    digest = sha256_file(whole)
     arguments = ("own", "--from", whole, "--sha256", digest)
     assert fetched(*arguments, capsys=capsys)[0] == 0
     out = place / "mounts" / "own"
@@ -119,7 +119,7 @@ def test_a_damaged_directory_is_not_taken_for_whole(
     whole: Path, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A flipped bit, a foreign directory, and another model's: refused, and left as they are."""
-    arguments = ("own", "--from", whole, "--sha256", file_sha256(whole))
+    arguments = ("own", "--from", whole, "--sha256", sha256_file(whole))
     fetched(*arguments, capsys=capsys)
     renamed = ("other", *arguments[1:], "--out", "mounts/own")
     assert "holds own: give another --out" in refused(*renamed, capsys=capsys)[1]
@@ -155,7 +155,7 @@ def test_parts_that_make_no_file_are_named(
 ) -> None:
     """A missing, doubled, foreign or changed part."""
     spoil(in_parts(whole, tmp_path / "parts"))
-    digest = file_sha256(whole)
+    digest = sha256_file(whole)
     code, err = refused("own", "--from", tmp_path / "parts", "--sha256", digest, capsys=capsys)
     assert (code, said in err) == (ModelFileError.exit_code, True), err
 
@@ -204,7 +204,7 @@ def test_a_file_that_makes_no_model_leaves_nothing(
 ) -> None:
     """Right by its SHA-256, and of another architecture."""
     path = write_gguf(tmp_path / "llama.gguf", "llama")
-    code, err = refused("own", "--from", path, "--sha256", file_sha256(path), capsys=capsys)
+    code, err = refused("own", "--from", path, "--sha256", sha256_file(path), capsys=capsys)
     assert (code, "architecture 'llama'" in err) == (ModelFileError.exit_code, True)
 
 
@@ -237,7 +237,7 @@ def wait_for(path: Path) -> None:
 
 def test_a_full_disk_leaves_nothing(whole: Path, place: Path) -> None:
     """A disk that takes no more ends it with one line; a quota on file size stands for it."""
-    digest = file_sha256(whole)
+    digest = sha256_file(whole)
     limited = ["bash", "-c", 'ulimit -f 512; exec "$@"', "-"]
     arguments = ["model", "fetch", "own", "--from", str(whole), "--sha256", digest]
     done = subprocess.run(
@@ -255,7 +255,7 @@ def test_too_little_room_is_told_before_the_work(
     """Nothing is converted where the weights would not fit."""
     usage = shutil.disk_usage(place)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
-    code, err = refused("own", "--from", whole, "--sha256", file_sha256(whole), capsys=capsys)
+    code, err = refused("own", "--from", whole, "--sha256", sha256_file(whole), capsys=capsys)
     assert code == RunDirectoryError.exit_code
     assert "are needed, 0.00 GB are free" in err
 
@@ -265,7 +265,7 @@ def test_what_a_killed_fetch_left_is_never_a_model_and_goes_with_the_next(
 ) -> None:
     """It has another name; a second process beside a running one is refused, and the next one cleans."""
     endless(tmp_path / "endless.gguf")
-    arguments = ("own", "--sha256", file_sha256(whole))
+    arguments = ("own", "--sha256", sha256_file(whole))
     left = place / "mounts" / ".own.unfinished"
     process = run(*arguments, "--from", tmp_path / "endless.gguf", cwd=place)
     wait_for(left)
@@ -288,7 +288,7 @@ def test_nothing_is_removed_through_a_link(
     (tmp_path / "precious" / "kept").write_text("kept")
     (place / "mounts").mkdir()
     (place / "mounts" / ".own.unfinished").symlink_to(tmp_path / "precious")
-    code, err = refused("own", "--from", whole, "--sha256", file_sha256(whole), capsys=capsys)
+    code, err = refused("own", "--from", whole, "--sha256", sha256_file(whole), capsys=capsys)
     assert (code, "is a symbolic link" in err) == (RunDirectoryError.exit_code, True), err
     assert [path.name for path in (tmp_path / "precious").iterdir()] == ["kept"]
 
@@ -313,7 +313,7 @@ def test_a_stop_before_the_lock_leaves_nothing(place: Path, monkeypatch: pytest.
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("search_to_signal.models.fetching.download.fcntl.flock", stopped)
+    monkeypatch.setattr("search_to_signal.models.fetching.fcntl.flock", stopped)
     with pytest.raises(KeyboardInterrupt), renamed_when_whole(place / "mounts" / "own"):
         pass
     assert list(place.iterdir()) == []
@@ -364,7 +364,7 @@ def published(directory: Path, small: Path, **config: object) -> Path:
 def small(whole: Path) -> Path:
     """A model directory from the GGUF file."""
     out = whole.parent / "small"
-    arguments = ["own", "--from", str(whole), "--sha256", file_sha256(whole), "--out", str(out)]
+    arguments = ["own", "--from", str(whole), "--sha256", sha256_file(whole), "--out", str(out)]
     assert main(["model", "fetch", *arguments]) == 0
     return out
 
@@ -448,7 +448,7 @@ def test_a_given_list_of_checksums_decides(
     for name in ("modeling_own.py", "pytorch_model.bin"):
         (given / name).unlink()
     files = [path for path in given.iterdir() if not path.name.startswith(".")]
-    lines = [f"{file_sha256(path)}  {path.name}\n" for path in sorted(files)]
+    lines = [f"{sha256_file(path)}  {path.name}\n" for path in sorted(files)]
     (given / "SHA256SUMS").write_text("".join(lines))
     data = bytearray((given / "model-00001-of-00002.safetensors").read_bytes())
     data[-1] ^= 1

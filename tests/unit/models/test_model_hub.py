@@ -17,7 +17,8 @@ from safetensors.numpy import save_file
 from tests.gguf_files import write_gguf
 
 from search_to_signal.base.errors import ModelFileError
-from search_to_signal.models.files import checked_files, file_sha256
+from search_to_signal.models.files import checked_files
+from search_to_signal.records.checksums import sha256_file
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +62,13 @@ def hub(files: dict[str, bytes], sums: dict[str, str] | None = None) -> Iterator
         server.server_close()
 
 
-def fetch(place: Path, endpoint: str, files: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Fetch the model ``tiny`` in a process that knows it: with these SHA-256, if any, before it asks."""
+def fetch(place: Path, endpoint: str, sha256: str | None) -> "subprocess.CompletedProcess[str]":
+    """Fetch the model ``tiny`` in a process that knows it: by the SHA-256 of a GGUF file, if it has one."""
+    published = f"{FILE!r}, {sha256!r}" if sha256 else ""
     boot = (
-        "import sys; from search_to_signal.models.fetching import known;"
-        f"tiny = known.KnownModel('own/tiny', {REVISION!r}, 'Apache-2.0', {files!r});"
-        "known.KNOWN = {'tiny': tiny}; from search_to_signal.cli import main; sys.exit(main())"
+        "import sys; from search_to_signal.models import files;"
+        f"tiny = files.KnownModel('own/tiny', {REVISION!r}, 'Apache-2.0', {published});"
+        "files.KNOWN = {'tiny': tiny}; from search_to_signal.cli import main; sys.exit(main())"
     )
     place.mkdir(exist_ok=True)
     return subprocess.run(
@@ -90,7 +92,7 @@ def is_refused(done: "subprocess.CompletedProcess[str]", place: Path, said: str)
 def test_a_gguf_file_comes_from_its_revision_and_then_from_the_cache(tmp_path: Path) -> None:
     """Converted as a given one; without the hub the cache has it."""
     whole = write_gguf(tmp_path / FILE)
-    known = {FILE: file_sha256(whole)}
+    known = sha256_file(whole)
     place, again = tmp_path / "work", tmp_path / "again"
     with hub({FILE: whole.read_bytes()}) as endpoint:
         done = fetch(place, endpoint, known)
@@ -112,16 +114,16 @@ def test_other_bytes_from_the_hub_are_refused_and_not_kept(tmp_path: Path) -> No
     data[-1] ^= 1
     place = tmp_path / "work"
     with hub({FILE: bytes(data)}) as endpoint:
-        done = fetch(place, endpoint, {FILE: file_sha256(whole)})
-    assert is_refused(done, place, f"not {file_sha256(whole)}"), done.stderr
+        done = fetch(place, endpoint, sha256_file(whole))
+    assert is_refused(done, place, f"not {sha256_file(whole)}"), done.stderr
     with hub({FILE: whole.read_bytes()}) as endpoint:
-        assert fetch(place, endpoint, {FILE: file_sha256(whole)}).returncode == 0
+        assert fetch(place, endpoint, sha256_file(whole)).returncode == 0
 
 
 def test_what_the_hub_lacks_is_one_line(tmp_path: Path) -> None:
     """A repository without the file."""
     with hub({}) as endpoint:
-        done = fetch(tmp_path / "work", endpoint, {FILE: "0" * 64})
+        done = fetch(tmp_path / "work", endpoint, "0" * 64)
     assert is_refused(done, tmp_path / "work", "cannot get tiny from the hub"), done.stderr
 
 
@@ -142,7 +144,7 @@ def test_published_safetensors_are_what_the_hub_says_of_them(tmp_path: Path, dam
     }
     place = tmp_path / "work"
     with hub(files, sums) as endpoint:
-        done = fetch(place, endpoint, {})
+        done = fetch(place, endpoint, None)
     if damaged:
         assert is_refused(done, place, f"not {sums['model.safetensors']}"), done.stderr
         return

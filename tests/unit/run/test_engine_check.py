@@ -10,7 +10,7 @@ from tests.profiles import profile_head
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.cli import main
-from search_to_signal.models.files import file_sha256
+from search_to_signal.records.checksums import sha256_file
 from search_to_signal.run.machine_check import cards_of
 from search_to_signal.run.profile import load_profile
 
@@ -237,9 +237,9 @@ def test_weights_are_read_once_before_the_first_run(
     def remember(path: Path) -> str:
         if path.name == "model.safetensors":
             read.append(path.parent)
-        return file_sha256(path)
+        return sha256_file(path)
 
-    monkeypatch.setattr("search_to_signal.models.files.file_sha256", remember)
+    monkeypatch.setattr("search_to_signal.models.files.sha256_file", remember)
     monkeypatch.setattr("search_to_signal.run.planned_runs.run_missing", begin)
     main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")])
     assert BEGUN in capsys.readouterr().err

@@ -1,1 +1,0 @@
-"""Model directories from what distributors publish: found or downloaded, checked, converted, described."""
