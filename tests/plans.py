@@ -1,6 +1,13 @@
-"""A small plan for tests, as text."""
+"""A small plan for tests, as text, and synthetic runs under a plan."""
 
 import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from spec.synthetic_runs import write_synthetic_run
+
+from search_to_signal.cli import main
+from search_to_signal.records.manifest import write_roster
 
 HEAD = """
 title = "A small plan"
@@ -75,3 +82,23 @@ def plan_text(*questions: dict[str, object], seeds: int = 3) -> str:
 def text_sha256(text: str) -> str:
     """What the manifests of runs under that plan hold."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def pack_study(
+    top: Path,
+    plan: str,
+    evidence: Path,
+    name: str = "main",
+    after: Callable[[Path, str, int], None] = lambda run, condition, seed: None,
+) -> None:
+    """Record frozen and native runs of three seeds under a plan below ``top``, and pack them."""
+    results, names = top / "results" / name, []
+    for condition in ("frozen", "native"):
+        for seed in (1, 2, 3):
+            names.append(f"{condition}-s{seed}")
+            run = results / "cohort" / names[-1]
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan))
+            after(run, condition, seed)
+    write_roster(results / "cohort", names)
+    assert main(["pack", str(results), "--into", str(evidence)]) == 0
+    (evidence / "plan.toml").write_text(plan)

@@ -23,7 +23,7 @@ TITLES = {
     OutcomeVerdict.CLOSED: "Undecided, closed before all seeds were recorded",
 }
 DESCRIBED = "Described, where the paper has the same"
-EXPLORATORY = "Asked besides the plan, exploratory"
+ASKED_BESIDES = "Asked besides the plan, exploratory"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def group_by_verdict(
             lines = list(dict.fromkeys((*lines, *_wholly_undecided(comparisons))))
         groups.append(VerdictLines(title, tuple(lines)))
     groups.append(VerdictLines(DESCRIBED, tuple(_described_lines(outcomes))))
-    groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory, shared))))
+    groups.append(VerdictLines(ASKED_BESIDES, tuple(_exploratory_lines(exploratory, shared))))
     return [group for group in groups if group.lines]
 
 

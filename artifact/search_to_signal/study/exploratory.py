@@ -20,22 +20,7 @@ from msgspec.structs import replace
 
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.plan import Match, Plan, Question, Study
-from search_to_signal.report.tables.measures import (
-    COPIED_SCORES,
-    COPIES,
-    EACH_ONCE,
-    FINAL_BEST,
-    FLAT,
-    FLAT_VALID,
-    MEDIAN,
-    NEW_FORMS,
-    NOT_COPIED,
-    PROGRAMS,
-    RETUNED,
-    USABLE,
-    VALID_OF_USABLE,
-    ZERO,
-)
+from search_to_signal.report.tables import measures
 from search_to_signal.study.metric_values import compute_values, pair_with_horizon
 from search_to_signal.study.verdicts import QuestionOutcome
 
@@ -46,19 +31,21 @@ _EQUAL_EFFORT: dict[Match, str] = {
     "least_wall_time": "took fewer wall seconds ends, by seeds whose times compare?",
 }
 _EXPLORATORY_QUESTIONS = {
-    COPIES: "How many of the valid completions copy a parent?",
-    COPIED_SCORES: "And how many are no copy by code, but score as a parent that was shown?",
-    NOT_COPIED: "How many completions are valid and copy no parent?",
-    RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
-    NEW_FORMS: "How many heuristics of a run have a form and a score that are new to it, numbers aside?",
-    EACH_ONCE: "What is the difference in score where each program counts once?",
-    MEDIAN: "And in the median score, beside the mean?",
-    USABLE: "How many completions have rationale, code and the function that is asked for?",
-    VALID_OF_USABLE: "And how many of these are valid?",
+    measures.COPIES: "How many of the valid completions copy a parent?",
+    measures.COPIED_SCORES: "And how many are no copy by code, but score as a parent that was shown?",
+    measures.NOT_COPIED: "How many completions are valid and copy no parent?",
+    measures.RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
+    measures.NEW_FORMS: (
+        "How many heuristics of a run have a form and a score that are new to it, numbers aside?"
+    ),
+    measures.EACH_ONCE: "What is the difference in score where each program counts once?",
+    measures.MEDIAN: "And in the median score, beside the mean?",
+    measures.USABLE: "How many completions have rationale, code and the function that is asked for?",
+    measures.VALID_OF_USABLE: "And how many of these are valid?",
 }
 _OF_FLAT_GROUPS = {
-    FLAT: "In how many groups would Factorized leave no advantage, whoever proposed them?",
-    FLAT_VALID: "In how many of these are all completions valid, and none better than another?",
+    measures.FLAT: "In how many groups would Factorized leave no advantage, whoever proposed them?",
+    measures.FLAT_VALID: "In how many of these are all completions valid, and none better than another?",
 }
 
 
@@ -72,21 +59,21 @@ def add_exploratory_questions(plan: Plan) -> Plan:
 
 def _exploratory_questions(study: Study) -> Iterator[Question]:
     for question in study.questions:
-        if question.metric == PROGRAMS.field and question.estimator == "mean_difference":
+        if question.metric == measures.PROGRAMS.field and question.estimator == "mean_difference":
             for metric, asks in _EXPLORATORY_QUESTIONS.items():
                 key = f"{question.key}+{metric.field}"
                 yield replace(question, key=key, metric=metric.field, asks=asks, smallest_effects=())
             sides = dict.fromkeys(side for pair in question.pairs for side in pair[::-1])
             yield replace(
                 question,
-                key=f"{question.key}+{RETUNED.field}+described",
-                metric=RETUNED.field,
+                key=f"{question.key}+{measures.RETUNED.field}+described",
+                metric=measures.RETUNED.field,
                 asks="And how many of each condition's?",
                 estimator="description",
                 pairs=tuple((side,) for side in sides),
                 smallest_effects=(),
             )
-        best = question.role == "primary" and question.metric == FINAL_BEST.field
+        best = question.role == "primary" and question.metric == measures.FINAL_BEST.field
         if best and question.estimator == "mean_difference" and question.match == "completions":
             for match, ends in _EQUAL_EFFORT.items():
                 yield replace(
@@ -97,7 +84,7 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                     smallest_effects=(),
                     published=(),
                 )
-        if question.metric == ZERO.field and question.estimator == "description":
+        if question.metric == measures.ZERO.field and question.estimator == "description":
             sides = dict.fromkeys(side for pair in question.pairs for side in pair)
             frozen = dict.fromkeys(f"{side.rpartition('/')[0]}/{FROZEN}" for side in sides)
             for metric, asks in _OF_FLAT_GROUPS.items():

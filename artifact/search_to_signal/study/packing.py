@@ -28,15 +28,7 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.seal import BLOCKS, CRATE
 from search_to_signal.run.texts import Tokenizers
-from search_to_signal.study.container import (
-    FILES,
-    OPEN_LISTS,
-    OPEN_NAMES,
-    RECORDS,
-    TABLES,
-    read_container,
-    write_container,
-)
+from search_to_signal.study import container
 from search_to_signal.study.packed_run import pack_run, tokenizer
 
 SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
@@ -91,7 +83,7 @@ def pack(
                 f"{results / folder} lacks {ROSTER}, the list of its planned runs: bring it from where they "
                 "were recorded, or have s2s record write it"
             )
-    packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(RECORDS)}
+    packed = {path.parent.relative_to(out).as_posix() for path in out.rglob(container.RECORDS)}
     there, waiting = {*finished.values(), *packed}, set[str]()
     for order in orders:  # What is finished behind the first of its order that is not.
         waiting.update(name for name in dropwhile(there.__contains__, order) if name in there)
@@ -116,7 +108,7 @@ def pack(
 def _is_packed(run: Path, packed: Path) -> bool:
     """Whether a readable container with the same checksum list is packed already."""
     try:
-        read_container(packed / RECORDS)
+        container.read_container(packed / container.RECORDS)
         return read_regular(packed / SUMS) == read_regular(run / SUMS)
     except (OSError, RunDirectoryError):
         return False
@@ -154,12 +146,12 @@ def _pack_other_files(results: Path, runs: set[Path], out: Path) -> None:
         report = place.parts[0] == REPORT
         if place.as_posix() in stale:
             continue
-        if path.name in OPEN_NAMES or (report and path.suffix == TABLES):
+        if path.name in container.OPEN_NAMES or (report and path.suffix == container.TABLES):
             (out / place).parent.mkdir(parents=True, exist_ok=True)
             (out / place).write_bytes(read_regular(path))
         elif not report and place.as_posix() != BLOCKS:
             parts[place.as_posix()] = read_regular(path)
-    write_container(out / FILES, parts)
+    container.write_container(out / container.FILES, parts)
 
 
 def _stale_lists(results: Path) -> set[str]:
@@ -173,7 +165,9 @@ def _stale_lists(results: Path) -> set[str]:
     seal = set() if _is_current(results, digest) else set(SEAL)
     lists = (path.parent for path in results.rglob(SUMS) if not (path.parent / MANIFEST).is_file())
     stale = [layer for layer in lists if layer != results and not _is_current(layer, digest)]
-    return seal | {(layer / name).relative_to(results).as_posix() for layer in stale for name in OPEN_LISTS}
+    return seal | {
+        (layer / name).relative_to(results).as_posix() for layer in stale for name in container.OPEN_LISTS
+    }
 
 
 def _is_current(directory: Path, digest: Callable[[Path], str]) -> bool:

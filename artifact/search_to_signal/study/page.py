@@ -23,7 +23,7 @@ from search_to_signal.report.summary import PageFinding
 from search_to_signal.report.tables.cells import to_markdown, write_table
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.study.conclusions import (
-    EXPLORATORY,
+    ASKED_BESIDES,
     build_continued_table,
     conclude,
     describe_continued_runs,
@@ -38,6 +38,7 @@ from search_to_signal.study.exploratory import (
 )
 from search_to_signal.study.formatting import (
     BESIDE_NOTE,
+    NAME,
     build_beside_the_paper,
     build_exploratory_table,
     build_outcome_table,
@@ -58,7 +59,6 @@ from search_to_signal.study.verdicts import (
 
 # The plan's primary questions in one figure: every seed, the mean and its interval, zero as a line.
 
-NAME = "outcomes"
 CAPTION = (
     "Primary questions of the plan. Small circles are seeds, diamonds their means, bars the interval for "
     "each alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; "
@@ -311,7 +311,7 @@ def _page_values(summary: PlanSummary) -> dict[str, Any]:
             )
             for study, own in parts
         ],
-        "besides": EXPLORATORY,
+        "besides": ASKED_BESIDES,
         "everywhere": summary.deviations[""],
         "markdown": to_markdown,
     }

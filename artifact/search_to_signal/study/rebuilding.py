@@ -37,6 +37,7 @@ from search_to_signal.report.figures.course import COURSE, COURSES, courses_of
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.summary import PageFinding, build_findings, read_facts
 from search_to_signal.report.tables.catalogue import read_evidence
+from search_to_signal.study import unpacking
 from search_to_signal.study.container import FILES, list_evidence, packed_results, packed_runs
 from search_to_signal.study.page import (
     HTML,
@@ -56,13 +57,6 @@ from search_to_signal.study.standings import (
     build_standings,
     find_final_bests,
     score_problems,
-)
-from search_to_signal.study.unpacking import (
-    damages,
-    keep_whole_seeds,
-    unpack_rest,
-    unpack_runs,
-    unpacked_apart,
 )
 
 # Comparison of shipped and rebuilt CSV tables, value by value.
@@ -192,7 +186,7 @@ def rebuild_plan(
     if ship:
         list_evidence(root)
     closed, sha256 = closed_studies(amendments), plan_sha256(root / PLAN.name)
-    with unpacked_apart(root) as top, unpacked_apart(root) as apart:
+    with unpacking.unpacked_apart(root) as top, unpacking.unpacked_apart(root) as apart:
         lacking = {
             name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
             for name in names
@@ -204,7 +198,7 @@ def rebuild_plan(
         embedded = read_facts(top).embedded
         finals = find_final_bests(top, [name for name in plan.profiles if name in names])
         for name in names:
-            keep_whole_seeds(top / name, apart / name)
+            unpacking.keep_whole_seeds(top / name, apart / name)
         found = best_programs(top, finals)
         tasks = [(top / name, apart / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
@@ -284,8 +278,8 @@ def _planned_conditions(packed: Path) -> set[str]:
 def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> Partial:
     """Unpack the files that tables need, and mark incomplete layers; returns these."""
     names = packed_runs(packed)
-    unpack_runs(packed, out, names, (), tokens=False)
-    unpack_rest(packed, out)
+    unpacking.unpack_runs(packed, out, names, (), tokens=False)
+    unpacking.unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
     partial = missing_runs(packed, names, closed)
     if partial.gaps:
@@ -303,8 +297,9 @@ def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[S
             "rebuild the whole evidence"
         )
     asked = {run for runs in conditions for run in runs}
-    unpack_runs(packed, out, [name for name in packed_runs(packed) if name in asked], (), tokens=False)
-    unpack_rest(packed, out)
+    names = [name for name in packed_runs(packed) if name in asked]
+    unpacking.unpack_runs(packed, out, names, (), tokens=False)
+    unpacking.unpack_rest(packed, out)
 
 
 def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:
@@ -454,6 +449,6 @@ def _checked_names(root: Path, out: Path, required: bool) -> list[str]:
         raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
     if not packed and required:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
-    if packed and (damaged := damages(root)):
+    if packed and (damaged := unpacking.damages(root)):
         raise RunDirectoryError("; ".join(damaged))
     return [directory.name for directory in packed]

@@ -24,6 +24,7 @@ from search_to_signal.records.reader import read_records
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.study import unpacking
 from search_to_signal.study.container import list_evidence, packed_results, packed_runs
 from search_to_signal.study.standings import (
     SPLITS,
@@ -33,13 +34,6 @@ from search_to_signal.study.standings import (
     best_programs,
     find_final_bests,
     scores_by_place,
-)
-from search_to_signal.study.unpacking import (
-    damages,
-    keep_whole_seeds,
-    unpack_rest,
-    unpack_runs,
-    unpacked_apart,
 )
 
 # Programs scored on the held-out TSP instances, in isolation: the field's, and the best ones found.
@@ -198,15 +192,15 @@ def _packed_programs(root: Path, progress: Progress) -> tuple[list[FoundProgram]
     """
     if not packed_results(root):
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
-    if damaged := damages(root):
+    if damaged := unpacking.damages(root):
         raise RunDirectoryError("; ".join(damaged))
     profiles = read_plan(root / PLAN.name).profiles
-    with unpacked_apart(root) as top:
+    with unpacking.unpacked_apart(root) as top:
         for packed in (root / name for name in profiles if (root / name).is_dir()):
             names = [name for name in packed_runs(packed) if name.startswith(f"{COHORT}/")]
-            unpack_runs(packed, top / packed.name, names, (), False, progress)
-            unpack_rest(packed, top / packed.name)
+            unpacking.unpack_runs(packed, top / packed.name, names, (), False, progress)
+            unpacking.unpack_rest(packed, top / packed.name)
         finals = find_final_bests(top, profiles)
         for packed in packed_results(root):
-            keep_whole_seeds(top / packed.name)
+            unpacking.keep_whole_seeds(top / packed.name)
         return best_programs(top, finals), finals

@@ -16,6 +16,7 @@ ROWS = (
     {"Condition": "Tail-weighted", "Seed": "3", "Score": "6", "Text": "none"},
 )
 TABLE = ClaimTable("t", ("Condition", "Seed", "Score", "Text"), ROWS)
+FROZEN, ONE = 't["Score", "Condition=Frozen"]', 't["Score", "Seed=1", "Condition=Frozen"]'
 SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
 
 
@@ -48,15 +49,9 @@ def test_rounding_leaves_comparisons_open() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            't["Score", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
-            "pairs the seeds 1, 2 with 1, 3",
-        ),
-        (
-            't["Score", "Seed=1", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
-            "1, 1 with 1, 3",
-        ),
-        ('t["Score", "Condition=Frozen"] - t["Score"]', "pairs 2 numbers with 4"),
+        (f'{FROZEN} - t["Score", "Condition=Tail-weighted"]', "pairs the seeds 1, 2 with 1, 3"),
+        (f'{ONE} - t["Score", "Condition=Tail-weighted"]', "1, 1 with 1, 3"),
+        (f'{FROZEN} - t["Score"]', "pairs 2 numbers with 4"),
         ('t["Speed"]', "no column 'Speed'"),
         ('t["Score", "Condition=Native"]', "no row with Condition=Native"),
         ('t["Score"] > 3', "4 numbers where one is meant"),

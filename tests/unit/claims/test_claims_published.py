@@ -23,6 +23,9 @@ class Edit(Protocol):
     def __call__(self, name: str, old: str, new: str) -> Path: ...
 
 
+FORMULA = "'groups * group_size'"
+
+
 def problems(directory: Path) -> list[str]:
     """What does not agree between a copy of the ledger and the list of the document's numbers."""
     return find_uncovered(load_ledger(directory), load_numbers(directory), directory)
@@ -50,12 +53,7 @@ def test_every_number_is_covered() -> None:
         ("core_seeds.csv", "1197560", "1197650", "tab:core-seeds"),
         ("anchor.csv", "-0.0415", "0.0415", "tab:gate4-resource"),
         ("parameters.csv", "alpha 64", "alpha 46", "tab:parameters"),
-        (
-            "claims.toml",
-            'value = "37.7"',
-            'value = "37.6"',
-            "novelty_reordered_share: 37.6 does not stand at",
-        ),
+        ("claims.toml", 'value = "37.7"', 'value = "37.6"', "reordered_share: 37.6 does not stand at"),
         ("claims.toml", 'at = "228:541"', 'at = "228:540"', "matched_cosine: 0.9769 does not stand at"),
         ("not_claims.toml", '"33:414 two", ', "", "line 33, column 414: two is no claim and has no reason"),
         ("not_claims.toml", '"33:414 two"', '"33:414 two", "232:16 60.85"', "232:16 is named twice"),
@@ -83,15 +81,10 @@ def test_a_lost_row_is_noticed(edited: Edit) -> None:
         ("core_seeds.csv", "Final best", "Best", "lacks Final best"),
         ("core_seeds.csv", "-6.1771,", "", "rows of different lengths"),
         ("index.toml", "[document]", "[documents]", "documents"),
-        ("claims.toml", "= 'groups * group_size'", "= 'groups ** group_size'", "may not hold"),
-        (
-            "claims.toml",
-            "= 'groups * group_size'",
-            "= 'group * group_size'",
-            "no table or claim is called group",
-        ),
-        ("claims.toml", "= 'groups * group_size'", "= '__import__(\"os\")'", "may not hold"),
-        ("claims.toml", "= 'groups * group_size'", "= 'groups * '", "cannot read the formula"),
+        ("claims.toml", FORMULA, "'groups ** group_size'", "may not hold"),
+        ("claims.toml", FORMULA, "'group * group_size'", "no table or claim is called group"),
+        ("claims.toml", FORMULA, "'__import__(\"os\")'", "may not hold"),
+        ("claims.toml", FORMULA, "'groups * '", "cannot read the formula"),
         ("claims.toml", '"audited_groups"', '"midrank_groups"', "midrank_groups twice"),
         ("claims.toml", 'layer = "audit"', 'layer = "audits"', "unknown layer 'audits'"),
         ("claims.toml", 'quantity = "audited groups"', 'quantiti = "audited groups"', "quantiti"),
@@ -245,25 +238,10 @@ def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: s
     [
         ("core_seeds.csv", "60.85,-10.7900,3.35,", "60.85,-10.7900,60.90,", "core_seeds[Frozen 42, Improve]"),
         ("core_seeds.csv", "-6.1771,-6.2015", "-6.1771,-6.1769", "core_seeds[Native 42, Final best]"),
-        (
-            "core_seeds.csv",
-            "-10.7900,3.35,0.40,0",
-            "-10.7900,3.35,0.40,-2",
-            "core_seeds[Frozen 42, Training tokens]",
-        ),
+        ("core_seeds.csv", "7900,3.35,0.40,0", "7900,3.35,0.40,-2", "core_seeds[Frozen 42, Training tokens]"),
         ("probe.csv", "12.12,3.12", "12.12,9.38", "probe[3407 Factorized, Improve | valid (%)]"),
-        (
-            "probe.csv",
-            "-9.5113,12.12,3.12",
-            "-9.5113,27.27,3.12",
-            "probe[3407 Factorized, Best-of-4 improve (%)]",
-        ),
-        (
-            "anchor.csv",
-            "500,883,-6.2176,-6.2167",
-            "500,883,-6.2176,-6.2169",
-            "anchor[42 Native, Frozen final]",
-        ),
+        ("probe.csv", "5113,12.12,3.12", "5113,27.27,3.12", "probe[3407 Factorized, Best-of-4 improve (%)]"),
+        ("anchor.csv", "883,-6.2176,-6.2167", "883,-6.2176,-6.2169", "anchor[42 Native, Frozen final]"),
         ("api.csv", "82.05,-9.0526,3.25,0.25", "82.05,-9.0526,3.25,3.30", "api[42, Improve (%)]"),
         ("claims.toml", 'value = "2540"', 'value = "3652"', "admissions_frozen"),
         ("claims.toml", 'value = "26.32"', 'value = "24.21"', "idle_positive_tail"),

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.forging import edit_manifest
-from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
@@ -26,30 +25,14 @@ from search_to_signal.study.plan_checks import table_problems
 
 pytestmark = pytest.mark.slow
 
-CONDITIONS, SEEDS = ("frozen", "native"), (1, 2, 3)
+CONDITIONS = ("frozen", "native")
 GIGABYTE = 1 << 30
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packed evidence of three seeds under a plan of three."""
-    top = tmp_path_factory.mktemp("honest")
-    results = top / "results" / "main"
-    for seed in SEEDS:
-        for condition in CONDITIONS:
-            run = results / "cohort" / f"{condition}-s{seed}"
-            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
-    write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in SEEDS])
-    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
-    (top / "evidence" / "plan.toml").write_text(plan_text({}))
-    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
-    return top / "evidence"
-
-
 @pytest.fixture
-def evidence(honest: Path, tmp_path: Path) -> Path:
+def evidence(shipped: Path, tmp_path: Path) -> Path:
     """A copy that a test may forge."""
-    return Path(shutil.copytree(honest, tmp_path / "evidence"))
+    return Path(shutil.copytree(shipped, tmp_path / "evidence"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text, text_sha256
+from tests.plans import pack_study, plan_text, text_sha256
 from tests.probes import write_synthetic_probe
 
 from search_to_signal.cli import main
@@ -34,24 +34,12 @@ why = "No card."
 """
 
 
-def pack(top: Path, name: str, plan: str, evidence: Path) -> None:
-    """Record a study of synthetic runs under a plan, and pack it."""
-    results = top / "results" / name
-    for seed in (1, 2, 3):
-        for condition in ("frozen", "native"):
-            run = results / "cohort" / f"{condition}-s{seed}"
-            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan))
-    write_roster(results / "cohort", [f"{c}-s{seed}" for c in ("frozen", "native") for seed in (1, 2, 3)])
-    assert main(["pack", str(results), "--into", str(evidence)]) == 0
-    (evidence / "plan.toml").write_text(plan)
-
-
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The evidence of two plans, with its tables."""
     top = tmp_path_factory.mktemp("two")
-    pack(top, "main", FIRST, top / "evidence")
-    pack(top, "larger", FURTHER, top / "evidence" / "further")
+    pack_study(top, FIRST, top / "evidence")
+    pack_study(top, FURTHER, top / "evidence" / "further", "larger")
     assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
     return top / "evidence"
 
@@ -277,7 +265,7 @@ def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.
         answers: dict[str, list[tuple[float | None, ...]]] = {"initial": [(-1.0, None)]}
         answers |= {f"native-s{seed}": [(-1.0, -1.0)] for seed in seeds}
         write_synthetic_probe(top / "results" / "main" / "probe", [()], answers)
-        pack(top, "main", text, top / "evidence")
+        pack_study(top, text, top / "evidence")
         main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"])
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
     assert said == ["PROBLEM main/probe/native: the probe lacks 1 of 3 planned checkpoints: native-s3"]
@@ -327,7 +315,7 @@ def test_a_plan_compares_with_the_runs_of_another(
     text = text.replace('"A small plan"', '"Beside it"').replace(
         'profiles = ["main"]', 'profiles = ["another"]'
     )
-    pack(tmp_path, "another", text, evidence / "beside")
+    pack_study(tmp_path, text, evidence / "beside", "another")
     code, _ = rebuild(evidence, tmp_path / "made", capsys, "--ship")
     assert code == 0
     asked, beside = (

@@ -52,7 +52,7 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "ended"), [("_lacking_tokenizers", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
+    ("at", "ended"), [("packed_runs", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
 )
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     results: Path,

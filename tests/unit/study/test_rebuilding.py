@@ -5,12 +5,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text, text_sha256
 
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
-from search_to_signal.records.manifest import write_roster
 from search_to_signal.report.figures.course import UNPAIRED
 from search_to_signal.report.figures.plot import CsvFrame
 from search_to_signal.study.container import list_evidence
@@ -19,22 +16,6 @@ from search_to_signal.study.rebuilding import table_differences
 pytestmark = pytest.mark.slow
 
 CONDITIONS = ("frozen", "native")
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packed evidence of three seeds under a plan, with its tables."""
-    top = tmp_path_factory.mktemp("shipped")
-    results = top / "results" / "main"
-    for seed in (1, 2, 3):
-        for condition in CONDITIONS:
-            run = results / "cohort" / f"{condition}-s{seed}"
-            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
-    write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in (1, 2, 3)])
-    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
-    (top / "evidence" / "plan.toml").write_text(plan_text({}))
-    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
-    return top / "evidence"
 
 
 def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

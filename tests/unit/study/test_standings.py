@@ -11,15 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text, text_sha256
+from tests.plans import pack_study, plan_text
 
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.tsp_known import known_heuristics, known_scores
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import ProgramScores
-from search_to_signal.records.manifest import write_roster
 from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.study import scored_standings
@@ -56,17 +54,7 @@ def write_heuristics(run: Path, condition: str, seed: int) -> None:
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Packed evidence of three seeds with scores of its best programs, and its tables."""
     top = tmp_path_factory.mktemp("standings")
-    results = top / "results" / "main"
-    names = []
-    for seed in (1, 2, 3):
-        for condition in ("frozen", "native"):
-            names.append(f"{condition}-s{seed}")
-            run = results / "cohort" / names[-1]
-            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
-            write_heuristics(run, condition, seed)
-    write_roster(results / "cohort", names)
-    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
-    (top / "evidence" / "plan.toml").write_text(plan_text({}))
+    pack_study(top, plan_text({}), top / "evidence", after=write_heuristics)
     list_evidence(top / "evidence")
     assert main(["standings", str(top / "evidence")]) == 0
     assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0

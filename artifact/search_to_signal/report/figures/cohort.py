@@ -15,36 +15,12 @@ from search_to_signal.records.schema import Outcome
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError, RecordedRun, Results
+from search_to_signal.report.tables import measures, paired, proposals
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
 from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
-from search_to_signal.report.tables.measures import (
-    ALL,
-    AUC,
-    FINAL_BEST,
-    STREAM,
-    VALID,
-    VALID_ONLY,
-    RunComparison,
-    compare_with,
-    differences,
-)
-from search_to_signal.report.tables.paired import (
-    comparisons,
-    few_seeds,
-    restart_comparisons,
-    restarts_and_live,
-)
-from search_to_signal.report.tables.proposals import (
-    FUNNEL,
-    admissions,
-    collapse_parts,
-    funnels,
-    operator_names,
-    stages,
-)
 
-_ENDS = (FINAL_BEST, AUC)
+_ENDS = (measures.FINAL_BEST, measures.AUC)
 _OUTCOME_COLORS: Mapping[Outcome, str] = {
     Outcome.VALID: drawing.BLUE,
     Outcome.RANDOMNESS: drawing.PURPLE,
@@ -81,27 +57,28 @@ def outcomes_table(evidence: Evidence) -> str:
         for code, outcome in enumerate(OUTCOMES):
             share = 100.0 * float((run.batch.outcome == code).mean())
             rows.append(("a", run.condition, "live", run.seed, outcome.value, share, PERCENT))
-    for comparison in compare_with(results.cohort, FROZEN):
+    for comparison in measures.compare_with(results.cohort, FROZEN):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
                 rows.append(("b", run.condition, "live", run.seed, t + 1, float(gain), unit))
     for layer, compared in zip(("live", "restart"), _single_gains(results), strict=True):
         for comparison in compared:
             for run, frozen in comparison.pairs:
-                for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS).values(), strict=True):
+                ends = measures.differences(run, frozen, _ENDS)
+                for measure, cell in zip(_ENDS, ends.values(), strict=True):
                     row = ("c", run.condition, layer, run.seed, measure.heading, cell.number, unit)
                     rows.append(row)
     return lines(("panel", "condition", "layer", "seed", "what", "value", "unit"), rows)
 
 
-def _single_gains(results: Results) -> tuple[tuple[RunComparison, ...], tuple[RunComparison, ...]]:
+def _single_gains(results: Results) -> tuple[tuple[measures.RunComparison, ...], ...]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
-        _, live = restarts_and_live(results)
-        restarted = (c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}")
-        return compare_with(live, FROZEN), tuple(restarted)
+        _, live = paired.restarts_and_live(results)
+        restarted = (c for c in paired.restart_comparisons(results) if c.second == f"live/{FROZEN}")
+        return measures.compare_with(live, FROZEN), tuple(restarted)
     except NoTableError:
-        return compare_with(results.cohort, FROZEN), ()
+        return measures.compare_with(results.cohort, FROZEN), ()
 
 
 def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
@@ -175,9 +152,9 @@ def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
         (c.name, c.first, c.second, first.seed, change, cell.number, unit_of(change, evidence.unit))
-        for c in comparisons(evidence.results)
+        for c in paired.comparisons(evidence.results)
         for first, second in c.pairs
-        for change, cell in differences(first, second).items()
+        for change, cell in measures.differences(first, second).items()
     ]
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 
@@ -210,11 +187,11 @@ def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
 
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
-    units = {one: unit_of(one.heading, evidence.unit) for one in STREAM}
+    units = {one: unit_of(one.heading, evidence.unit) for one in measures.STREAM}
     rows = [
         (run.condition, run.seed, stage, one.heading, cells[one.heading].number, unit)
         for run in evidence.results.cohort
-        for stage, cells in stages.function(run).items()
+        for stage, cells in proposals.stages.function(run).items()
         for one, unit in units.items()
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
@@ -251,9 +228,9 @@ PAIRED_EFFECTS = Plot(
     alone.""",
     paired_table,
     _draw_paired,
-    (7.0, 5.2 * -(-len(ALL) // _PAIRED_COLUMNS) / 3),
+    (7.0, 5.2 * -(-len(measures.ALL) // _PAIRED_COLUMNS) / 3),
     ("paired", "paired_signs"),
-    remark=lambda frame: few_seeds(len(own.names("seed")) for _, own in frame.by("comparison")),
+    remark=lambda frame: paired.few_seeds(len(own.names("seed")) for _, own in frame.by("comparison")),
 )
 STAGE_DYNAMICS = Plot(
     "stage_dynamics",
@@ -269,14 +246,14 @@ STAGE_DYNAMICS = Plot(
 
 
 _ADMITTED, _PRECISION = "admitted", "precision"
-_AROUND = (VALID, VALID_ONLY)
+_AROUND = (measures.VALID, measures.VALID_ONLY)
 _ROOM = 1.1  # for the marker of the largest value
 _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 
 def atlas_table(evidence: Evidence) -> str:
     """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
-    names = operator_names(evidence.results.cohort)
+    names = proposals.operator_names(evidence.results.cohort)
     rows = [
         (panel, run.condition, run.seed, *row)
         for run in evidence.results.cohort
@@ -286,14 +263,14 @@ def atlas_table(evidence: Evidence) -> str:
 
 
 def _atlas_rows(run: RecordedRun, names: Sequence[str], unit: str) -> Iterator[tuple[Value, ...]]:
-    for operator, cells in funnels(run, names).items():
+    for operator, cells in proposals.funnels(run, names).items():
         if operator != "all":
-            for stage in FUNNEL:
+            for stage in proposals.FUNNEL:
                 yield "a", operator, stage, cells[stage].number, PERCENT
-    admitted = admissions.function(run)
+    admitted = proposals.admissions.function(run)
     yield "b", "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT
     yield "b", "", _PRECISION, admitted["Precision (%)"].number, PERCENT
-    parts = collapse_parts(run)
+    parts = proposals.collapse_parts(run)
     for measure in _AROUND:
         change = parts[measure.heading]["Change"]
         yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
@@ -325,12 +302,12 @@ def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
     for axes, operator in zip(panels, operators, strict=True):
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
-            shares = [same.where(what=stage).mean() for stage in FUNNEL]
+            shares = [same.where(what=stage).mean() for stage in proposals.FUNNEL]
             axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
         axes.set_title(drawing.display_name(operator))
-        axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_xticks(range(len(proposals.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
         axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]

@@ -12,32 +12,9 @@ from search_to_signal.credit.normalizers import Normalizer, find_normalizer
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.report.metrics.positive_credit import (
-    CreditCounts,
-    count_credit,
-    idle_credit_rounds,
-    positive_non_improver_share,
-    zero_advantage_share,
-)
+from search_to_signal.report.metrics import positive_credit, search
+from search_to_signal.report.metrics.positive_credit import CreditCounts, count_credit
 from search_to_signal.report.metrics.replay import differing_groups, equal_share, flat_share, flat_valid_share
-from search_to_signal.report.metrics.search import (
-    barren_start,
-    copied_scores,
-    distinct_performance,
-    improve_yield,
-    median_performance,
-    new_forms,
-    parent_copies,
-    program_uniqueness,
-    ratio,
-    retuned_admissions,
-    strict_frontier_yield,
-    usable_rate,
-    valid_of_usable,
-    valid_only_performance,
-    valid_rate,
-    valid_rate_without_copies,
-)
 from search_to_signal.report.results import SHARED, NoTableError, Origin, RecordedRun, protocol
 from search_to_signal.report.tables.cells import (
     Cell,
@@ -112,7 +89,7 @@ def _of_signal(metric: Callable[[GroupBatch, Normalizer], float | None]) -> OfRu
 
 def _differing_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
     differ = differing_groups(batch, normalizer)
-    return ratio(int(differ.sum()), len(differ))
+    return search.ratio(int(differ.sum()), len(differ))
 
 
 FINAL_BEST = _measure(
@@ -132,10 +109,10 @@ PROMPTS = _measure("prompt_uniqueness", "Unique prompts (%)", "distinct prompts 
 PARENTS = _measure("parent_uniqueness", "Unique parents (%)", "distinct sets of parents / groups")
 CORE = (FINAL_BEST, AUC, VALID, VALID_ONLY, IMPROVE)
 _OF_BATCH: Mapping[Measure, Callable[[GroupBatch], float | None]] = {
-    VALID: valid_rate,
-    VALID_ONLY: valid_only_performance,
-    IMPROVE: improve_yield,
-    FRONTIER: strict_frontier_yield,
+    VALID: search.valid_rate,
+    VALID_ONLY: search.valid_only_performance,
+    IMPROVE: search.improve_yield,
+    FRONTIER: search.strict_frontier_yield,
 }
 STREAM = tuple(_OF_BATCH)
 """The measures of the proposal stream, which some groups of a run have, too."""
@@ -146,64 +123,64 @@ PROGRAMS = _measure(
     "valid_program_uniqueness",
     "Distinct programs (%)",
     "distinct canonical programs / valid completions",
-    _of_groups(program_uniqueness),
+    _of_groups(search.program_uniqueness),
 )
 COPIES = _measure(
     "valid_parent_copies",
     "Copies of a parent (%)",
     "valid completions whose program is one of their prompt's bases / valid completions",
-    _of_groups(parent_copies),
+    _of_groups(search.parent_copies),
 )
 COPIED_SCORES = _measure(
     "valid_parent_scores",
     "Score of a parent, other code (%)",
     "valid completions that score within 1e-7 of one of their prompt's bases and are none of them / "
     "valid completions",
-    _of_groups(copied_scores),
+    _of_groups(search.copied_scores),
 )
 NOT_COPIED = _measure(
     "valid_rate_without_copies",
     "Valid, no copy (%)",
     "valid completions whose program is none of their prompt's bases / completions",
-    _of_groups(valid_rate_without_copies),
+    _of_groups(search.valid_rate_without_copies),
 )
 NEW_FORMS = _measure(
     "new_forms_with_new_scores",
     "New form and new score",
     "admitted heuristics of a run whose program, numbers aside, is none of its earlier heuristics' and "
     "whose score no valid completion before it had within 1e-7",
-    lambda run: new_forms(run.groups, run.heuristics),
+    lambda run: search.new_forms(run.groups, run.heuristics),
     decimals=1,
 )
 RETUNED = _measure(
     "admitted_with_other_numbers",
     "Parents with other numbers (%)",
     "admitted heuristics that differ from a base of their prompt in numbers alone / admitted",
-    lambda run: retuned_admissions(run.groups, {one.id: one.code for one in run.heuristics}),
+    lambda run: search.retuned_admissions(run.groups, {one.id: one.code for one in run.heuristics}),
 )
 EACH_ONCE = _measure(
     "valid_only_performance_of_programs",
     "Valid-only perf., each program once",
     "mean score of distinct valid programs",
-    _of_groups(distinct_performance),
+    _of_groups(search.distinct_performance),
 )
 MEDIAN = _measure(
     "valid_only_median",
     "Valid-only median",
     "median score of valid completions",
-    _of_groups(median_performance),
+    _of_groups(search.median_performance),
 )
 USABLE = _measure(
     "usable_rate",
     "Usable function (%)",
     "completions with rationale, code and required function / completions",
-    _of_groups(usable_rate),
+    _of_groups(search.usable_rate),
 )
 VALID_OF_USABLE = _measure(
     "valid_of_usable",
     "Valid of usable (%)",
     "valid completions / completions with a usable function",
-    _of_groups(valid_of_usable),
+    _of_groups(search.valid_of_usable),
 )
 FLAT = _measure(
     "flat_groups_of_factorized",
@@ -221,7 +198,7 @@ ZERO = _measure(
     "zero_advantage_groups",
     "Zero advantage (%)",
     "groups whose advantages are all zero / groups",
-    _of_credit(zero_advantage_share),
+    _of_credit(positive_credit.zero_advantage_share),
 )
 _OTHERS = (
     _measure(
@@ -240,19 +217,19 @@ _OTHERS = (
         "positive_non_improvers",
         "Positive non-improvers (%)",
         "valid non-improvers with positive advantage / valid non-improvers",
-        _of_credit(positive_non_improver_share),
+        _of_credit(positive_credit.positive_non_improver_share),
     ),
     _measure(
         "rounds_with_idle_credit",
         "Rounds with idle credit (%)",
         "groups without improver that give a valid completion positive advantage / groups",
-        _of_credit(idle_credit_rounds),
+        _of_credit(positive_credit.idle_credit_rounds),
     ),
     _measure(
         "groups_before_valid",
         "Before the first valid (%)",
         "groups before the first valid one / groups",
-        _of_groups(barren_start),
+        _of_groups(search.barren_start),
     ),
     *(
         _measure(name, name.replace("_", " "), name)
