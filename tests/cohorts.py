@@ -19,6 +19,22 @@ def run_cohort(
     return Reproduction(profile, out.parent, how, progress).run_all({out: profile.runs()})
 
 
+class Told:
+    """Progress that is kept: the lines that were said, and every update."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.updates: list[tuple[str, int, int, str]] = []
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Keep it."""
+        self.updates.append((task, done, total, note))
+
+    def say(self, line: str) -> None:
+        """Keep it."""
+        self.lines.append(line)
+
+
 class StoppingAfter(PlainProgress):
     """Stops a run after a group, as Ctrl-C does."""
 

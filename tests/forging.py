@@ -10,7 +10,7 @@ import msgspec
 from search_to_signal.base.settings import canonical_json, canonical_sha256
 from search_to_signal.credit import get_mapping
 from search_to_signal.credit.normalizers import get_normalizer
-from search_to_signal.records.checksums import SUMS, sha256_file, write_sums
+from search_to_signal.records.checksums import SUMS, write_sums
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome, StepRecord, StepTiming
@@ -95,17 +95,6 @@ def _due(run: Path, before: list[RecordedGroup], last: RecordedGroup) -> Due:
     for group in before:
         replay.play(group)
     return replay.play(last).due
-
-
-def keep_parents(results: Path) -> None:
-    """Let every restart below a directory say that its parent has the completions that it has now."""
-    for manifest in results.rglob("manifest.json"):
-        parent = read_manifest(manifest.parent).config.get("parent")
-        if parent:
-            digest = sha256_file(manifest.parent / parent["run"] / "completions.jsonl")
-            edit_manifest(
-                manifest.parent, lambda m, d=digest: m["config"]["parent"].update(completions_sha256=d)
-            )
 
 
 def configure(run: Path, **changes: Any) -> None:

@@ -95,7 +95,7 @@ def server_seconds(server: ForkServer) -> float:
 def overhead(name: str, kind: str, code: str) -> None:
     """Processor time of caller, fork server and worker together, against the same program in process."""
     problem: Any = PROBLEMS[name]
-    instances, settings = problem.instances("train"), EvaluationSettings(replay="off")
+    instances, settings = problem.instances("embedded"), EvaluationSettings(replay="off")
     server = ForkServer(SCORING)
 
     def isolated() -> float:
@@ -142,7 +142,7 @@ def isolation(_: Sequence[str]) -> None:
         overhead(name, "its seed", PROBLEMS[name].seed.code)
     for slots, replay in ((1, "off"), (1, "spot"), (1, "full"), (2, "off"), (4, "off")):
         settings = EvaluationSettings(slots=slots, replay=replay)
-        with EvaluationPool(PROBLEMS["tsp"], "train", settings) as pool:
+        with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool:
             numbered = iter(f"{PROBLEMS['tsp'].seed.code}\nN = {number}" for number in range(10))
             seconds = middle(lambda: pool.evaluate([next(numbered)]), time.perf_counter, 8)  # noqa: B023
         print(f"the seed of tsp, {slots} slots, replay {replay}, elapsed: {1e3 * seconds:.1f} ms")

@@ -49,13 +49,6 @@ def configuration(model: Path, condition: str = "native", groups: int = 3) -> Ru
     ).runs()[0]
 
 
-class Silent:
-    """No progress."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-    def say(self, line: str) -> None: ...
-
-
 class Pool(EvaluationPool):
     """Knows what the real one knows; a program's number is its score, and every fifth is unsteady."""
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.fault.stand_ins import Silent, assembled, configuration, records_of, tree
+from tests.cohorts import Told
+from tests.fault.stand_ins import assembled, configuration, records_of, tree
 
 from search_to_signal.base.errors import RecordError, RunDirectoryError
 from search_to_signal.records.manifest import read_manifest, write_manifest
@@ -30,10 +31,11 @@ class Stopped(BaseException):
     """The process is gone."""
 
 
-class StopsAt(Silent):
+class StopsAt(Told):
     """Stops a run when a group is done."""
 
     def __init__(self, group: int) -> None:
+        super().__init__()
         self._group = group
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -43,7 +45,7 @@ class StopsAt(Silent):
 
 def go(config: RunConfig, directory: Path, progress: Any = None, resume: bool = True) -> None:
     """Run, or go on."""
-    run(config, directory, progress or Silent(), resume=resume, assemble=assembled)
+    run(config, directory, progress or Told(), resume=resume, assemble=assembled)
 
 
 @pytest.fixture
@@ -276,7 +278,7 @@ def test_a_complete_run_without_sums_only_gets_its_sums(config: RunConfig, tmp_p
     before = tree(tmp_path / "run")
     (tmp_path / "run" / "SHA256SUMS").unlink()
     (tmp_path / "run" / "manifest.json.tmp").write_bytes(b"{")
-    run(config, tmp_path / "run", Silent(), resume=True, assemble=lambda config: 1 / 0)  # type: ignore
+    run(config, tmp_path / "run", Told(), resume=True, assemble=lambda config: 1 / 0)  # type: ignore
     assert tree(tmp_path / "run") == before
 
 

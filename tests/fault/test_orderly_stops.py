@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fault.stand_ins import Silent, assembled, configuration, records_of
+from tests.cohorts import Told
+from tests.fault.stand_ins import assembled, configuration, records_of
 
 from search_to_signal.base import processes
 from search_to_signal.base.processes import StopRequest
@@ -20,17 +21,11 @@ from search_to_signal.run.loop import Parts, run
 GROUPS, SELDOM = 6, 100
 
 
-class Lines(Silent):
+class Lines(Told):
     """Keeps what a run reports, in order."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
         self.lines.append(f"{done}/{total} {note}")
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 class Asked:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fault.stand_ins import Silent, assembled, configuration, records_of
+from tests.cohorts import Told
+from tests.fault.stand_ins import assembled, configuration, records_of
 
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.provenance import environment, source
@@ -88,7 +89,7 @@ def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def go(config: RunConfig, directory: Path, every: int = 1) -> None:
     """Run, or go on."""
-    run(config, directory, Silent(), resume=True, checkpoint_every=every, assemble=assembled)
+    run(config, directory, Told(), resume=True, checkpoint_every=every, assemble=assembled)
 
 
 def test_a_resumed_run_times_every_step_once(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.cohorts import Told
 from tests.figures import print_figure
 
 from search_to_signal.records.manifest import MANIFEST, read_manifest
@@ -50,13 +51,6 @@ SAME = (
     "adapter/adapter_model.safetensors",
     "adapter/adapter_config.json",
 )
-
-
-class Silent:
-    """No progress."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-    def say(self, line: str) -> None: ...
 
 
 class Moment(NamedTuple):
@@ -96,7 +90,7 @@ def start(config: RunConfig, directory: Path) -> int:
     try:
         with directory.with_name(f"{config.name}.log").open("ab") as log:
             os.dup2(log.fileno(), sys.stderr.fileno())
-        run(config, directory, Silent(), resume=True)
+        run(config, directory, Told(), resume=True)
         code = 0
     finally:
         if code:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from tests.cohorts import Told
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.credit import PUBLISHED
@@ -34,18 +35,6 @@ pytestmark = pytest.mark.slow
 GROUPS, WITHHELD = 2, 2
 SETTINGS = UpdateSettings(groups=GROUPS, withheld=WITHHELD)
 AFFINE = {"trl_float32", "dr_grpo", "rloo", "batch"}
-
-
-class Silent:
-    """No progress; keeps what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
 
 
 def save_model(model: Any, tokenizer: Any, directory: Path) -> Path:
@@ -116,7 +105,7 @@ def recorded(
 def made(recorded: Path) -> Path:
     """The layer over that run."""
     out = recorded.parents[1] / "updates"
-    assert matched_updates([recorded], out, SETTINGS, Silent()) == out / PAGE
+    assert matched_updates([recorded], out, SETTINGS, Told()) == out / PAGE
     return out
 
 
@@ -213,7 +202,7 @@ def test_plain_descent_keeps_the_scale(recorded: Path, tmp_path: Path) -> None:
     settings = UpdateSettings(
         groups=1, withheld=1, mappings=("native", "factorized"), normalizers=("dr_grpo", "rloo")
     )
-    matched_updates([recorded], tmp_path / "updates", settings, Silent())
+    matched_updates([recorded], tmp_path / "updates", settings, Told())
     scaled = [p for p in pairs(tmp_path / "updates") if p.variant == "sgd" and p.first[0] == p.second[0]]
     assert len(scaled) == 2
     for pair in scaled:
@@ -228,13 +217,13 @@ def test_the_same_again_is_kept_and_equal(made: Path, recorded: Path, tmp_path: 
     settings = UpdateSettings(groups=1, withheld=1, mappings=("native",), normalizers=("group", "rank"))
     names = (UPDATES, PAIRS, PAGE, SETUP)
     for place in ("first", "second"):
-        matched_updates([recorded], tmp_path / place, settings, Silent())
+        matched_updates([recorded], tmp_path / place, settings, Told())
     for name in names:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes(), name
     (tmp_path / "first" / UPDATES).write_text("touched")
-    spoken = Silent()
+    spoken = Told()
     matched_updates([recorded], tmp_path / "first", settings, spoken)
-    assert spoken.said[-1].endswith("kept")
+    assert spoken.lines[-1].endswith("kept")
     assert (tmp_path / "first" / UPDATES).read_text() == "touched"
     (tmp_path / "first" / SETUP).write_text("other")
     matched_updates([recorded], tmp_path / "first", settings, spoken)
@@ -268,14 +257,14 @@ def test_another_model_is_told_before_anything_is_written(
     """A run that names a model which is here, with other files, is no minute of updates on foreign tokens."""
     run = make_run(tmp_path / "run", "frozen", config={"model": "llama-2.1m"}, model_files={"a": "0" * 64})
     with pytest.raises(RecordError, match=r"names the model llama-2\.1m, whose files here are not those"):
-        matched_updates([run], tmp_path / "updates", SETTINGS, Silent())
+        matched_updates([run], tmp_path / "updates", SETTINGS, Told())
     assert not (tmp_path / "updates").exists()
 
 
 def test_a_short_run_is_refused(recorded: Path, tmp_path: Path) -> None:
     """A run without enough groups is an error that counts them."""
     with pytest.raises(ConfigError, match=r"has 7 groups, a matched update takes 9"):
-        matched_updates([recorded], tmp_path / "u", UpdateSettings(groups=5, withheld=4), Silent())
+        matched_updates([recorded], tmp_path / "u", UpdateSettings(groups=5, withheld=4), Told())
 
 
 @pytest.mark.parametrize("changes", [{"groups": 0}, {"withheld": 0}, {"mappings": ()}, {"normalizers": ()}])

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cohorts import Told
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers import probe
@@ -34,18 +35,6 @@ PROFILE = Profile(
     probe=ProbeSettings(prompts=2, completions=3),
 )
 NAMES = ["initial", "native-s42", "native-s7"]
-
-
-class Quiet:
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
@@ -96,9 +85,9 @@ def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(results: Path, profile: Profile = PROFILE) -> Quiet:
+def run(results: Path, profile: Profile = PROFILE) -> Told:
     """Run the layer."""
-    progress = Quiet()
+    progress = Told()
     probe.run(Reproduction(profile, results, Execution(), progress))
     return progress
 

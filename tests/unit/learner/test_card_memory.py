@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fault.stand_ins import Generator, Silent, Training, assembled, configuration, records_of
+from tests.cohorts import Told
+from tests.fault.stand_ins import Generator, Training, assembled, configuration, records_of
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.models.device import memory_errors
@@ -27,16 +28,16 @@ def test_a_run_ends_in_one_line_and_goes_on(
 ) -> None:
     """Neither phase leaves a traceback, and what was recorded is gone on with once there is memory."""
     config = configuration(tmp_path / "model")
-    run(config, tmp_path / "whole", Silent(), assemble=assembled)
+    run(config, tmp_path / "whole", Told(), assemble=assembled)
     with monkeypatch.context() as crowded:
         crowded.setattr(*part, no_memory)
         with pytest.raises(ConfigError) as error:
-            run(config, tmp_path / "run", Silent(), assemble=assembled)
+            run(config, tmp_path / "run", Told(), assemble=assembled)
     assert str(error.value) == (
         "the card has too little free memory for this run: end what else runs on it, or lower jobs, or set "
         'model.quantization = "nf4"'
     )
-    run(config, tmp_path / "run", Silent(), resume=True, assemble=assembled)
+    run(config, tmp_path / "run", Told(), resume=True, assemble=assembled)
     assert records_of(tmp_path / "run") == records_of(tmp_path / "whole")
 
 
@@ -49,7 +50,7 @@ def test_another_failure_of_a_run_keeps_its_traceback(tmp_path: Path) -> None:
         yield
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        run(configuration(tmp_path / "model"), tmp_path / "run", Silent(), assemble=mistaken)
+        run(configuration(tmp_path / "model"), tmp_path / "run", Told(), assemble=mistaken)
 
 
 def test_the_line_says_how_much_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

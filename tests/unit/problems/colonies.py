@@ -2,8 +2,6 @@
 
 import numpy as np
 
-ANTS = {"cvrp": 30, "op": 20}
-
 
 def routing_case(seed, customers):
     """(distance, demands, capacity) of a small routing instance."""

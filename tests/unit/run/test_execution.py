@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cohorts import nine_groups
+from tests.cohorts import Told, nine_groups
 
 from search_to_signal.base.errors import RunFailedError, StoppedError
 from search_to_signal.run import execution
@@ -76,13 +76,6 @@ if config["condition"] == "fails":
 """
 
 
-class Silent:
-    """No progress."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-    def say(self, line: str) -> None: ...
-
-
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[PlannedRun]]:
     """Places for runs that are stubs; of equal length unless ``groups`` says otherwise."""
@@ -110,21 +103,11 @@ def gone(pid: int) -> bool:
         return True
 
 
-class Lines(Silent):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
 def test_after_a_failure_running_runs_go_on_and_none_starts(
     make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:
     """The failure is said at once, with the run's name, exit code and what it said, and is the error."""
-    lines = Lines()
+    lines = Told()
     failed = r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
     with pytest.raises(RunFailedError, match=failed):
         run_missing(make("outlasts", "fails", "waits", "later"), Execution(jobs=2), lines)
@@ -140,7 +123,7 @@ def test_after_a_failure_running_runs_go_on_and_none_starts(
 def test_a_plan_goes_on_after_a_failure(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
     """One of hundreds of runs that fails costs the others nothing, and is the error at the end."""
     with pytest.raises(RunFailedError, match="fails-s1"):
-        run_missing(make("outlasts", "fails", "waits", "later"), Execution(jobs=2, plan="a" * 64), Silent())
+        run_missing(make("outlasts", "fails", "waits", "later"), Execution(jobs=2, plan="a" * 64), Told())
     assert (tmp_path / "out" / "whole").exists()
     assert (tmp_path / "out" / "waits").exists()
     assert (tmp_path / "out" / "later").exists()
@@ -148,7 +131,7 @@ def test_a_plan_goes_on_after_a_failure(make: Callable[..., list[PlannedRun]], t
 
 def test_every_failure_of_a_plan_is_said(make: Callable[..., list[PlannedRun]]) -> None:
     """The first at once, though no other runs beside it; the last too, which is not the error at the end."""
-    lines = Lines()
+    lines = Told()
     with pytest.raises(RunFailedError, match="breaks-s1"):
         run_missing(make("breaks", "waits", "breaks-too"), Execution(jobs=1, plan="a" * 64), lines)
     first, last = [line for line in lines.lines if "ended with exit code 8" in line]
@@ -181,7 +164,7 @@ def test_a_signal_ends_the_children(
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(StoppedError, match="--resume"):
-        run_missing(make("sleeps", "waits"), Execution(jobs=1), Silent())
+        run_missing(make("sleeps", "waits"), Execution(jobs=1), Told())
     thread.join()
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
@@ -196,7 +179,7 @@ def test_a_stop_does_not_hide_a_failure(make: Callable[..., list[PlannedRun]], t
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    thread, lines = threading.Thread(target=interrupt), Lines()
+    thread, lines = threading.Thread(target=interrupt), Told()
     thread.start()
     with pytest.raises(RunFailedError, match="breaks-s1 ended with exit code 8"):
         run_missing(make("breaks", "sleeps", "waits"), Execution(jobs=1, plan="a" * 64), lines)
@@ -241,7 +224,7 @@ def test_a_run_that_is_asked_to_stop_has_the_time_that_its_group_takes(
     make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:
     """However long that is, one signal ends nothing at once; what it waits for is said, and no run starts."""
-    out, lines = tmp_path / "out", Lines()
+    out, lines = tmp_path / "out", Told()
 
     def finish() -> None:
         time.sleep(0.5)
@@ -263,7 +246,7 @@ def test_a_second_signal_ends_the_runs_at_once(make: Callable[..., list[PlannedR
         os.kill(os.getpid(), signal.SIGTERM)
 
     with signalled(out, again), pytest.raises(StoppedError, match="--resume"):
-        run_missing(make("patient"), Execution(jobs=1), Silent())
+        run_missing(make("patient"), Execution(jobs=1), Told())
     assert (out / "at-once").exists()
     assert not (out / "in-order").exists()
     assert gone(int((out / "patient").read_text()))
@@ -273,7 +256,7 @@ def test_a_run_that_fails_in_its_last_group_is_told(
     make: Callable[..., list[PlannedRun]], tmp_path: Path
 ) -> None:
     """It was asked to stop and ended otherwise: the failure is the error, the rest stopped."""
-    out, lines = tmp_path / "out", Lines()
+    out, lines = tmp_path / "out", Told()
     with (
         signalled(out, (out / "group").touch),
         pytest.raises(RunFailedError, match="patient-fails-s1 ended with exit code 9"),
@@ -296,14 +279,14 @@ def test_all_runs_are_asked_to_end_before_one_is_waited_for(
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(StoppedError):
-        run_missing(make("orderly", "orderly2"), Execution(jobs=2), Silent())
+        run_missing(make("orderly", "orderly2"), Execution(jobs=2), Told())
     thread.join()
     assert len(list(out.glob("*.ended"))) == 2
 
 
 def test_the_longest_run_starts_first(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
     """A trained run is longer than a frozen one, and more groups are longer than fewer."""
-    run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
+    run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Told())
     times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
     assert sorted(times, key=lambda name: times[name]) == ["native", "frozen", "short"]
 
@@ -344,10 +327,10 @@ def test_ray_stays_unloaded() -> None:
 
 def test_runs_share_the_cards_evenly(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
     """Each of several cards has as many runs; a single card is left to the process."""
-    run_missing(make("a", "b", "c", "d", "e", "f"), Execution(jobs=2, cards=("GPU-x", "GPU-y")), Silent())
+    run_missing(make("a", "b", "c", "d", "e", "f"), Execution(jobs=2, cards=("GPU-x", "GPU-y")), Told())
     used = (tmp_path / "out" / "cards").read_text().split()
     assert len(used) == 6
     assert set(used) == {"GPU-x", "GPU-y"}
     (tmp_path / "out" / "cards").unlink()
-    run_missing(make("g"), Execution(jobs=2, cards=("GPU-x",)), Silent())
+    run_missing(make("g"), Execution(jobs=2, cards=("GPU-x",)), Told())
     assert (tmp_path / "out" / "cards").read_text().split() == ["none"]

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cohorts import Told
 from tests.unit.conftest import made_manifest
-from tests.unit.run.test_live_loop import LIMITS, Grammar, Silent, configuration, host_of
+from tests.unit.run.test_live_loop import LIMITS, Grammar, configuration, host_of
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.problems import get_problem
@@ -60,7 +61,7 @@ def go(directory: Path, config: RunConfig, pool: EvaluationPool) -> None:
     write_manifest(directory, made_manifest(msgspec.to_builtins(config)))
     with run_files(directory) as files:
         live = Live(config, get_problem("tsp"), host_of(config), Grammar(), pool, None, files)  # type: ignore[arg-type]
-        run_live(live, starting_position(live), Silent())
+        run_live(live, starting_position(live), Told())
 
 
 def heuristics(run: Path) -> list[HeuristicRecord]:

@@ -8,8 +8,9 @@ from typing import get_args
 
 import msgspec
 import pytest
+from tests.cohorts import Told
 from tests.forging import configure, edit_manifest, reseal
-from tests.unit.run.test_live_loop import LIMITS, Silent, configuration, host_of
+from tests.unit.run.test_live_loop import LIMITS, configuration, host_of
 
 from search_to_signal.base.package_data import EVIDENCE, PROFILES
 from search_to_signal.base.settings import canonical_sha256
@@ -60,7 +61,7 @@ def recorded(run: Path, reading: IdeaEnd, manifest: Callable[..., Manifest]) -> 
     run.mkdir(parents=True)
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool, run_files(run) as files:
         live = Live(config, get_problem("tsp"), host_of(config), Loose(), pool, None, files)  # type: ignore[arg-type]
-        run_live(live, starting_position(live), Silent())
+        run_live(live, starting_position(live), Told())
     write_manifest(run, manifest(msgspec.to_builtins(config)))
     configure(run)
     for file in (run / "checkpoint").glob("*"):

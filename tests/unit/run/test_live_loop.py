@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.cohorts import Told
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.settings import canonical_sha256
@@ -95,13 +96,6 @@ class Training:
     def save(self, directory: Path) -> None: ...
 
 
-class Silent:
-    """No progress."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-    def say(self, line: str) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[EvaluationPool]:
     """Workers on the embedded instances."""
@@ -119,7 +113,7 @@ def play(
     with run_files(directory) as files:
         parts = (get_problem("tsp"), host_of(config), generator or Grammar(), pool, training)
         live = Live(config, *parts, files, **settings)  # type: ignore[arg-type]
-        run_live(live, starting_position(live), Silent())
+        run_live(live, starting_position(live), Told())
     return config, training
 
 
@@ -332,7 +326,7 @@ def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., P
     directory = make_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     with pytest.raises(RunDirectoryError):
-        run(configuration("native"), directory, Silent())
+        run(configuration("native"), directory, Told())
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 

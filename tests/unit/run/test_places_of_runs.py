@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cohorts import run_cohort
+from tests.cohorts import Told, run_cohort
 
 from search_to_signal.base.errors import RunDirectoryError, RunFailedError
 from search_to_signal.base.settings import canonical_json
@@ -30,20 +30,6 @@ from search_to_signal.run.resuming import begin_again_where_changed
 pytestmark = pytest.mark.slow
 
 Make = Callable[..., Path]
-
-
-class Quiet:
-    """Remembers what was said and reported."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.updates: list[tuple[Any, ...]] = []
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        self.updates.append((task, done, total, note))
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -123,7 +109,7 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
-    progress, out = Quiet(), tmp_path / "results" / "deep"
+    progress, out = Told(), tmp_path / "results" / "deep"
     made = run_cohort(profile, out, progress)
     assert launched == list(profile.runs())[::-1]
     assert made == [out / "frozen-s42", out / "native-s42"]
@@ -137,8 +123,8 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
 
 def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A second call starts nothing, says so, and changes nothing."""
-    run_cohort(profile, tmp_path / "out", Quiet())
-    before, progress = tree(tmp_path / "out"), Quiet()
+    run_cohort(profile, tmp_path / "out", Told())
+    before, progress = tree(tmp_path / "out"), Told()
     launched.clear()
     run_cohort(profile, tmp_path / "out", progress)
     assert launched == []
@@ -161,7 +147,7 @@ def test_unfinished_runs_are_set_aside_whole(
         (out / config.name / "completions.jsonl").write_bytes(b'{"cut')
         (out / f"{config.name}.log").write_text(f"traceback {number}")
         attempts.append(tree(out / config.name))
-        run_cohort(profile, out, Quiet())
+        run_cohort(profile, out, Told())
         assert launched.count(config) == number
         shelf = out / "interrupted"
         for old, attempt in enumerate(attempts, start=1):
@@ -180,7 +166,7 @@ def test_a_run_interrupted_before_its_manifest_starts_again(
     (out / "frozen-s42").mkdir(parents=True)
     (out / "native-s42").mkdir()
     (out / "native-s42" / "config.json").write_bytes(canonical_json(profile.runs()[1]))
-    run_cohort(profile, out, Quiet())
+    run_cohort(profile, out, Told())
     assert launched == list(profile.runs())[::-1]
 
 
@@ -191,7 +177,7 @@ def test_a_run_interrupted_before_its_sums_starts_again(
     complete(make_run, tmp_path / "native-s42", profile.runs()[1])
     (tmp_path / "native-s42" / "SHA256SUMS").rename(tmp_path / "native-s42" / "config.json")
     before = tree(tmp_path / "native-s42")
-    run_cohort(profile, tmp_path, Quiet())
+    run_cohort(profile, tmp_path, Told())
     assert launched == list(profile.runs())[::-1]
     assert tree(tmp_path / "interrupted" / "native-s42-1") == before
 
@@ -270,7 +256,7 @@ def test_foreign_directories_are_refused_untouched(
     prepare(out, make_run, profile)
     before = tree(tmp_path)
     with pytest.raises(RunDirectoryError, match=r"another --out|restore"):
-        run_cohort(profile, out, Quiet())
+        run_cohort(profile, out, Told())
     assert launched == []
     assert tree(tmp_path) == before
 
@@ -291,7 +277,7 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     # As a version without that setting wrote it.
     assert read_manifest(out / second.name).config_sha256 != second.sha256
     how = execution.Execution(1, 1, resume=True, plan=plan)
-    Reproduction(more, tmp_path, how, Quiet()).run_all({out: more.runs()})
+    Reproduction(more, tmp_path, how, Told()).run_all({out: more.runs()})
     assert launched == rest
     with pytest.raises(RunDirectoryError, match="another plan"):
         plan_runs(more.runs(), out, execution.Execution(plan="b" * 64))
@@ -318,7 +304,7 @@ def test_runs_that_are_finished_elsewhere_are_not_run_again(
     complete(make_run, shelf / COHORT / third.name, first, plan_sha256=plan)
     complete(make_run, shelf / COHORT / fourth.name, fourth, plan_sha256=plan, status="running")
     how = execution.Execution(1, 1, resume=True, plan=plan, finished_runs=shelf)
-    Reproduction(more, tmp_path / "results", how, Quiet()).run_all({out: more.runs()})
+    Reproduction(more, tmp_path / "results", how, Told()).run_all({out: more.runs()})
     assert launched == [second, third, fourth]
     assert read_roster(out) == sorted(config.name for config in more.runs())
 
@@ -347,7 +333,7 @@ def test_what_another_version_began_begins_again(profile: Profile, make_run: Mak
 
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A profile that gained a seed keeps the finished runs and adds the new ones."""
-    run_cohort(profile, tmp_path / "out", Quiet())
+    run_cohort(profile, tmp_path / "out", Told())
     launched.clear()
     wider = msgspec.structs.replace(profile, seeds=(42, 7))
     assert [place.done for place in plan_runs(wider.runs(), tmp_path / "out", execution.Execution())] == [
@@ -356,7 +342,7 @@ def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig
         False,
         False,
     ]
-    run_cohort(wider, tmp_path / "out", Quiet())
+    run_cohort(wider, tmp_path / "out", Told())
     assert [config.seed for config in launched] == [7, 7]
 
 
@@ -366,4 +352,4 @@ def test_failed_runs_name_their_log(
     """A process that ends badly is an error with the run's name, its code, and where it said why."""
     monkeypatch.setattr(execution.subprocess.Popen, "returncode", 8)
     with pytest.raises(RunFailedError, match=r"native-s42 ended with exit code 8.*native-s42\.log"):
-        run_cohort(profile, tmp_path / "out", Quiet())
+        run_cohort(profile, tmp_path / "out", Told())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.cli import main
 from search_to_signal.search.hosts.released.checkout import pinned
@@ -17,45 +18,27 @@ Sabotage = Callable[[str, str, str], Path]
 COMMAND = ["conformance", "--problem", "obp", "--check", "data", "--calm"]
 
 CHANGES = {
-    "a method gone": ("calm_trainer.py", "def reward_func", "def other", "defines no Trainer.reward_func"),
-    "a class gone": (
-        "heuristic.py",
-        "class HeuristicPolicy",
-        "class Policy",
-        "defines no class HeuristicPolicy",
-    ),
+    "a method gone": ("calm_trainer.py", "def ⟦reward_func→other⟧", "defines no Trainer.reward_func"),
+    "a class gone": ("heuristic.py", "class ⟦HeuristicPolicy→Policy⟧", "defines no class HeuristicPolicy"),
     "another name": (
         "calm_trainer.py",
-        "reward_func(self, prompts, completions",
-        "reward_func(self, prompts, answers",
+        "reward_func(self, prompts, ⟦completions→answers⟧",
         "takes (prompts, answers)",
     ),
-    "one argument less": (
-        "heuristic.py",
-        "(self, instances, timeout=TIME_LIMIT_S)",
-        "(self, instances)",
-        "takes (instances)",
-    ),
-    "one argument more": (
-        "calm_trainer.py",
-        "prepare_dataset(self)",
-        "prepare_dataset(self, step)",
-        "takes (step)",
-    ),
+    "one argument less": ("heuristic.py", "(self, instances⟦, timeout=TIME_LIMIT_S→⟧)", "takes (instances)"),
+    "one argument more": ("calm_trainer.py", "prepare_dataset(self⟦→, step⟧)", "takes (step)"),
     "the old constructor": (
         "heuristic.py",
-        "(self, step_func, name, problem_name)",
-        "(self, code, idea)",
+        "(self, ⟦step_func, name, problem_name→code, idea⟧)",
         "takes (code, idea)",
     ),
     "another evaluation": (
         "problems/obp.py",
-        "run_async(self, policy, instances)",
-        "run_async(self, policy)",
+        "run_async(self, policy⟦, instances→⟧)",
         "Environment.run_async takes (policy)",
     ),
-    "an option gone": ("args.py", "    speed_collapse", "    speed", "Args has no field speed_collapse"),
-    "no Python": ("heuristic.py", "def run_one", "def (", "cannot be read as Python"),
+    "an option gone": ("args.py", "    ⟦speed_collapse→speed⟧", "Args has no field speed_collapse"),
+    "no Python": ("heuristic.py", "def ⟦run_one→(⟧", "cannot be read as Python"),
 }
 
 
@@ -68,12 +51,12 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize(("file", "old", "new", "fact"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(("file", "change", "fact"), CHANGES.values(), ids=CHANGES)
 def test_another_signature(
-    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, fact: str
+    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str], file: str, change: str, fact: str
 ) -> None:
     """What has another signature is named with its file."""
-    line = refused(sabotaged(file, old, new), capsys)
+    line = refused(sabotaged(file, *texts_of(change)), capsys)
     assert file in line
     assert fact in line
 

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from spec.synthetic_runs import write_lines
+from tests.cohorts import Told
 from tests.forging import configure, edit_line, edit_manifest, forge_last_score, reseal
 from tests.unit.conftest import write_adapter
-from tests.unit.run.test_live_loop import LIMITS, Silent, play
+from tests.unit.run.test_live_loop import LIMITS, play
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.processes import command_line
@@ -67,7 +68,7 @@ def copied(honest: Path, tmp_path: Path) -> Path:
 
 def found(run: Path, **options: Any) -> VerificationResult:
     """What recomputing a run finds."""
-    return recompute(run, RecomputeOptions(**options), Silent())
+    return recompute(run, RecomputeOptions(**options), Told())
 
 
 @pytest.fixture(scope="module")
@@ -357,10 +358,11 @@ def test_draws_of_the_released_host_are_left_out_by_name(copied: Path) -> None:
     assert [reason for reason in done.not_compared if "draws" in reason]
 
 
-class Stop(Silent):
+class Stop(Told):
     """Interrupts after so many groups."""
 
     def __init__(self, groups: int) -> None:
+        super().__init__()
         self.left = groups
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
