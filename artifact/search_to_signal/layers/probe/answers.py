@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,17 +10,31 @@ from search_to_signal.base.errors import RecordError
 from search_to_signal.base.processes import keep_freed_memory
 from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
-from search_to_signal.layers.probe_task import Barriers, ProbeTask
 from search_to_signal.models.base import Generation, Generator
 from search_to_signal.models.device import memory_errors, prepare_processor
 from search_to_signal.problems import get_problem
-from search_to_signal.records.probe import ProbeRecord
+from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.run.config import ADAPTER
+from search_to_signal.run.config import ADAPTER, RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, evaluate_group, evaluation_kind
 from search_to_signal.run.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import sha256_text
+
+
+@dataclass(frozen=True)
+class ProbeTask:
+    """The prompts of ``bank`` for a checkpoint, whose adapter lies in ``cohort``; records go to ``file``."""
+
+    config: RunConfig
+    checkpoint: Checkpoint
+    cohort: Path
+    bank: Sequence[BankPrompt]
+    file: Path
+
+
+Barriers = dict[str, str | bool]
+"""The isolation barriers that were in force while answers were evaluated."""
 
 
 def load(task: ProbeTask, scratch: Path) -> Generator:

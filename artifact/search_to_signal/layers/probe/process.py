@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from search_to_signal.base.errors import RunFailedError, S2SError
 from search_to_signal.base.processes import end_with_parent
 from search_to_signal.base.progress import Progress
-from search_to_signal.layers.probe_task import Barriers, ProbeTask
+from search_to_signal.layers.probe.answers import Barriers, ProbeTask
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _answer(to: Connection, parent: int, task: ProbeTask) -> None:
     # Ctrl-C is for the process that started this one, which then ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent)
-    from search_to_signal.layers.probe_answers import write_answers
+    from search_to_signal.layers.probe.answers import write_answers
 
     try:
         barriers = write_answers(task, _Relay(to))
