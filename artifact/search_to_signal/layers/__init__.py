@@ -1,7 +1,7 @@
 """One folder or module per evidence layer, named by its key: profile and results in, records out.
 
 A folder holds ``layer``, which runs it, and where they are needed ``checks``, which hold its records against
-others, and ``again``, which computes them again.
+others, and ``again``, which computes them again where its ``MANIFEST`` is in the layer's directory.
 """
 
 from importlib import import_module

@@ -15,6 +15,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.records.differences import Finding
 from search_to_signal.records.heldout import (
     BEHAVIOURS,
+    HELDOUT_MANIFEST,
     SCORES,
     BehaviourRecord,
     HeldoutManifest,
@@ -32,6 +33,8 @@ from search_to_signal.sandbox.dialogues import BY_ELAPSED_TIME
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.settings import EvaluationSettings
 
+# Where this file is, there is something to recompute.
+MANIFEST = HELDOUT_MANIFEST
 # These records have no isolation result: an evaluation that reached a limit has one of these details.
 _LIMIT_DETAILS = (*BY_ELAPSED_TIME, "SIGPROF", "SIGXCPU", "SIGKILL")
 

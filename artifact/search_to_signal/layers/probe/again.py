@@ -19,6 +19,7 @@ from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.probe import (
     BANK,
+    PROBE_MANIFEST,
     BankPrompt,
     ProbeManifest,
     ProbeRecord,
@@ -31,6 +32,9 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.recorded import run_config
 from search_to_signal.run.texts import NO_TOKENIZER, ModelTokenizer, rendered
 from search_to_signal.sandbox.programs import sha256_text
+
+# Where this file is, there is something to recompute.
+MANIFEST = PROBE_MANIFEST
 
 
 def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
