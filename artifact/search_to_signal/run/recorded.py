@@ -42,14 +42,7 @@ from search_to_signal.records.schema import (
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.sandbox.programs import Failure, Proposal, parse
-from search_to_signal.search.host import (
-    Host,
-    Request,
-    Transition,
-    begin,
-    exposures_of,
-    update_search,
-)
+from search_to_signal.search.host import Host, Request, Transition, begin, exposures_of, update_search
 from search_to_signal.search.hosts import host_errors
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, bases, state_of

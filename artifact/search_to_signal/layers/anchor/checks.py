@@ -7,13 +7,8 @@ from search_to_signal.records.anchor import budget, loop_seconds, read_contract,
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import ANCHOR, COHORT
-from search_to_signal.records.manifest import (
-    read_manifest,
-    run_directories,
-)
-from search_to_signal.records.reader import (
-    TIMINGS,
-)
+from search_to_signal.records.manifest import read_manifest, run_directories
+from search_to_signal.records.reader import TIMINGS
 from search_to_signal.run.texts import ParsedTexts
 
 

@@ -17,19 +17,9 @@ from search_to_signal.records.heldout import (
     read_heldout,
 )
 from search_to_signal.records.layers import COHORT, HELDOUT
-from search_to_signal.records.manifest import (
-    ISOLATION_FACTS,
-    read_manifest,
-    run_directories,
-)
-from search_to_signal.records.reader import (
-    COMPLETIONS,
-    read_completions,
-    read_records,
-)
-from search_to_signal.records.schema import (
-    Outcome,
-)
+from search_to_signal.records.manifest import ISOLATION_FACTS, read_manifest, run_directories
+from search_to_signal.records.reader import COMPLETIONS, read_completions, read_records
+from search_to_signal.records.schema import Outcome
 from search_to_signal.run.texts import ParsedTexts
 
 

@@ -10,12 +10,7 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_component
 from search_to_signal.records.layers import COHORT, PROBE
-from search_to_signal.records.manifest import (
-    ISOLATION_FACTS,
-    Manifest,
-    read_manifest,
-    run_directories,
-)
+from search_to_signal.records.manifest import ISOLATION_FACTS, Manifest, read_manifest, run_directories
 from search_to_signal.records.probe import (
     BANK,
     INITIAL,
@@ -27,17 +22,8 @@ from search_to_signal.records.probe import (
     probed_config,
     read_probe,
 )
-from search_to_signal.records.reader import (
-    GENERATIONS,
-    read_groups,
-    read_records,
-)
-from search_to_signal.records.schema import (
-    ANY_FENCE,
-    GenerationRecord,
-    IdeaEnd,
-    Outcome,
-)
+from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
+from search_to_signal.records.schema import ANY_FENCE, GenerationRecord, IdeaEnd, Outcome
 from search_to_signal.run.texts import ParsedTexts, answer_problems
 from search_to_signal.sandbox.programs import sha256_text
 

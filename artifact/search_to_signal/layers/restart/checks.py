@@ -5,21 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.records.checksums import sha256_file
-from search_to_signal.records.manifest import (
-    read_manifest,
-    runs_below,
-)
-from search_to_signal.records.reader import (
-    COMPLETIONS,
-    HEURISTICS,
-    STEPS,
-    read_records,
-)
-from search_to_signal.records.schema import (
-    HeuristicRecord,
-    StepRecord,
-    given,
-)
+from search_to_signal.records.manifest import read_manifest, runs_below
+from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, STEPS, read_records
+from search_to_signal.records.schema import HeuristicRecord, StepRecord, given
 from search_to_signal.run.texts import ParsedTexts
 
 
@@ -31,8 +19,8 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         live_run = (run / parent["run"]).resolve() if parent else directory
         if parent and live_run.is_relative_to(directory.resolve()):
             missing = ["its parent is missing"]
-            problems = _restart_problems(run, parent, live_run) if live_run.is_dir() else missing
-            yield from (f"{run.name}: {problem}" for problem in problems)
+            found = _restart_problems(run, parent, live_run) if live_run.is_dir() else missing
+            yield from (f"{run.name}: {problem}" for problem in found)
 
 
 def _restart_problems(run: Path, parent: dict[str, Any], live_run: Path) -> Iterator[str]:

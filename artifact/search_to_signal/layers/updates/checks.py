@@ -15,17 +15,8 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.files import read_json
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.layers import UPDATES as FOLDER
-from search_to_signal.records.manifest import (
-    Manifest,
-    read_manifest,
-    runs_below,
-)
-from search_to_signal.records.reader import (
-    COMPLETIONS,
-    GENERATIONS,
-    read_groups,
-    read_records,
-)
+from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
 from search_to_signal.run.texts import ParsedTexts
 
