@@ -180,7 +180,7 @@ def _probe_checkpoint(
 def _writer(config: RunConfig) -> Callable[[ProbeTask, Progress], Barriers]:
     """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
     if config.generation.backend in ENGINES:
-        from search_to_signal.layers.probe.process import write_answers_apart
+        from search_to_signal.layers.probe.answers import write_answers_apart
 
         return write_answers_apart
     # Loads torch, which a finished probe does not need.
