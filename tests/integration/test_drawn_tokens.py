@@ -22,7 +22,7 @@ from search_to_signal.models.settings import ModelSettings
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.run.config import ADAPTER
 from search_to_signal.run.profile import Profile
-from search_to_signal.verify.levels import DRAWS, promise
+from search_to_signal.verify import DRAWS, promise
 from search_to_signal.verify.token_draws import TokenDrawOptions, check_draws
 
 Said = tuple[int, str, str]

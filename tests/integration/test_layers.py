@@ -18,7 +18,7 @@ from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
 from search_to_signal.layers import probe as probe_layer
 from search_to_signal.layers import probe_process
-from search_to_signal.layers.probe_process import write_answers_apart
+from search_to_signal.layers.probe.answers import write_answers_apart
 from search_to_signal.layers.replay import replay
 from search_to_signal.layers.reproduction import reproduce
 from search_to_signal.records.checksums import write_sums

@@ -10,9 +10,8 @@ from tests.cohorts import StoppingAfter, run_cohort
 
 from search_to_signal.base.errors import ConfigError, RunFailedError
 from search_to_signal.base.progress import PlainProgress
-from search_to_signal.layers.probe import build_bank
-from search_to_signal.layers.probe_answers import write_answers
-from search_to_signal.layers.probe_task import ProbeTask
+from search_to_signal.layers.probe.answers import ProbeTask, write_answers
+from search_to_signal.layers.probe.layer import build_bank
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.models import local

@@ -15,7 +15,8 @@ from tests.profiles import profile_head
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.credit.normalizers import get_normalizer
-from search_to_signal.layers.heldout import heldout
+from search_to_signal.layers.heldout.checks import problems as heldout_problems
+from search_to_signal.layers.heldout.layer import heldout
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import read_heldout
@@ -23,8 +24,8 @@ from search_to_signal.report.results import Results
 from search_to_signal.run.config import HeldoutSettings, RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
+from search_to_signal.run.texts import ParsedTexts
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.layers import heldout_problems
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ("my_normalizer", "my_rule", "my_host")
@@ -170,4 +171,4 @@ def test_a_problem_of_ones_own_is_held_out_under_the_name_of_its_runs(place: Pat
     run(frozen, place / "held" / "cohort" / "frozen", PlainProgress())
     heldout(place / "held", HeldoutSettings(behaviour_split="train"), PlainProgress())
     assert read_heldout(place / "held" / "heldout").problem == "held_number:problem"
-    assert list(heldout_problems(place / "held")) == []
+    assert list(heldout_problems(place / "held", ParsedTexts())) == []

@@ -8,7 +8,7 @@ import pytest
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import PlainProgress
-from search_to_signal.layers.heldout import heldout
+from search_to_signal.layers.heldout.layer import heldout
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import build, catalogue
 from search_to_signal.run.config import HeldoutSettings

@@ -94,7 +94,7 @@ _LOADED = (
     ),
     *(
         "verify.token_draws",
-        "layers.update_pairs",
+        "layers.updates.pairs",
         "study.packing",
         "study.unpacking",
         "claims.verdicts",

@@ -17,7 +17,7 @@ from search_to_signal.credit import ALTERNATIVES, PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.run.config import UpdateSettings
-from search_to_signal.verify.levels import PROMISES
+from search_to_signal.verify import PROMISES
 
 COMMANDS = (
     "run",
@@ -208,7 +208,7 @@ def test_updates_compare_the_mappings_that_are_given(
         out.with_suffix(".md").write_text("page\n")
         return out.with_suffix(".md")
 
-    monkeypatch.setattr("search_to_signal.layers.updates.matched_updates", updated)
+    monkeypatch.setattr("search_to_signal.layers.updates.layer.matched_updates", updated)
     base = ["updates", str(tmp_path), "--out", str(tmp_path / "out")]
     given = ["--mapping", "native", "--mapping", "tail_weighted", "--normalizer", "rloo"]
     assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0

@@ -134,10 +134,10 @@ _LEVELS_OF = (
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
+    from search_to_signal import verify as levels
     from search_to_signal.records.differences import VerificationResult
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.study.container import refuse_packed
-    from search_to_signal.verify import levels
 
     _refuse_loose_options(arguments)
     if arguments.recompute or arguments.draws:

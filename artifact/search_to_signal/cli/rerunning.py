@@ -29,7 +29,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     """
     from search_to_signal.run.execution import Execution
     from search_to_signal.study.unpacking import readable
-    from search_to_signal.verify.levels import RERUN, promise
+    from search_to_signal.verify import RERUN, promise
     from search_to_signal.verify.rerun import rerun, with_parents
 
     _refuse_loose_options(arguments)

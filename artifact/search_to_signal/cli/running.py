@@ -114,7 +114,7 @@ def _updates(arguments: argparse.Namespace) -> None:
     """Update one adapter by every mapping's credit on the same recorded groups."""
     from search_to_signal.credit import PUBLISHED, get_mapping
     from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
-    from search_to_signal.layers.updates import matched_updates
+    from search_to_signal.layers.updates.layer import matched_updates
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.run.config import UpdateSettings
 
@@ -139,7 +139,7 @@ def _updates(arguments: argparse.Namespace) -> None:
 
 def _heldout(arguments: argparse.Namespace) -> None:
     """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
-    from search_to_signal.layers.heldout import heldout
+    from search_to_signal.layers.heldout.layer import heldout
     from search_to_signal.run.config import HeldoutSettings
 
     load_allowed(arguments)

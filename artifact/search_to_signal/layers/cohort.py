@@ -1,6 +1,6 @@
 """Evidence layer "formal live cohort": conditions x seeds, with search and learner."""
 
-from search_to_signal.layers.anchor import fix_contract
+from search_to_signal.layers.anchor.layer import fix_contract
 from search_to_signal.records.layers import COHORT
 from search_to_signal.run.planned_runs import Reproduction
 

@@ -265,7 +265,8 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
 
 def run_layer(layer: Layer, reproduction: Reproduction) -> None:
     """Run a layer by the module of its key; raises RunDirectoryError where it needs a missing layer."""
-    import_module(f"{layers.__name__}.{layer.key}").run(reproduction)
+    module = layers.part(layer.key, "layer") or import_module(f"{layers.__name__}.{layer.key}")
+    module.run(reproduction)
 
 
 def require_place(results: Path, resume: bool) -> None:

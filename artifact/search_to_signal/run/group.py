@@ -20,7 +20,7 @@ from search_to_signal.records.schema import (
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.programs import Failure, Proposal, parse, program_sha256, sha256_text
 from search_to_signal.search.host import Request, Transition
-from search_to_signal.search.member import Evaluated, archive_gap, frontier
+from search_to_signal.search.member import Evaluated, frontier, nearest, scores
 
 
 class Evaluator(Protocol):
@@ -185,6 +185,7 @@ def completion_records(
     prompt = sha256_text(generation.prompt)
     archive, bases = request.archive, request.bases
     base_programs = {base.id for base in bases}
+    best, archived = frontier(archive), scores(archive)
     return [
         CompletionRecord(
             step=step,
@@ -194,7 +195,7 @@ def completion_records(
             prompt_sha256=prompt,
             parents=tuple(parent.id for parent in request.parents),
             base_scores=tuple(base.score for base in bases),
-            frontier=frontier(archive),
+            frontier=best,
             archive_size=len(archive),
             outcome=item.outcome,
             detail=item.detail,
@@ -203,7 +204,7 @@ def completion_records(
             response_sha256=sha256_text(item.completion.text),
             program_sha256=item.program,
             matches_base_code=item.program in base_programs,
-            archive_gap=None if item.score is None else archive_gap(archive, item.score),
+            archive_gap=None if item.score is None else nearest(archived, item.score),
             exposure=exposures[index],
             prompt_tokens=generation.prompt_tokens(index),
             completion_tokens=item.completion.tokens,
@@ -237,7 +238,7 @@ def step_record(
         collapsed=request.collapsed,
         stagnation=transition.stagnation,
         archive_size=len(transition.archive),
-        frontier_before=frontier(request.archive),
+        frontier_before=records[0].frontier,
         frontier_after=frontier(transition.archive),
         valid=sum(record.score is not None for record in records),
         admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),

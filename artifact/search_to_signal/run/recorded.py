@@ -42,17 +42,10 @@ from search_to_signal.records.schema import (
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.sandbox.programs import Failure, Proposal, parse
-from search_to_signal.search.host import (
-    Host,
-    Request,
-    Transition,
-    begin,
-    exposures_of,
-    update_search,
-)
+from search_to_signal.search.host import Host, Request, Transition, begin, exposures_of, update_search
 from search_to_signal.search.hosts import host_errors
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, bases, state_of
+from search_to_signal.search.hosts.calm.state import SearchState, state_of
 from search_to_signal.search.hosts.calm.transition import collapsed, transition
 from search_to_signal.search.member import (
     Evaluated,
@@ -182,15 +175,14 @@ class AsRecorded:
         before = (collapsed(state) if is_collapsed else state).listed()
         named = [member for member in before.archive if member.id in first.parents]
         by_id = {member.id: member for member in named}
-        shown = bases(before.archive, named)
         # Programs that differ in comments alone share an id, which leaves open which one the prompt showed.
-        if len(named) > len(by_id) and set(first.base_scores) <= {base.score for base in shown}:
-            shown = tuple(base for base in shown if base.score in first.base_scores)
+        if len(named) > len(by_id) and set(first.base_scores) <= {base.score for base in named}:
+            named = [base for base in named if base.score in first.base_scores]
         return Request(
             prompt=Prompt("", recorded.generation.prompt),
             operator=recorded.step.operator,
             parents=tuple(by_id[name] for name in first.parents if name in by_id),
-            bases=shown,
+            bases=tuple(named),
             archive=before.archive,
             state=before,
             collapsed=is_collapsed,

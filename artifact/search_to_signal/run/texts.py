@@ -10,19 +10,8 @@ from search_to_signal.models.base import ChatPrompt, cut_prompt, encoded, messag
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.differences import Finding
-from search_to_signal.records.schema import (
-    BARE_FENCE,
-    GenerationRecord,
-    IdeaEnd,
-    Outcome,
-)
-from search_to_signal.sandbox.programs import (
-    Failure,
-    Proposal,
-    mentions_randomness,
-    parse,
-    program_sha256,
-)
+from search_to_signal.records.schema import BARE_FENCE, GenerationRecord, IdeaEnd, Outcome
+from search_to_signal.sandbox.programs import Failure, Proposal, mentions_randomness, parse, program_sha256
 
 # Isolation results of programs that ended by themselves, and the notes that may follow one.
 _FINISHED = ("ok", "nondeterministic")

@@ -15,12 +15,7 @@ from msgspec import UNSET
 from search_to_signal.base.errors import ConfigError, MappingError
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.manifest import Database
-from search_to_signal.records.schema import (
-    OPERATOR_FORM,
-    ArchiveEvent,
-    HeuristicRecord,
-    HostFacts,
-)
+from search_to_signal.records.schema import OPERATOR_FORM, ArchiveEvent, HeuristicRecord, HostFacts
 from search_to_signal.search.member import Evaluated, Member, Prompt, PromptForm, given_member
 
 

@@ -139,6 +139,11 @@ def frontier(archive: Sequence[Member]) -> float | None:
     return max((member.score for member in archive), default=None)
 
 
+def nearest(archived: NDArray[np.float64], score: float) -> float | None:
+    """Distance to the nearest of the archived scores (n,), or None where there are none."""
+    return float(np.abs(archived - score).min()) if len(archived) else None
+
+
 def archive_gap(archive: Sequence[Member], score: float) -> float | None:
     """Distance to the nearest archived score, or None for an empty archive."""
-    return float(np.abs(scores(archive) - score).min()) if archive else None
+    return nearest(scores(archive), score)

@@ -12,7 +12,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress
-from search_to_signal.layers.heldout import first_instances
+from search_to_signal.layers.heldout.layer import first_instances
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.problems.tsp_known import known_heuristics, known_scores

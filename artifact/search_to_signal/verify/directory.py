@@ -11,19 +11,26 @@ from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import own_name
+from search_to_signal.layers import part
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
-from search_to_signal.records.adapters import adapter_problems, unfit_names, unshipped, why_left_out
+from search_to_signal.records.adapters import ADAPTER, adapter_problems, unfit_names, unshipped, why_left_out
+from search_to_signal.records.adapters import CONFIG as ADAPTER_CONFIG
 from search_to_signal.records.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
-from search_to_signal.records.files import read_json, refuse_special_files
+from search_to_signal.records.files import files_named, read_json, read_regular, refuse_special_files
+from search_to_signal.records.layers import COHORT, LAYERS
 from search_to_signal.records.manifest import (
+    INTERRUPTED,
     ISOLATION_FACTS,
+    ROSTER,
     Manifest,
     RunFacts,
     Timing,
     read_manifest,
+    read_roster,
+    run_directories,
     runs_below,
     sum_timings,
 )
@@ -31,7 +38,6 @@ from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepRecord, StepTiming, ability_problems
 from search_to_signal.records.seal import BLOCKS, explain_changes, is_block_index
 from search_to_signal.run.texts import ParsedTexts
-from search_to_signal.verify.layers import lineage_findings
 from search_to_signal.verify.records import CONFIGURATION, record_problems
 
 CONFIG = "config.json"
@@ -109,6 +115,65 @@ def _excuses(directory: Path) -> dict[str, str]:
     if excuses and index.is_file() and is_block_index(directory):
         excuses[BLOCKS] = "the index of those files that are here, made as they were unpacked"
     return excuses
+
+
+# Runs of a results directory, compared with each other, and what each layer checks of itself.
+
+
+def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
+    """Return the contradictions between the runs and layers of a results directory.
+
+    An unreadable file is a finding, and ends the checks of its layer.
+    """
+    checks = {layer.key: part(layer.key, "checks") for layer in LAYERS}
+    places = (
+        ("", _shared_facts(directory)),
+        ("", _rosters(directory)),
+        *((key, module.problems(directory, parsed)) for key, module in checks.items() if module),
+    )
+    return [finding for where, problems in places for finding in findings_of(where, problems, "a manifest")]
+
+
+def _shared_facts(directory: Path) -> Iterator[str]:
+    """Facts that runs of a results directory have to share, and the folder of each run's layer."""
+    shared: dict[str, set[str]] = {"purpose": set(), "source": set()}
+    models: dict[str, dict[str, str]] = {}
+    initial: dict[str, str | None] = {}
+    configs: dict[str, bytes] = {}
+    for run in runs_below(directory):
+        manifest = read_manifest(run)
+        facts, parts = manifest.facts, run.relative_to(directory).parts
+        learner = manifest.config.get("learner")
+        shared["purpose"].add(facts.purpose)
+        shared["source"].add(manifest.made_by)
+        if parts and (directory / COHORT).is_dir() and facts.layer != parts[0]:
+            yield f"{run.name} is of layer {facts.layer} and lies in {parts[0]}"
+        if manifest.model_files and models.setdefault(facts.model, manifest.model_files) != (
+            manifest.model_files
+        ):
+            yield f"{run.name} has other files of model {facts.model} than another run"
+        adapter_config = run / ADAPTER / ADAPTER_CONFIG
+        if adapter_config.is_file():
+            content = read_regular(adapter_config)
+            if configs.setdefault(repr(learner), content) != content:
+                yield f"{run.name} has another {ADAPTER_CONFIG} than other adapters of these settings"
+        if manifest.final_adapter_sha256 is not None:
+            start = repr((facts.model, facts.seed, learner))
+            if initial.setdefault(start, manifest.initial_adapter_sha256) != manifest.initial_adapter_sha256:
+                yield f"{run.name} began with another adapter than other runs of its seed"
+    yield from (f"runs differ in {name}" for name, values in shared.items() if len(values) > 1)
+
+
+def _rosters(directory: Path) -> Iterator[str]:
+    for path in files_named(directory, ROSTER):
+        names = [run.name for run in run_directories(path.parent)]
+        if INTERRUPTED in path.relative_to(directory).parts:
+            continue
+        if read_roster(path.parent) != names:
+            yield f"{path.relative_to(directory)} names other runs than there are"
+        for name in names:
+            if name != (expected := read_manifest(path.parent / name).facts.name):
+                yield f"{(path.parent / name).relative_to(directory)} has the configuration of {expected}"
 
 
 # One run's manifest, compared with its configuration, timings, adapter, and shipped problems and models.

@@ -16,13 +16,13 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
+from search_to_signal.layers import part
 from search_to_signal.models.base import completion_text, request_seeds
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.differences import Finding, VerificationResult, same_bits
 from search_to_signal.records.files import StorageError, refuse_special_files
-from search_to_signal.records.heldout import HELDOUT_MANIFEST
-from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
+from search_to_signal.records.layers import LAYERS, UPDATES
 from search_to_signal.records.manifest import (
     DATABASE,
     Environment,
@@ -31,7 +31,6 @@ from search_to_signal.records.manifest import (
     read_manifest,
     runs_below,
 )
-from search_to_signal.records.probe import PROBE_MANIFEST
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome, given
@@ -68,7 +67,6 @@ from search_to_signal.search.host import HasDatabase, Host, wants_instance_score
 from search_to_signal.search.hosts import find_host
 from search_to_signal.search.hosts.released.trainer import asked_text
 from search_to_signal.search.member import heuristic_record, seed_member
-from search_to_signal.verify.layers_again import heldout_findings, probe_findings
 from search_to_signal.verify.records import Follower
 
 # Functions that trust their records raise these for forged or damaged ones.
@@ -152,10 +150,10 @@ def _with_errors(findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -
 def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
         yield _run_part(directory, run)
-    if (directory / PROBE / PROBE_MANIFEST).is_file():
-        yield PROBE, lambda tools: probe_findings(directory, tools)
-    if (directory / HELDOUT / HELDOUT_MANIFEST).is_file():
-        yield HELDOUT, lambda tools: heldout_findings(directory, tools)
+    for layer in LAYERS:
+        again = part(layer.key, "again")
+        if again is not None and (directory / layer.key / again.MANIFEST).is_file():
+            yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():
         yield UPDATES, lambda tools: iter([Finding("all", "matched updates: they take the learner", False)])
 

@@ -51,7 +51,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """The first difference of two runs: its place, both values, and a remark; ``equal`` groups precede it."""
 
     where: str
@@ -68,7 +68,7 @@ class Difference:
         return Finding(f"first difference: {self.where}", text)
 
 
-def first_difference(recorded: Path, again: Path) -> Difference | None:
+def first_difference(recorded: Path, again: Path) -> FirstDifference | None:
     """Return the first difference between a recorded run and a rerun of it; None where they are equal.
 
     Timings and environments are not compared. An adapter that is not stored is compared by its checksum.
@@ -93,7 +93,9 @@ def _lines(path: Path) -> dict[int, list[Line]]:
         raise RecordError(f"{path}: a line has no step; restore the file") from error
 
 
-def _group_difference(where: str, recorded: Sequence[Line], again: Sequence[Line], equal: int) -> Difference:
+def _group_difference(
+    where: str, recorded: Sequence[Line], again: Sequence[Line], equal: int
+) -> FirstDifference:
     for first, second in zip(recorded, again, strict=False):
         if first != second:
             completion = f", completion {first['index']}" if "index" in first else ""
@@ -101,15 +103,15 @@ def _group_difference(where: str, recorded: Sequence[Line], again: Sequence[Line
             limited = _reached_limit(first) or _reached_limit(second)
             remark = "a time or memory limit ended it: another speed may decide that otherwise"
             place = f"{where}{completion}: {path}"
-            return Difference(place, *excerpts(*values), equal, remark if limited else "")
-    return Difference(f"{where}: records", str(len(recorded)), str(len(again)), equal)
+            return FirstDifference(place, *excerpts(*values), equal, remark if limited else "")
+    return FirstDifference(f"{where}: records", str(len(recorded)), str(len(again)), equal)
 
 
 def _reached_limit(line: Line) -> bool:
     return str(line.get("evaluation", "")).split(",")[0] in LIMITED
 
 
-def _result_difference(recorded: Path, again: Path, groups: int) -> Difference | None:
+def _result_difference(recorded: Path, again: Path, groups: int) -> FirstDifference | None:
     """The first difference of final adapters, other record files, and adapter checksums."""
     first, second = (_adapter_tensors(run) for run in (recorded, again))
     if first is not None and second is not None:
@@ -120,11 +122,11 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> Difference |
         first_bytes, second_bytes = (read_regular(run / name) for run in (recorded, again))
         if first_bytes != second_bytes:
             texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
-            return Difference(name, *excerpts(*texts), groups)
+            return FirstDifference(name, *excerpts(*texts), groups)
     for field in ("initial_adapter_sha256", "final_adapter_sha256"):
         sha256, again_sha256 = (getattr(read_manifest(run), field) for run in (recorded, again))
         if sha256 != again_sha256:
-            return Difference(f"manifest: {field}", str(sha256), str(again_sha256), groups)
+            return FirstDifference(f"manifest: {field}", str(sha256), str(again_sha256), groups)
     return None
 
 
@@ -147,11 +149,11 @@ def _adapter_tensors(run: Path) -> dict[str, StoredTensor] | None:
 
 def _tensor_difference(
     name: str, first: StoredTensor | None, second: StoredTensor | None, groups: int
-) -> Difference:
+) -> FirstDifference:
     where = f"final adapter, {name}"
     if first is None or second is None or first[:2] != second[:2] or first.dtype not in _TYPES:
         recorded, again = (f"{t.dtype} {list(t.shape)}" if t else ABSENT for t in (first, second))
-        return Difference(where, recorded, again, groups)
+        return FirstDifference(where, recorded, again, groups)
     weights, others = _values(first), _values(second)
     # Compared as bytes, since positive and negative zero are different weights.
     unequal = np.flatnonzero(weights.view(f"u{weights.itemsize}") != others.view(f"u{weights.itemsize}"))
@@ -159,7 +161,7 @@ def _tensor_difference(
     largest = np.abs(weights - others).max()
     remark = f"{len(unequal)} of {len(weights)} weights of it differ, by at most {largest:.3g}"
     texts = repr(float(weights[at])), repr(float(others[at]))
-    return Difference(f"{where}, weight {at}", *texts, groups, remark)
+    return FirstDifference(f"{where}, weight {at}", *texts, groups, remark)
 
 
 def _values(tensor: StoredTensor) -> Floats:
@@ -204,7 +206,7 @@ class Rerun:
 
     name: str
     groups: int
-    difference: Difference | None
+    difference: FirstDifference | None
     facts: Mapping[str, tuple[str, str]]
     kept: bool = False
 
@@ -348,7 +350,7 @@ def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) ->
     raise ConfigError(f"its model {config.model} is not here with the recorded checksums (--model DIR)")
 
 
-_NOT_EXECUTED = Difference(
+_NOT_EXECUTED = FirstDifference(
     "not executed",
     "an adapter that is not stored",
     "another one",

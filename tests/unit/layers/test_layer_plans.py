@@ -12,7 +12,7 @@ from search_to_signal.layers import restart
 from search_to_signal.layers.api import references
 from search_to_signal.layers.cells import planned
 from search_to_signal.layers.reproduction import chosen_layers
-from search_to_signal.layers.restart import archive_restarts, restarts
+from search_to_signal.layers.restart.layer import archive_restarts, restarts
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ApiSettings
 from search_to_signal.records.checksums import sha256_file

@@ -13,7 +13,7 @@ from spec.synthetic_runs import plain_manifest
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.seeding import stream
-from search_to_signal.layers.probe import build_bank, chosen_steps, spread
+from search_to_signal.layers.probe.layer import build_bank, chosen_steps, spread
 from search_to_signal.models.base import Completion, Generation
 from search_to_signal.problems import get_problem
 from search_to_signal.recipe.pairs import pairs, sources

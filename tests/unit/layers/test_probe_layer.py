@@ -10,8 +10,8 @@ from tests.cohorts import Told
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers import probe
-from search_to_signal.layers.probe import checkpoints
-from search_to_signal.layers.probe_process import write_answers_apart
+from search_to_signal.layers.probe.answers import write_answers_apart
+from search_to_signal.layers.probe.layer import checkpoints
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe

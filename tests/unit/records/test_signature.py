@@ -13,9 +13,9 @@ from search_to_signal.base.errors import SignatureError
 from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.records.checksums import SIGNATURE, write_sums
+from search_to_signal.verify import SIGNATURE as LEVEL
+from search_to_signal.verify import VERIFY, promise
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.levels import SIGNATURE as LEVEL
-from search_to_signal.verify.levels import VERIFY, promise
 from search_to_signal.verify.signature import sign, signer
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")

@@ -7,6 +7,7 @@ import pytest
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.base.errors import RecordError
+from search_to_signal.layers.updates.checks import problems as update_problems
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord
 from search_to_signal.report.results import NoTableError, Results
@@ -17,7 +18,7 @@ from search_to_signal.report.tables.matched import (
     matched_page,
     matched_tables,
 )
-from search_to_signal.verify.layers import update_problems
+from search_to_signal.run.texts import ParsedTexts
 
 ALONE, ROW = "tsp tiny, one step: native – factorized", "tsp tiny, several steps: native – factorized"
 MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completion means", "single tokens"))
@@ -148,4 +149,6 @@ def test_a_layer_that_has_not_ended_gives_no_table(tmp_path: Path) -> None:
     (write_updates(tmp_path / "updates") / SETUP).unlink()
     with pytest.raises(NoTableError, match="layer updates has begun and not ended"):
         matched_mappings(Results(tmp_path))
-    assert list(update_problems(tmp_path)) == ["there is no setup.json: they have not ended, or it went away"]
+    assert list(update_problems(tmp_path, ParsedTexts())) == [
+        "there is no setup.json: they have not ended, or it went away"
+    ]

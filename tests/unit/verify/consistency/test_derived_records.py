@@ -14,6 +14,7 @@ from search_to_signal.verify.directory import verify
 
 Make = Callable[..., Path]
 Line = dict[str, Any]
+Edit = tuple[Callable[[list[Line]], None], str]
 
 
 def rewrite(run: Path, name: str, change: Callable[[list[Line]], None]) -> tuple[str, ...]:
@@ -114,10 +115,73 @@ RECORD_EDITS: dict[str, tuple[str, Callable[[list[Line]], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", RECORD_EDITS)
-def test_forged_record_fields_are_found(make_run: Make, tmp_path: Path, name: str) -> None:
-    """A field that follows from text, tokens, archive, adapter or clock cannot be changed alone."""
-    file, change, expected = RECORD_EDITS[name]
+COMPLETION_EDITS: dict[str, Edit] = {
+    "reward": (put(4, reward=1.5), "completions.jsonl:5 (step 1, completion 0): reward"),
+    "component": (
+        put(4, components={"failure": 0.0, "comparison": 0.0}),
+        "completions.jsonl:5 (step 1, completion 0): components",
+    ),
+    "advantage": (put(5, advantage=0.1), "completions.jsonl:6 (step 1, completion 1): advantage"),
+    "score of an improvement": (put(4, score=-6.0), "step 1"),
+    "score of a novelty": (put(7, score=-7.9), "step 1, completion 3"),
+    "score of a copy": (put(6, score=-6.95), "step 1, completion 2"),
+    "no score": (put(4, score=None), "step 1, completion 0: outcome valid"),
+    "failure as valid": (put(5, outcome="valid"), "step 1, completion 1: outcome valid"),
+    "valid as failure": (put(4, outcome="randomness"), "step 1, completion 0: outcome randomness"),
+    "other failure": (put(5, outcome="missing_code"), "completions.jsonl:6 (step 1, completion 1): reward"),
+    "archive event": (put(6, archive_event="admitted"), "step 1"),
+    "gap": (put(4, archive_gap=0.2), "step 1, completion 0"),
+    "archive size": (lambda lines: [line.update(archive_size=9) for line in lines[4:8]], "step 1"),
+    "frontier of one": (put(5, frontier=-5.0), "step 1"),
+    "frontier of all": (lambda lines: [line.update(frontier=-5.0) for line in lines[4:8]], "step 1"),
+    "base score": (lambda lines: [line.update(base_scores=[-5.0]) for line in lines[4:8]], "step 1"),
+    "dropped line": (lambda lines: lines.pop(5), "completions.jsonl:6"),
+    "dropped last line of a group": (
+        lambda lines: lines.pop(7),
+        "do not hold the same completions of step 1",
+    ),
+    "dropped group": (lambda lines: lines.__delitem__(slice(4, 8)), "do not hold the same completions"),
+    "dropped last group": (
+        lambda lines: lines.__delitem__(slice(12, 16)),
+        "do not hold the same completions",
+    ),
+    "duplicated line": (lambda lines: lines.insert(5, lines[5]), "completions.jsonl:7"),
+    "duplicated group": (lambda lines: lines.extend(lines[12:]), "completions.jsonl:17"),
+}
+
+
+STEP_EDITS: dict[str, Edit] = {
+    "broken frontier chain": (
+        lambda lines: [lines[1].update(frontier_after=-1.0), lines[2].update(frontier_before=-2.0)],
+        "step 2: frontier does not continue",
+    ),
+    "chain broken at a collapse": (put(2, frontier_before=-2.0, collapsed=True), "step 2"),
+    "collapse that never was": (put(2, collapsed=True), "step 2"),
+    "frontier after": (put(3, frontier_after=-1.0), "steps.jsonl:4 (step 3): frontier_after"),
+    "valid": (put(1, valid=4), "steps.jsonl:2 (step 1): valid is 4, expected 3"),
+    "admitted": (put(1, admitted=0), "steps.jsonl:2 (step 1): admitted"),
+    "archive size": (put(1, archive_size=50), "steps.jsonl:2 (step 1): archive_size"),
+    "operator": (put(1, operator="crossover"), "completions.jsonl:5 (step 1, completion 0): operator"),
+    "prompt": (put(1, prompt_sha256="x"), "steps.jsonl:2 (step 1): prompt_sha256"),
+    "dropped step": (lambda lines: lines.pop(1), "do not hold the same completions"),
+    "duplicated step": (lambda lines: lines.insert(1, lines[1]), "do not hold the same completions"),
+}
+
+FORGED = [
+    *RECORD_EDITS.items(),
+    *((name, ("completions.jsonl", *edit)) for name, edit in COMPLETION_EDITS.items()),
+    *((name, ("steps.jsonl", *edit)) for name, edit in STEP_EDITS.items()),
+]
+
+
+@pytest.mark.parametrize(
+    "forgery", [edit for _, edit in FORGED], ids=[f"{edit[0]} {name}" for name, edit in FORGED]
+)
+def test_forged_records_are_found(
+    make_run: Make, tmp_path: Path, forgery: tuple[str, Callable[[list[Line]], None], str]
+) -> None:
+    """A field that follows from text, tokens, archive, credit, adapter or clock cannot be changed alone."""
+    file, change, expected = forgery
     problems = rewrite(make_run(tmp_path / "run", "native"), file, change)
     assert any(expected in problem for problem in problems), problems
 

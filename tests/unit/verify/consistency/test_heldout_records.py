@@ -7,13 +7,14 @@ import pytest
 from spec.synthetic_runs import write_lines
 from tests.unit.conftest import write_run
 
+from search_to_signal.layers.heldout.checks import problems as heldout_problems
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.heldout import BehaviourRecord, HeldoutManifest, HeldoutRecord, write_heldout
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
 from search_to_signal.report.results import RecordedRun, Results
-from search_to_signal.verify.layers import heldout_problems
+from search_to_signal.run.texts import ParsedTexts
 
 SPLITS = ("heldout_50", "heldout_100", "heldout_200")
 
@@ -71,7 +72,7 @@ def _describe(folder: Path, runs: Sequence[RecordedRun], plain: Manifest) -> Non
 
 def test_several_seeds_in_the_order_of_the_evaluation_are_no_problem(results: Path) -> None:
     """Frozen runs first, then by condition and seed as a number, not by the names of directories."""
-    told = [problem for problem in heldout_problems(results) if "isolation" not in problem]
+    told = [problem for problem in heldout_problems(results, ParsedTexts()) if "isolation" not in problem]
     assert told == []
 
 
@@ -82,4 +83,4 @@ def test_another_order_is_a_problem(results: Path, name: str, manifest: Callable
     lines = (folder / name).read_bytes().splitlines(keepends=True)
     (folder / name).write_bytes(b"".join([lines[1], lines[0], *lines[2:]]))
     _describe(folder, Results(results).cohort, manifest({}))
-    assert any(f"{name} does not hold" in problem for problem in heldout_problems(results))
+    assert any(f"{name} does not hold" in problem for problem in heldout_problems(results, ParsedTexts()))

@@ -1,34 +1,16 @@
 """Verification: an honest run passes, and each way to doctor its records is found, sums rewritten or not."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.unit.verify.consistency.test_derived_records import Line, put, rewrite
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.verify.directory import verify
 from search_to_signal.verify.records import record_problems
-
-Line = dict[str, Any]
-
-
-def edit(run: Path, name: str, change: Callable[[list[Line]], None]) -> list[str]:
-    """Change the lines of a record file in place; returns the problems then found."""
-    path = run / name
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    change(lines)
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    write_sums(run)
-    return list(verify(run).problems)
-
-
-def put(line: int, **values: Any) -> Callable[[list[Line]], None]:
-    """Set some fields of one line."""
-    return lambda lines: lines[line].update(values)
 
 
 @pytest.mark.parametrize("condition", ["frozen", "native", "factorized", "tail_weighted", "search_exposure"])
@@ -42,86 +24,17 @@ def test_honest_runs_pass(make_run: Callable[..., Path], tmp_path: Path, conditi
     assert verdict.counts["files"] == sum(path.is_file() for path in (tmp_path / "out").rglob("*")) - 1
 
 
-COMPLETION_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
-    "reward": (put(4, reward=1.5), "completions.jsonl:5 (step 1, completion 0): reward"),
-    "component": (
-        put(4, components={"failure": 0.0, "comparison": 0.0}),
-        "completions.jsonl:5 (step 1, completion 0): components",
-    ),
-    "advantage": (put(5, advantage=0.1), "completions.jsonl:6 (step 1, completion 1): advantage"),
-    "score of an improvement": (put(4, score=-6.0), "step 1"),
-    "score of a novelty": (put(7, score=-7.9), "step 1, completion 3"),
-    "score of a copy": (put(6, score=-6.95), "step 1, completion 2"),
-    "no score": (put(4, score=None), "step 1, completion 0: outcome valid"),
-    "failure as valid": (put(5, outcome="valid"), "step 1, completion 1: outcome valid"),
-    "valid as failure": (put(4, outcome="randomness"), "step 1, completion 0: outcome randomness"),
-    "other failure": (put(5, outcome="missing_code"), "completions.jsonl:6 (step 1, completion 1): reward"),
-    "archive event": (put(6, archive_event="admitted"), "step 1"),
-    "gap": (put(4, archive_gap=0.2), "step 1, completion 0"),
-    "archive size": (lambda lines: [line.update(archive_size=9) for line in lines[4:8]], "step 1"),
-    "frontier of one": (put(5, frontier=-5.0), "step 1"),
-    "frontier of all": (lambda lines: [line.update(frontier=-5.0) for line in lines[4:8]], "step 1"),
-    "base score": (lambda lines: [line.update(base_scores=[-5.0]) for line in lines[4:8]], "step 1"),
-    "dropped line": (lambda lines: lines.pop(5), "completions.jsonl:6"),
-    "dropped last line of a group": (
-        lambda lines: lines.pop(7),
-        "do not hold the same completions of step 1",
-    ),
-    "dropped group": (lambda lines: lines.__delitem__(slice(4, 8)), "do not hold the same completions"),
-    "dropped last group": (
-        lambda lines: lines.__delitem__(slice(12, 16)),
-        "do not hold the same completions",
-    ),
-    "duplicated line": (lambda lines: lines.insert(5, lines[5]), "completions.jsonl:7"),
-    "duplicated group": (lambda lines: lines.extend(lines[12:]), "completions.jsonl:17"),
-}
-
-
-@pytest.mark.parametrize("name", COMPLETION_EDITS)
-def test_doctored_completions_are_found(make_run: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    """A change that the checksums were made to cover is found by what the records say of each other."""
-    change, expected = COMPLETION_EDITS[name]
-    problems = edit(make_run(tmp_path / "run", "native"), "completions.jsonl", change)
-    assert any(expected in problem for problem in problems), problems
-
-
 @pytest.mark.parametrize("line", [4, 6, 7])
 def test_scores_of_frozen_runs_are_held_too(make_run: Callable[..., Path], tmp_path: Path, line: int) -> None:
     """No reward stands beside a frozen run's scores, and still a changed one contradicts the archive."""
-    problems = edit(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(line, score=-6.97))
+    problems = rewrite(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(line, score=-6.97))
     assert any("step 1" in problem for problem in problems), problems
 
 
 def test_frozen_runs_have_no_credit(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """A reward in a frozen run is a contradiction."""
-    problems = edit(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(0, reward=0.0))
-    assert problems == ["run: completions.jsonl:1 (step 0, completion 0): reward is 0.0, expected null"]
-
-
-STEP_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
-    "broken frontier chain": (
-        lambda lines: [lines[1].update(frontier_after=-1.0), lines[2].update(frontier_before=-2.0)],
-        "step 2: frontier does not continue",
-    ),
-    "chain broken at a collapse": (put(2, frontier_before=-2.0, collapsed=True), "step 2"),
-    "collapse that never was": (put(2, collapsed=True), "step 2"),
-    "frontier after": (put(3, frontier_after=-1.0), "steps.jsonl:4 (step 3): frontier_after"),
-    "valid": (put(1, valid=4), "steps.jsonl:2 (step 1): valid is 4, expected 3"),
-    "admitted": (put(1, admitted=0), "steps.jsonl:2 (step 1): admitted"),
-    "archive size": (put(1, archive_size=50), "steps.jsonl:2 (step 1): archive_size"),
-    "operator": (put(1, operator="crossover"), "completions.jsonl:5 (step 1, completion 0): operator"),
-    "prompt": (put(1, prompt_sha256="x"), "steps.jsonl:2 (step 1): prompt_sha256"),
-    "dropped step": (lambda lines: lines.pop(1), "do not hold the same completions"),
-    "duplicated step": (lambda lines: lines.insert(1, lines[1]), "do not hold the same completions"),
-}
-
-
-@pytest.mark.parametrize("name", STEP_EDITS)
-def test_doctored_steps_are_found(make_run: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    """A step that contradicts its completions or its neighbours is found and named."""
-    change, expected = STEP_EDITS[name]
-    problems = edit(make_run(tmp_path / "run", "native"), "steps.jsonl", change)
-    assert any(expected in problem for problem in problems), problems
+    problems = rewrite(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(0, reward=0.0))
+    assert problems == ("run: completions.jsonl:1 (step 0, completion 0): reward is 0.0, expected null",)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +55,7 @@ def test_a_cut_prompt_fits_the_limit(
 ) -> None:
     """A prompt loses tokens only where the settings cut, is then as long as its limit, and never longer."""
     run = make_run(tmp_path / "run", "native", config={"generation": {"group_size": 4, **limits}})
-    found = edit(run, "steps.jsonl", lambda lines: [line.update(prompt_tokens_cut=cut) for line in lines])
+    found = rewrite(run, "steps.jsonl", lambda lines: [line.update(prompt_tokens_cut=cut) for line in lines])
     assert len(found) == (0 if problem is None else 4)
     assert problem is None or all(problem in line for line in found), found
 
@@ -161,7 +74,7 @@ def test_doctored_heuristics_are_found(
     make_run: Callable[..., Path], tmp_path: Path, change: Callable[[list[Line]], None]
 ) -> None:
     """The store holds the seed and what was admitted, no more and no less."""
-    assert edit(make_run(tmp_path / "run", "native"), "heuristics.jsonl", change)
+    assert rewrite(make_run(tmp_path / "run", "native"), "heuristics.jsonl", change)
 
 
 def test_short_runs_are_found(make_run: Callable[..., Path], tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ from search_to_signal.sandbox.again import Evaluations, ProgramRunner, limits_he
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING, program_sha256, sha256_text
 from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.verify import RECOMPUTE, VERIFY, promise
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.levels import RECOMPUTE, VERIFY, promise
 from search_to_signal.verify.recompute import RecomputeOptions, differing_environment, recompute
 
 pytestmark = pytest.mark.slow

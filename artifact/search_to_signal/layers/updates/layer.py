@@ -57,7 +57,7 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
         progress.say(f"matched updates in {out}: kept")
         return out / PAGE
     # It loads torch, which takes seconds: whatever is wrong with the records is told before.
-    from search_to_signal.layers.update_pairs import compare_cell, read_cell
+    from search_to_signal.layers.updates.pairs import compare_cell, read_cell
 
     out.mkdir(parents=True, exist_ok=True)
     for name in (SETUP, UPDATES, PAIRS):

@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress
-from search_to_signal.layers.probe_task import Barriers, ProbeTask
+from search_to_signal.layers.probe.answers import Barriers, ProbeTask
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ENGINES
 from search_to_signal.records.checksums import sha256_file, write_sums
@@ -180,11 +180,11 @@ def _probe_checkpoint(
 def _writer(config: RunConfig) -> Callable[[ProbeTask, Progress], Barriers]:
     """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
     if config.generation.backend in ENGINES:
-        from search_to_signal.layers.probe_process import write_answers_apart
+        from search_to_signal.layers.probe.answers import write_answers_apart
 
         return write_answers_apart
     # Loads torch, which a finished probe does not need.
-    from search_to_signal.layers.probe_answers import write_answers
+    from search_to_signal.layers.probe.answers import write_answers
 
     return write_answers
 

@@ -1,0 +1,1 @@
+"""The resource anchor: run, checked."""

@@ -1,0 +1,92 @@
+"""Held-out scores and behaviours, compared with the programs of the cohort."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import heldout_splits
+from search_to_signal.records.checksums import sha256_file
+from search_to_signal.records.heldout import (
+    BEHAVIOURS,
+    HELDOUT_MANIFEST,
+    SCORES,
+    BehaviourRecord,
+    HeldoutManifest,
+    HeldoutRecord,
+    final_heuristic,
+    read_heldout,
+)
+from search_to_signal.records.layers import COHORT, HELDOUT
+from search_to_signal.records.manifest import ISOLATION_FACTS, read_manifest, run_directories
+from search_to_signal.records.reader import COMPLETIONS, read_completions, read_records
+from search_to_signal.records.schema import Outcome
+from search_to_signal.run.texts import ParsedTexts
+
+
+def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
+    """Yield contradictions of the held-out layer; raises S2SError for a file that cannot be read."""
+    folder = directory / HELDOUT
+    if not (folder / HELDOUT_MANIFEST).is_file():
+        return
+    manifest = read_heldout(folder)
+    cohort = directory / COHORT if (directory / COHORT).is_dir() else directory
+    in_order = sorted(run_directories(cohort), key=lambda run: read_manifest(run).facts.rank)
+    runs = {str(run.relative_to(directory)): run for run in in_order}
+    if manifest.runs != {name: sha256_file(run / COMPLETIONS) for name, run in runs.items()}:
+        yield "it was made of other completions than the cohort's"
+        return
+    if manifest.files != {name: sha256_file(folder / name) for name in (SCORES, BEHAVIOURS)}:
+        yield "its files are not the recorded ones"
+    yield from _setting_problems(manifest, runs)
+    yield from _score_problems(folder, manifest, runs)
+    yield from _behaviour_problems(folder, runs)
+
+
+def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
+    for run in runs.values():
+        facts = read_manifest(run).facts
+        if (manifest.purpose, manifest.problem) != (facts.purpose, facts.problem):
+            yield f"it has another purpose or problem than {run.name}"
+    problem = PROBLEMS.get(manifest.problem)
+    if problem is not None and (
+        manifest.splits != heldout_splits(problem) or manifest.behaviour_split not in problem.splits
+    ):
+        yield f"its splits are not those of {problem.name}"
+    if manifest.isolation.keys() != ISOLATION_FACTS:
+        yield "isolation is not what a sandbox reports"
+
+
+def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
+    scores = list(read_records(folder / SCORES, HeldoutRecord))
+    if [(s.split, s.run) for s in scores] != [(split, run) for split in manifest.splits for run in runs]:
+        yield f"{SCORES} does not hold every run on every split"
+        return
+    final = {name: final_heuristic(run).id for name, run in runs.items()}
+    known: dict[tuple[str, str], HeldoutRecord] = {}
+    for line, record in enumerate(scores, start=1):
+        where = f"{SCORES}:{line}"
+        if record.heuristic != final[record.run]:
+            yield f"{where}: the best heuristic of {record.run} is another one"
+        if bool(record.scores) != (record.outcome is Outcome.VALID) or not record.outcome.evaluated:
+            yield f"{where}: outcome {record.outcome.value} with {len(record.scores)} scores"
+        if manifest.instances is not None and len(record.scores) not in (0, manifest.instances):
+            yield f"{where}: {len(record.scores)} scores for {manifest.instances} instances"
+        first = known.setdefault((record.split, record.heuristic), record)
+        if (first.outcome, first.scores) != (record.outcome, record.scores):
+            yield f"{where}: the same heuristic scored otherwise for {first.run}"
+
+
+def _behaviour_problems(folder: Path, runs: dict[str, Path]) -> Iterator[str]:
+    behaviours = list(read_records(folder / BEHAVIOURS, BehaviourRecord))
+    valid = (
+        record.program_sha256
+        for run in runs.values()
+        for record in read_completions(run)
+        if record.score is not None
+    )
+    if [behaviour.program_sha256 for behaviour in behaviours] != list(dict.fromkeys(valid)):
+        yield f"{BEHAVIOURS} does not hold the distinct valid programs of the cohort"
+    for line, record in enumerate(behaviours, start=1):
+        sound = record.behaviour_sha256 is None or len(record.behaviour_sha256) == 64
+        if (record.behaviour_sha256 is not None) != (record.outcome is Outcome.VALID) or not sound:
+            yield f"{BEHAVIOURS}:{line}: outcome {record.outcome.value} with {record.behaviour_sha256}"

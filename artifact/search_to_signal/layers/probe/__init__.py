@@ -1,0 +1,1 @@
+"""Common-context probe: run, checked, recomputed."""

@@ -1,0 +1,1 @@
+"""Frozen restarts: run, checked."""

@@ -1,0 +1,1 @@
+"""Matched updates: made, checked."""
