@@ -20,6 +20,7 @@ KNOWN: set[tuple[str, Place, str]] = {
     ("neutral-json", (1, "label"), "mapping"),
     ("verl", (0, "input"), "NUL"),
     ("neutral-csv", (0, "group"), "NUL"),
+    ("neutral-jsonl", (0, "step"), "10**400"),
     ("prime-rl", (0, "traces", 0, "nodes", 0, "mask", 0), "NaN"),
     ("tinker", (0, "steps", 0, "ac_len"), "2**63"),
     ("skyrl-eval", (0, "input_prompt"), "nested 900"),

@@ -340,7 +340,7 @@ def _keys(path: Path, columns: Columns) -> Iterator[Key]:
         yield from _keys_of(path, _records(path, columns), columns)
         return
     group: tuple[str, Any, Any] = ("group", int | str, msgspec.field(name=columns.of("group")))
-    step = ("step", int, msgspec.field(name=columns.of("step"), default=UNKNOWN))
+    step = ("step", _Whole, msgspec.field(name=columns.of("step"), default=UNKNOWN))
     decoders = (msgspec.json.Decoder(msgspec.defstruct("Key", [group, step], gc=False)),)
     for lines in read_chunks(path):
         rows = _decoded(decoders if columns.decoders(()) else (), lines)
