@@ -151,7 +151,8 @@ def replay(
         (out / f"{name}.csv").write_text(csv_text(table), encoding="utf-8")
     sizes = {_relative_name(file, top): file.stat().st_size for file in files}
     text = page(result, tables, sizes, default=normalizers[0], unasked=unasked)
-    (out / PAGE).write_text(text, encoding="utf-8")
+    # A path of other bytes than UTF-8 is printed as the bytes that it has.
+    (out / PAGE).write_text(text, encoding="utf-8", errors="surrogateescape")
     return out / PAGE
 
 

@@ -1,7 +1,9 @@
 """``s2s replay`` reads the records that were checksummed, and says what it compared."""
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from tests.forging import edit_line
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 
 Make = Callable[..., Path]
@@ -102,3 +105,12 @@ def test_a_run_without_its_adapter_is_replayed(cohort: Path, capsys: pytest.Capt
     """No reward stands on it, and shipped runs lack it."""
     shutil.rmtree(cohort / "native-s1" / "adapter")
     assert replayed(capsys, cohort)[0] == 0
+
+
+def test_a_path_of_other_letters_is_replayed_in_the_plain_locale(cohort: Path, tmp_path: Path) -> None:
+    """Without UTF-8 a path comes as bytes that no text holds; the page has them as they are."""
+    out = tmp_path / "é"
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = command_line("replay", str(cohort), "--mapping", "native", "--out", str(out))
+    subprocess.run(command, env=plain, check=True, capture_output=True)
+    assert (out / "audit.md").read_text(encoding="utf-8")
