@@ -16,8 +16,8 @@ from tests.forging import edit_line, reseal
 from search_to_signal.base.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
-from search_to_signal.layers import probe as probe_layer
-from search_to_signal.layers import probe_process
+from search_to_signal.layers.probe import answers as probe_process
+from search_to_signal.layers.probe import layer as probe_layer
 from search_to_signal.layers.probe.answers import write_answers_apart
 from search_to_signal.layers.replay import replay
 from search_to_signal.layers.reproduction import reproduce

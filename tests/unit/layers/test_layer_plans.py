@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.layers import restart
 from search_to_signal.layers.api import references
 from search_to_signal.layers.cells import planned
 from search_to_signal.layers.reproduction import chosen_layers
+from search_to_signal.layers.restart import layer as restart
 from search_to_signal.layers.restart.layer import archive_restarts, restarts
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ApiSettings

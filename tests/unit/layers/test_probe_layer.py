@@ -9,7 +9,7 @@ import pytest
 from tests.cohorts import Told
 
 from search_to_signal.base.errors import RunDirectoryError
-from search_to_signal.layers import probe
+from search_to_signal.layers.probe import layer as probe
 from search_to_signal.layers.probe.answers import write_answers_apart
 from search_to_signal.layers.probe.layer import checkpoints
 from search_to_signal.records.checksums import sha256_file
