@@ -7,7 +7,14 @@ import pytest
 from rich.console import Console
 
 from search_to_signal.base import progress as displays
-from search_to_signal.base.progress import LiveProgress, PlainProgress, Task, Workload, progress_display
+from search_to_signal.base.progress import (
+    LiveProgress,
+    PlainProgress,
+    Task,
+    Workload,
+    progress_display,
+    slow_progress,
+)
 from search_to_signal.layers.planned_work import planned_work
 from search_to_signal.layers.reproduction import chosen_layers
 from search_to_signal.run.profile import load_profile
@@ -145,3 +152,28 @@ def test_every_layer_of_a_profile_is_planned(name: str) -> None:
     tasks = planned_work(profile, layers)
     assert list(dict.fromkeys(task.layer for task in tasks)) == layers
     assert all(task.steps > 0 for task in tasks)
+
+
+def test_a_command_whose_output_is_its_result_says_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error: nothing of what is over soon, else the task under way, then what follows it."""
+
+    def waited_for(text: str) -> bool:
+        seen, end = "", time.monotonic() + 10
+        while text not in seen and time.monotonic() < end:
+            time.sleep(0.01)
+            told = capsys.readouterr()
+            assert told.out == ""
+            seen += told.err
+        return text in seen
+
+    with slow_progress("read"):
+        pass
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(displays, "_SLOW_SECONDS", 0.02)
+    with slow_progress("read") as progress:
+        progress.update("unpack", 1, 8)
+        assert waited_for("unpack: 1/8")
+        progress.update("unpack", 8, 8)
+        assert waited_for("read (")

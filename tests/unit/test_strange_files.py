@@ -31,7 +31,7 @@ from search_to_signal.records.reader import read_completions
 from search_to_signal.records.seal import CRATE, is_block_index, write_blocks
 from search_to_signal.report.build import read_ledger
 from search_to_signal.report.results import Origin
-from search_to_signal.report.tables.cells import Cell
+from search_to_signal.report.tables.cells import Cell, Table, table_of
 from search_to_signal.report.tracing import trace_cell
 from search_to_signal.run.directory import newest_checkpoint
 from search_to_signal.study.container import read_container
@@ -143,6 +143,11 @@ def test_every_command_refuses_a_pipe(
     assert told.err.count("\n") == 1
 
 
+def _table_of_one_cell(file: str) -> Table:
+    cell = Cell(1.0, 1, "f", (Origin(file),))
+    return table_of("table", "Title", "Label", [("row", {"column": cell})], "")
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "completions.jsonl": lambda path: list(read_completions(path)),
     "groups.jsonl": lambda path: list(read_external(path)),
@@ -163,7 +168,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "claims/claims.csv": lambda path: read_ledger(path.parents[1]),
     "checkpoint/00000001.json": lambda path: newest_checkpoint(path.parents[1]),
     "traced.jsonl": lambda path: list(
-        trace_cell(Cell(1.0, 1, "f", origins=(Origin(path.name, None),)), "x", path.parent, 1)
+        trace_cell(_table_of_one_cell(path.name), "row", "column", path.parent, 1)
     ),
 }
 

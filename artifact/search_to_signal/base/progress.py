@@ -156,6 +156,7 @@ def duration(seconds: float) -> str:
 
 
 PLAIN_SECONDS = 30.0
+_SLOW_SECONDS = 2.0
 LINE_LIMIT = 1000
 _REDRAWN_PER_SECOND = 2
 _BAR_WIDTH = 12
@@ -330,3 +331,33 @@ def progress_display(planned: Iterable[Task] = (), stream: TextIO | None = None)
     live = LiveProgress(work, console)
     with _live(live, console):
         yield live
+
+
+class _SlowProgress:
+    """What is under way, as a line on standard error when it takes long."""
+
+    def __init__(self, what: str) -> None:
+        self._what = self._now = what
+        self._start, self._next = time.monotonic(), _SLOW_SECONDS
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Take note; a finished task gives way to what follows it."""
+        self._now = f"{task}: {done}/{total} {note}".rstrip() if done < total else self._what
+
+    def say(self, line: str) -> None:
+        print(f"s2s: {line}", file=sys.stderr, flush=True)
+
+    def report(self) -> None:
+        """Print a line after two seconds, and at twice the time of the line before."""
+        passed = time.monotonic() - self._start
+        if passed >= self._next:
+            self.say(f"{self._now} ({duration(passed)})")
+            self._next = 2 * passed
+
+
+@contextmanager
+def slow_progress(what: str) -> Iterator[Progress]:
+    """For a command whose output is its result: says ``what`` it does, or its task, where that takes long."""
+    slow = _SlowProgress(what)
+    with called_every(_SLOW_SECONDS / 4, slow.report):
+        yield slow

@@ -65,19 +65,23 @@ def comparisons(findings: Sequence[ClaimFinding]) -> dict[str, str]:
     return names
 
 
-def terminal(ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding]) -> str:
-    """Format counts by layer, the notes on checks, and the misfits with their arithmetic."""
+def terminal(
+    ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], with_notes: bool = False
+) -> str:
+    """Format counts by layer, the notes on checks ``with_notes``, and the misfits with their arithmetic."""
     rows = list(_layer_rows(ledger, findings))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    lines += ["", *(f"NOTE {names}: {note}" for note, names in _notes(findings).items())]
+    lines.append("")
+    if with_notes:
+        lines += [f"NOTE {names}: {note}" for note, names in _notes(findings).items()]
     for finding in misfits(findings):
         entry, value = finding.entry, f" = {finding.entry.value}" if finding.entry.value else ""
         lines.append(f"{finding.verdict.value.upper()} {entry.id}: {entry.quantity}{value}; {finding.reason}")
     lines.append(feasibility.summary())
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def csv_text(findings: Sequence[ClaimFinding]) -> str:

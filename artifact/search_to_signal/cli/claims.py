@@ -17,7 +17,10 @@ _SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    """A verdict for every number of the paper."""
+    """A verdict for every number of the paper.
+
+    Prints the count of each verdict, a table of them by layer, then what does not fit.
+    """
     from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.feasibility import check_feasibility
     from search_to_signal.claims.ledger import load_ledger
@@ -44,7 +47,8 @@ def _claims(arguments: argparse.Namespace) -> int:
         lacking = find_awaited_runs(arguments.results, sources)
     findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
     feasibility = check_feasibility(ledger)
-    print(terminal(ledger, feasibility, findings))
+    print(f"s2s: {summary(findings)}")
+    print(terminal(ledger, feasibility, findings, arguments.notes))
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
             if amendment.what == "notes":
@@ -56,7 +60,6 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
             write(ledger, feasibility, findings, arguments.out, lacking)
-    print(f"s2s: {summary(findings)}")
     return 0
 
 
@@ -123,4 +126,5 @@ def register(add: Add) -> None:
     text = "a results directory whose report to compare with, a report, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
+    claims.add_argument("--notes", action="store_true", help="print the notes on single checks as well")
     claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

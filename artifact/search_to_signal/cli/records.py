@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.progress import counted, one_line
+from search_to_signal.base.progress import counted, one_line, slow_progress
 from search_to_signal.cli.options import AGAIN, Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.records.files import storage_errors
 
@@ -157,15 +158,18 @@ def _run_names(runs: tuple[str, ...]) -> str:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    """The records, lines and formula behind a number of a table."""
+    """A number of a table, then its formula and the records behind it."""
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
     load_allowed(arguments)
     from search_to_signal.study.unpacking import readable
 
     try:
-        with readable(arguments.directory) as directory:
-            for line in _trace_lines(arguments, directory):
+        with ExitStack() as stack:
+            with slow_progress("reading records") as progress:
+                directory = stack.enter_context(readable(arguments.directory, progress=progress))
+                lines = _trace_lines(arguments, directory)
+            for line in lines:
                 print(line)
     except BrokenPipeError:
         raise
@@ -193,9 +197,7 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
         return table_parts(table)
     if arguments.column is None:
         return row_values(table, table.row(arguments.row))
-    cell = table.cell(arguments.row, arguments.column)
-    where = f"{table.name} / {arguments.row} / {arguments.column}"
-    return trace_cell(cell, where, directory, arguments.show)
+    return trace_cell(table, arguments.row, arguments.column, directory, arguments.show)
 
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":

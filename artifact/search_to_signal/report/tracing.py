@@ -13,6 +13,8 @@ from search_to_signal.report.tables.cells import Cell, Row, Table
 
 _WIDTH = 160
 _LONGEST = 60
+# Columns of estimates, to which the columns Low and High of their table belong.
+_ESTIMATES = ("Estimate", "Mean")
 _HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
@@ -39,12 +41,17 @@ def _range(start: int, last: int) -> str:
     return f"{start}" if start == last else f"{start}-{last}"
 
 
-def trace_cell(cell: Cell, where: str, directory: Path, shown: int = 0) -> Iterator[str]:
-    """Yield lines of text: value, n, spread and formula, then every origin with ``shown`` of its records.
+def trace_cell(table: Table, row: str, column: str, directory: Path, shown: int = 0) -> Iterator[str]:
+    """Yield lines of text: the number as tables print it, with its interval where the table has one.
 
-    Origins lie below ``directory``. Raises OSError when a record file is gone.
+    Then its full value, spread, n and formula, and every origin with ``shown`` of its records. Origins are
+    below ``directory``. Raises ConfigError for an unknown row or column, OSError when a record file is gone.
     """
-    yield where
+    cell = table.cell(row, column)
+    interval = ""
+    if column in _ESTIMATES and {"Low", "High"} <= set(table.columns):
+        interval = f" [{table.cell(row, 'Low').text()}, {table.cell(row, 'High').text()}]"
+    yield f"{table.name} / {row} / {column}: {cell.text()}{interval}"
     yield f"  value    {cell.text() if cell.value is None else repr(cell.value)}"
     if cell.spread is not None:
         yield f"  spread   {cell.spread!r} (sample standard deviation)"

@@ -278,6 +278,7 @@ def readable(
     names: Sequence[str] | None = None,
     tokens: bool = False,
     models: Sequence[Path] = (),
+    progress: Progress | None = None,
 ) -> Iterator[Path]:
     """Yield a results directory itself, or packed evidence unpacked into a temporary directory.
 
@@ -293,7 +294,9 @@ def readable(
             unpacked = out if packed == directory else out / packed.name
             prefix = "" if packed == directory else f"{packed.name}/"
             chosen = [name for name in packed_runs(packed) if names is None or f"{prefix}{name}" in names]
-            unpack_runs(packed, unpacked, chosen, models, tokens)
+            if progress is not None:
+                progress.update(f"unpack {packed.name}", 0, len(chosen))
+            unpack_runs(packed, unpacked, chosen, models, tokens, progress)
             if names is None:
                 unpack_rest(packed, unpacked)
         yield out

@@ -18,15 +18,27 @@ from search_to_signal.cli import main
 
 
 def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The summary counts what the CSV lists, and the page names every layer with its strongest claim."""
+    """The first line counts what the CSV lists, and the page names every layer with its strongest claim."""
     assert main(["claims", "--out", str(tmp_path)]) == 0
-    summary = capsys.readouterr().out.splitlines()[-1]
+    summary = capsys.readouterr().out.splitlines()[0]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text(encoding="utf-8"))))
     assert summary.startswith(f"s2s: {len(rows)} entries: ")
     for verdict in {row["verdict"] for row in rows}:
         assert f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" in summary
     page, ledger = (tmp_path / "claims.md").read_text(encoding="utf-8"), load_ledger()
     assert all(ledger.strongest_claim(name) in page for name in ledger.layers)
+
+
+def test_notes_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --notes every note of the ledger is there, without it none, and the other lines are the same."""
+    assert main(["claims"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["claims", "--notes"]) == 0
+    with_notes = capsys.readouterr().out.splitlines()
+    notes = {entry.checks.note for entry in load_ledger().entries if entry.checks.note}
+    assert len(set(with_notes) - set(lines)) == len(notes)
+    assert all(any(line.endswith(f": {note}") for line in with_notes) for note in notes)
+    assert [line for line in with_notes if line in lines] == lines
 
 
 def test_a_single_run(
@@ -83,7 +95,7 @@ def test_one_comparison_counts_once(
 ) -> None:
     """The summary counts comparisons, not the entries that repeat one: a mean, its table and its seeds."""
     assert main(["claims", "--results", str(EVIDENCE)]) == 0
-    summary = capsys.readouterr().out.splitlines()[-1]
+    summary = capsys.readouterr().out.splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
     once = {(row["comparison"], row["direction"]) for row in rows}
     assert f"{len(rows)} have our own estimate beside them, {len(once)} comparisons (" in summary

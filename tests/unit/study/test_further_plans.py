@@ -214,8 +214,15 @@ def test_each_is_packed_traced_and_brought_back_by_itself(
 ) -> None:
     """A further plan's directory is evidence like the first one's."""
     further = str(shipped / "further")
-    assert main(["trace", further, "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
-    assert "larger/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+    row = "main.q/native minus frozen"
+    capsys.readouterr()
+    ends = []
+    for column in ("Low", "High", "Estimate"):
+        assert main(["trace", further, "outcomes", row, column]) == 0
+        traced = capsys.readouterr().out
+        ends.append(traced.splitlines()[0].rpartition(": ")[2])
+    assert ends[2].endswith(f" [{ends[0]}, {ends[1]}]")
+    assert "larger/cohort/frozen-s1/completions.jsonl" in traced
     assert main(["trace", further, "standings"]) == 2
     assert "of a plan's tables outcomes and besides are traced" in capsys.readouterr().err
     assert main(["unpack", further, "--out", str(tmp_path / "unpacked")]) == 0

@@ -128,7 +128,7 @@ def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[s
     assert "main/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
     assert "core_results" in load_reports(shipped).tables
     assert main(["claims", "--results", str(shipped)]) == 0
-    assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
+    assert " same direction, " in capsys.readouterr().out.splitlines()[0]
 
 
 @pytest.mark.parametrize("below", ["", "main", "report"])
