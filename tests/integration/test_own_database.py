@@ -135,5 +135,5 @@ def test_a_run_of_an_earlier_version_is_judged_by_its_names(copy: Path) -> None:
 def test_nobody_gives_a_run_a_loop_of_its_own(copy: Path) -> None:
     """A fact that would spare a run its checks is a problem itself."""
     edit(copy / MANIFEST, lambda manifest: manifest["host_facts"].update(own_loop=True))
-    assert [told for told in problems(copy) if "a loop of its own" in told]
+    assert [told for told in problems(copy) if "brings its own loop" in told]
     assert runs_below(copy) == [copy]

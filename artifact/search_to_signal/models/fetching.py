@@ -220,7 +220,7 @@ def _locked(work: Path) -> int:
         if os.path.samestat(os.fstat(descriptor), os.stat(work)):
             return descriptor
     os.close(descriptor)
-    raise RunDirectoryError(f"another process is writing {work}: wait for it, or end it")
+    raise RunDirectoryError(f"another process is writing into {work}: wait until it ends, or stop it")
 
 
 # Files read once, in blocks: hashed, copied where asked for, with progress.
