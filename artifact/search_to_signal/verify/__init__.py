@@ -33,7 +33,9 @@ PROMISES = MappingProxyType(
             "model, programs and learner gave the texts, scores and adapters of these runs again on this "
             "machine, bit for bit. Not checked: other runs, layers without runs, tables and times."
         ),
-        SIGNATURE: "the holder of that key signed this list. This shows who vouches for it, not that it is true.",
+        SIGNATURE: (
+            "the holder of that key signed this list. This shows who vouches for it, not that it is true."
+        ),
     }
 )
 """One sentence per level; it applies where the command ended in OK."""
