@@ -188,7 +188,7 @@ def test_one_number_that_is_none(part: float, total: float) -> None:
     batch = group([-6.5, -7.0], bases=[-6.0], exposure=[np.nan, np.nan])
     assert rewards_of(Partly(0.0, 1.0), batch).reward.tolist() == [[0.0, 1.0]]
     assert list(answerable({"partly": Partly(0.0, 1.0)}, batch)) == ["partly"]
-    with pytest.raises(MappingError, match="is not finite everywhere"):
+    with pytest.raises(MappingError, match="NaN or infinite"):
         rewards_of(Partly(part, total), batch)
 
 

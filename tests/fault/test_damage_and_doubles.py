@@ -179,7 +179,7 @@ def test_without_resume_nothing_is_touched(config: RunConfig, stopped: Path) -> 
     assert tree(stopped) == before
     (stopped / "manifest.json").unlink()
     before = tree(stopped)
-    with pytest.raises(RunDirectoryError, match="no run to go on with"):
+    with pytest.raises(RunDirectoryError, match="holds no run"):
         go(config, stopped)
     assert tree(stopped) == before
 

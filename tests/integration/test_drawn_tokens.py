@@ -48,7 +48,7 @@ def test_honest_runs_pass_to_the_last_token_and_adapter(
     code, out, _ = said(capsys, cohort, "--draws")
     assert (code, promise(DRAWS) in out) == (0, True)
     assert "frozen-s42: 2 groups, " in out
-    assert "all are those that the numbers draw; 2 of 2 adapters made again have the recorded bits" in out
+    assert "all are what the random numbers draw; 2 of 2 adapters made again have the recorded bits" in out
     assert "draws: 4 groups of 2 runs, " in out
     assert "NOT CHECKED" not in out
 
@@ -157,7 +157,7 @@ def test_as_many_updates_are_made_as_were_asked_for_and_groups_behind_them_are_c
     code, out, _ = said(capsys, cohort, "--draws", "--updates", updates)
     (line,) = [line for line in out.splitlines(keepends=True) if line.startswith("native-s42: ")]
     assert (code, line.startswith(f"native-s42: {groups} group")) == (0, True)
-    assert line.endswith(f"all are those that the numbers draw{adapters}")
+    assert line.endswith(f"all are what the random numbers draw{adapters}")
     left_out = "NOT CHECKED 1 group of native-s42: they come after more updates than --updates makes again"
     assert (left_out in out, "other bits" in out) == (groups == 1, False)
 
@@ -182,8 +182,8 @@ def test_forgeries_within_rounding_may_not_lie_in_one_group(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--updates", "1"], "--updates is for --draws: give both, or neither"),
-        (["--sample", "1"], "--sample is for --recompute or --draws: give both, or neither"),
+        (["--updates", "1"], "--updates only works with --draws"),
+        (["--sample", "1"], "--sample only works with --recompute or --draws"),
         (["--draws", "--updates", "-1"], "--updates takes a number of at least 0"),
         (["--draws", "--seed", "1"], "--seed draws a sample"),
     ],
@@ -207,7 +207,7 @@ def test_a_model_that_is_not_here_is_named_and_nothing_passes(
     assert code == 2
     assert "NOT CHECKED 4 groups of frozen-s42, native-s42: its model " in out
     assert "is not here with the recorded checksums (--model DIR)" in out
-    assert "no token could be read" in err
+    assert "no token could be checked" in err
 
 
 def test_unpacked_evidence_is_read_though_it_has_no_list_over_all(
@@ -219,11 +219,11 @@ def test_unpacked_evidence_is_read_though_it_has_no_list_over_all(
     assert main(["pack", str(results), "--into", str(tmp_path / "ev")]) == 0
     assert main(["unpack", str(tmp_path / "ev"), "--out", str(tmp_path / "out")]) == 0
     code, out, _ = said(capsys, tmp_path / "out" / "tiny", "--draws")
-    assert (code, "no list of checksums here" in out, "verify: " in out) == (0, True, False)
+    assert (code, "no list of checksums" in out, "verify: " in out) == (0, True, False)
     assert "2 of 2 adapters made again have the recorded bits" in out
     run = tmp_path / "out" / "tiny" / "cohort" / "native-s42"
     code, out, _ = said(capsys, run, "--draws", "--updates", 0)
-    assert (code, "NOT COMPARED 2 x of a final adapter" in out, "verify: " in out) == (0, True, True)
+    assert (code, "NOT COMPARED 2 x belongs to a final adapter" in out, "verify: " in out) == (0, True, True)
 
 
 def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
@@ -243,7 +243,7 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
     )
     code, out, _ = said(capsys, tmp_path / "tiny", "--draws", "--updates", 2)
     assert (code, "NOT CHECKED" in out, "native-s42: 2 groups, " in out) == (0, False, True)
-    assert "0 of 2 adapters made again have the recorded bits, the final one is 0.0" in out
+    assert "0 of 2 adapters made again have the recorded bits; the final one differs by 0.0" in out
     for updates, bound in ((0, 0.5), (2, 1.0)):
         (draws,) = check_draws(tmp_path / "tiny", TokenDrawOptions(updates=updates), PlainProgress())
         assert draws.tally.bound == bound

@@ -125,7 +125,7 @@ def test_their_results_verify_with_leave_alone(project: Path) -> None:
     """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
     told = s2s(project, "verify", "out")
     assert told.returncode == 1
-    assert f"allow it with {' '.join(ALLOWED[:2])}" in told.stdout
+    assert f"give {' '.join(ALLOWED[:2])}" in told.stdout
     told = s2s(project, "verify", "out", *ALL_ALLOWED, "--recompute")
     assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout + told.stderr
 
@@ -163,8 +163,9 @@ def test_a_mapping_that_reads_exposures_is_refused_before_the_run(
     lines = [line for line in head.splitlines() if not line.startswith("learning_rule")]
     (tmp_path / "other.toml").write_text("\n".join(lines) + tail, encoding="utf-8")
     assert main(["run", "--profile", str(tmp_path / "other.toml"), "--out", str(tmp_path / "other")]) == 2
-    said = "conditions has search_exposure, which reads exposures, and host my_host:HillClimber gives none"
-    assert said in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "conditions has search_exposure" in said
+    assert "my_host:HillClimber" in said
     assert not (tmp_path / "other").exists()
 
 

@@ -223,7 +223,7 @@ def test_what_ends_a_probe_apart_is_told(
     with pytest.raises(ModelFileError):
         reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
     monkeypatch.setattr(probe_process, "_answer", kill)
-    with pytest.raises(RunFailedError, match="checkpoint native-s42 ended with exit code -9"):
+    with pytest.raises(RunFailedError, match="checkpoint native-s42 failed with exit code -9"):
         reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
 
 

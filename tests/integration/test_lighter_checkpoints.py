@@ -91,7 +91,7 @@ def test_another_learner_is_refused(config: RunConfig, stopped: Path) -> None:
         checkpoint = json.loads(file.read_text())
         file.write_text(json.dumps({**checkpoint, "learner": "0" * 64}))
     before = (place / "steps.jsonl").read_bytes()
-    with pytest.raises(RunDirectoryError, match=r"make another learner here.*\.safetensors"):
+    with pytest.raises(RunDirectoryError, match=r"another learner.*\.safetensors"):
         run(config, place, StopsAt(), resume=True)
     assert before.startswith((place / "steps.jsonl").read_bytes())
 

@@ -108,7 +108,7 @@ def test_the_records_are_reported(place: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        (DATABASE, {"islands": [["f" * 64]]}, f"{DATABASE}: program {'f' * 64} is no heuristic of this run"),
+        (DATABASE, {"islands": [["f" * 64]]}, f"{DATABASE}: program {'f' * 64} is not a heuristic of this run"),
         (DATABASE, {"groups": 3}, f"{DATABASE}: it is not the database after the last step"),
         (STEPS, {"training_tokens": 5}, "step 0: training_tokens is 5, its completions have 0"),
         (COMPLETIONS, {"exposure": None}, "step 0, completion 0: exposure None with score"),
@@ -135,5 +135,5 @@ def test_a_run_of_an_earlier_version_is_judged_by_its_names(copy: Path) -> None:
 def test_nobody_gives_a_run_a_loop_of_its_own(copy: Path) -> None:
     """A fact that would spare a run its checks is a problem itself."""
     edit(copy / MANIFEST, lambda manifest: manifest["host_facts"].update(own_loop=True))
-    assert [told for told in problems(copy) if "a loop of its own" in told]
+    assert [told for told in problems(copy) if "brings its own loop" in told]
     assert runs_below(copy) == [copy]

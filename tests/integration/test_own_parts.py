@@ -135,7 +135,7 @@ def test_a_stopped_run_does_not_go_on_under_changed_code(
             sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
         )
 
-    refused_after_a_stop(place, "edited", edit, "step 0 other rewards or advantages.*code changed")
+    refused_after_a_stop(place, "edited", edit, "step 0 other rewards or advantages")
 
 
 def test_a_stopped_run_does_not_go_on_with_other_instances(

@@ -5,7 +5,7 @@
 
 The run is copied, and the first groups of the copy alone are read. One token in the middle of an answer
 becomes another; an answer becomes that of another run, of another model for instance; the temperature becomes
-0.7. The tokens of the untouched copy have to be those that the run's numbers draw.
+0.7. The tokens of the untouched copy have to be what the run's random numbers draw.
 """
 
 import argparse

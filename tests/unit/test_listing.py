@@ -54,7 +54,7 @@ def test_a_registered_name_that_is_built_in_is_called_hidden(
     points = [EntryPoint(name, f"mine:{kind}", "group") for name in (taken, "own")]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
     own = [row for row in KINDS[kind]() if row[1].startswith("mine:")]
-    assert own == [(taken, f"mine:{kind}, hidden by what is built in"), ("own", f"mine:{kind}")]
+    assert own == [(taken, f"mine:{kind}, hidden by a built-in of this name"), ("own", f"mine:{kind}")]
 
 
 def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:

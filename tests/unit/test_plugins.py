@@ -24,7 +24,7 @@ def registered(value: str, package: str) -> EntryPoint:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"first": "math:pi", "second": "math:tau"}, "'mine' is registered by first and second: take one"),
+        ({"first": "math:pi", "second": "math:tau"}, "'mine' is registered by first and second"),
         ({"first": "no_such_module_here:one"}, "cannot load 'mine', registered as no_such_module_here:one"),
         ({"first": "math:no_such_name"}, "cannot load 'mine', registered as math:no_such_name"),
     ],

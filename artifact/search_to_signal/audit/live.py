@@ -133,7 +133,7 @@ def of_tokens(values: Any, mask: Any) -> Floats:
     if array.ndim < 2:
         return array
     if mask is None:
-        raise IllFormedGroupError("advantages are per token: give their mask as well")
+        raise IllFormedGroupError("advantages are per token: also give their mask")
     trained = np.array(_listed(mask), dtype=np.float64) > 0
     count = trained.sum(axis=1)
     total = np.where(trained, array, 0.0).sum(axis=1)
@@ -165,7 +165,7 @@ def exceeded(measured: Mapping[str, float], limits: Mapping[str, float]) -> dict
         full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
         if full not in _KNOWN and not full.startswith(SHARE):
             raise ConfigError(
-                f"no number is called {name}: limit dead_share, nan_share, largest_gain or share/NAME"
+                f"{name} cannot be limited: limit dead_share, nan_share, largest_gain or share/NAME"
             )
         value = measured.get(full, math.nan)
         if value > limit:

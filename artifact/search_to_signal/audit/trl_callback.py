@@ -168,7 +168,7 @@ class GroupRecorder:
             self._directory.mkdir(parents=True, exist_ok=True)
             if not state.global_step and any(self._directory.glob("rollouts_*.jsonl")):
                 raise RunDirectoryError(
-                    f"{self._directory} holds the rollouts of another run: give a directory of its own"
+                    f"{self._directory} holds the rollouts of another run: give this run another directory"
                 )
         self._replace(_SAMPLES if hasattr(self._trainer, _SAMPLES) else _SAMPLES_0151, self._recorded)
         if hasattr(self._trainer, _REWARDS):
@@ -182,7 +182,9 @@ class GroupRecorder:
         """Warn of a gradient that is no number: the weights have taken it, whatever the rewards look like."""
         norm = (logs or {}).get("grad_norm")
         if isinstance(norm, float) and not math.isfinite(norm):
-            message = f"step {state.global_step}: the gradient's norm is {norm}: stop, and go on from before"
+            message = (
+                f"step {state.global_step}: the gradient's norm is {norm}: stop, use an earlier checkpoint"
+            )
             warnings.warn(message, SignalWarning, stacklevel=2)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -60,11 +60,11 @@ def _refuse_several(name: str, points: "Sequence[EntryPoint]") -> None:
     """Raise ConfigError where packages register other objects under one name."""
     if len({point.value for point in points}) > 1:
         packages = sorted({point.dist.name if point.dist else point.value for point in points})
-        raise ConfigError(f"{name!r} is registered by {' and '.join(packages)}: take one of them away")
+        raise ConfigError(f"{name!r} is registered by {' and '.join(packages)}: uninstall one of them")
 
 
 def _entered(point: "EntryPoint") -> object:
-    with _loading(point.module, f"{point.name!r}, registered as {point.value}", "the package is whole"):
+    with _loading(point.module, f"{point.name!r}, registered as {point.value}", "the package is complete"):
         return point.load()
 
 
@@ -86,7 +86,7 @@ def _loading(module: str, what: str, whole: str) -> Iterator[None]:
             f"cannot load {what} ({error}): check that {whole} and defines that name"
         ) from error
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{module} cannot be loaded ({type(error).__name__}: {error}): mend it") from error
+        raise ConfigError(f"{module} cannot be loaded ({type(error).__name__}: {error}): fix it") from error
 
 
 def _loaded(option: str, path: str) -> object:
@@ -95,7 +95,7 @@ def _loaded(option: str, path: str) -> object:
     names = vars(sys.modules[module]) if path in _ALLOWED and module in sys.modules else {}
     if attribute not in names:
         raise ConfigError(
-            f"{path!r} is third-party code, which is not run unasked: look at it, then allow it with "
+            f"{path!r} is third-party code, which runs only when you allow it: read it, then give "
             f"{option} {path}"
         )
     return names[attribute]
@@ -118,7 +118,7 @@ def third_party_errors(
         if built_in or isinstance(error, passing):
             raise
         place = _last_own_line(error)
-        raise MappingError(f"{what} raised {type(error).__name__}: {error} ({place}); mend it") from error
+        raise MappingError(f"{what} raised {type(error).__name__}: {error} ({place}); fix it") from error
 
 
 def _last_own_line(error: BaseException) -> str:

@@ -95,7 +95,7 @@ def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
 
     refuse_no_time("--every", arguments.every)
     if not arguments.path.exists():
-        raise RecordError(f"{arguments.path} is not there: give the directory that the run writes into")
+        raise RecordError(f"{arguments.path} does not exist: give the directory that the run writes into")
     log = Following(arguments.path, arguments.format, options, arguments.normalizer)
     changed, next_update = False, 0.0
     with suppress(KeyboardInterrupt):
@@ -194,19 +194,19 @@ def _normalizers(arguments: argparse.Namespace) -> None:
 def register(add: Add) -> None:
     command = add(_audit, "s2s audit completions/ --fail-on dead=0.5")
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
-    command.add_argument("--format", help="the format of the log, where it is not recognized")
+    command.add_argument("--format", help="the format of the log, if it is not recognized")
     command.add_argument(
-        "--normalizer", metavar="NAME", help="the entry of s2s normalizers whose knobs are tried"
+        "--normalizer", metavar="NAME", help="the trainer's normalizer, by its name in s2s normalizers"
     )
     command.add_argument(
         "--class", dest="label", metavar="COLUMN", help="the column that holds the class of a completion"
     )
     command.add_argument(
-        "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
+        "--reward", metavar="NAME", help="the reward that was trained, if the log has several"
     )
     text = "what the columns of any JSON, CSV or Parquet file mean: group, reward, step, advantage and others"
     add_repeated(command, "--map", text, metavar="NAME=COLUMN,...")
-    text = "of TRL's logs and mapped files: a column that is part of the reward, and its weight"
+    text = "for TRL's logs and mapped files: a column that is part of the reward, and its weight"
     add_repeated(command, "--component", text, metavar="COLUMN[=WEIGHT]")
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
@@ -216,10 +216,10 @@ def register(add: Add) -> None:
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)
     command.add_argument(
-        "--every", type=float, default=5.0, metavar="SECONDS", help="between two looks of --follow"
+        "--every", type=float, default=5.0, metavar="SECONDS", help="how often --follow reads the log"
     )
-    text = "exit with 1 where the share of groups (of a search: candidates) is greater"
+    text = "exit with code 1 if the share of these groups (in a search: candidates) is greater"
     add_repeated(command, "--fail-on", text, metavar="NAME=SHARE")
     atlas = add(_normalizers, "s2s normalizers verl --json")
-    atlas.add_argument("name", nargs="?", help="only those whose name or framework begins so")
+    atlas.add_argument("name", nargs="?", help="show only entries whose name or framework begins with this")
     atlas.add_argument("--json", action="store_true", help="everything the atlas says, as JSON")

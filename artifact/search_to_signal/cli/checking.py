@@ -54,12 +54,12 @@ def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
             _print_run(draws, progress)
     _print_unread(runs)
     if not any(draws.tally.tokens or draws.findings for draws in runs):
-        raise ConfigError("no token could be read: the lines above say what is missing")
+        raise ConfigError("no token could be checked: the lines above say what is missing")
     tokens, unequal = (sum(getattr(draws.tally, name) for draws in runs) for name in ("tokens", "unequal"))
     print(
         f"draws: {counted(sum(draws.groups for draws in runs), 'group')} of "
-        f"{counted(sum(draws.groups > 0 for draws in runs), 'run')}, {counted(tokens, 'token')}, all but "
-        f"{unequal} those that the numbers draw"
+        f"{counted(sum(draws.groups > 0 for draws in runs), 'run')}, {counted(tokens, 'token')}; {unequal} "
+        "differ from what the random numbers draw"
     )
     return [finding.within(draws.name) for draws in runs for finding in draws.findings]
 
@@ -73,7 +73,7 @@ def _print_run(draws: "RunDraws", progress: Progress) -> None:
         )
         progress.say(
             f"{draws.name}: {counted(draws.groups, 'group')}, {counted(tally.tokens, 'token')}: "
-            f"{differ if tally.unequal else 'all are those that the numbers draw'}{_adapter_text(draws)}"
+            f"{differ if tally.unequal else 'all are what the random numbers draw'}{_adapter_text(draws)}"
         )
     print_problems(
         [finding.within(draws.name) for finding in draws.findings[:_TOKEN_DRAWS_SHOWN]], progress.say
@@ -87,7 +87,7 @@ def _adapter_text(draws: "RunDraws") -> str:
         return ""
     text = f"; {draws.equal} of {counted(draws.updates, 'adapter')} made again have the recorded bits"
     if draws.adapter_distance is not None and draws.equal < draws.updates:
-        text += f", the final one is {draws.adapter_distance:.2g} of the smaller one's size away"
+        text += f"; the final one differs by {draws.adapter_distance:.2g} of the smaller one's size"
     return text
 
 
@@ -113,10 +113,13 @@ def add_draws(check: argparse.ArgumentParser) -> None:
         "--updates",
         type=int,
         metavar="N",
-        help="with --draws: make N updates of a run again (default: all, none where they give other bits)",
+        help="with --draws: repeat N updates of every run (default: all, or none if their bits differ here)",
     )
     check.add_argument(
-        "--adapters", type=Path, metavar="DIR", help="with --draws: where s2s retrain wrote adapters"
+        "--adapters",
+        type=Path,
+        metavar="DIR",
+        help="with --draws: the directory into which s2s retrain wrote adapters",
     )
     allow_code(check, "rule", note="with --draws: ")
 
@@ -152,7 +155,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
     if _lacks_sums(arguments):
-        print("no list of checksums here: files and records are not compared, the tokens alone are read")
+        print("there is no list of checksums: only tokens are checked, files and records are not compared")
         result = VerificationResult(counts={"files": 0, "runs": len(runs_below(arguments.directory))})
         used = []
     else:
@@ -198,7 +201,7 @@ def _refuse_without_sums(directory: Path) -> None:
     runs = [] if (directory / SUMS).is_file() else runs_below(directory)
     if runs and runs != [directory]:
         raise RunDirectoryError(
-            f"{directory} has no {SUMS} over all that it holds: let it end, or, where s2s unpack wrote it, "
+            f"{directory} has no {SUMS}: wait until its command has finished; if s2s unpack wrote it, "
             f"verify its {counted(len(runs), 'run')} one by one, {runs[0]} first"
         )
 
@@ -215,7 +218,7 @@ def _comparable(directory: Path) -> bool:
 
     other = other_source(directory)
     if other:
-        print("tables not compared: made by another version of the source than this one")
+        print("tables not compared: another version of the source made them")
     return not other
 
 
@@ -232,9 +235,9 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
         for name in names:
             if getattr(arguments, name) not in (None, []):
                 either = " or ".join(f"--{level}" for level in levels)
-                raise ConfigError(f"--{name} is for {either}: give both, or neither")
+                raise ConfigError(f"--{name} only works with {either}: give both, or neither")
     if arguments.identity is not None and arguments.signer is None:
-        raise ConfigError("--identity is for --signer: give both, or neither")
+        raise ConfigError("--identity only works with --signer: give both, or neither")
     refuse_loose_sample(arguments, "slots")
 
 
@@ -249,14 +252,14 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
         print(f"executing {drawn} of every run: --seed {seed} draws the same ones")
         sample = Sample(seed, arguments.sample)
     if arguments.state is None:
-        print("without --state an interrupted recompute begins anew")
+        print("without --state an interrupted recompute starts from the beginning")
     options = RecomputeOptions(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
     with progress_display() as progress:
         result = recompute(arguments.directory, options, progress)
     print_problems(result.findings)
     _print_not_compared(result)
     if result.problems and (facts := differing_environment(arguments.directory)):
-        print(f"recorded with other {', '.join(facts)}: last bits of scores may differ for that alone")
+        print(f"recorded with other {', '.join(facts)}: this can change the last bits of scores")
     counts = result.counts
     print(
         f"recomputed: {counted(counts['groups'], 'group')}, {counted(counts['completions'], 'text')} parsed, "
@@ -300,7 +303,7 @@ def register(add: Add) -> None:
         "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
     )
     check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
-    text = "a model of your own that may be read, its tokenizer by --recompute, its weights by --draws"
+    text = "your own model: --recompute reads its tokenizer, --draws its weights"
     add_repeated(check, "--model", text, Path, "DIR")
     allow_code(check, "problem", "host", note="with --recompute: ")
     check.add_argument(
@@ -309,7 +312,7 @@ def register(add: Add) -> None:
         metavar="ALLOWED_SIGNERS",
         help="check the SSH signature over SHA256SUMS against this list of names and keys",
     )
-    check.add_argument("--identity", metavar="NAME", help="the name that has to have signed")
+    check.add_argument("--identity", metavar="NAME", help="the name that must have signed")
     seal = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
     seal.add_argument("directory", type=Path)
     seal.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

@@ -54,7 +54,7 @@ def _claims(arguments: argparse.Namespace) -> int:
             if amendment.what == "notes":
                 continue
             studies = ", ".join(amendment.studies)
-            print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
+            print(f"{amendment.words} closes {studies}: their missing runs will not be recorded")
     if lacking:
         print(awaited_note(lacking))
     if arguments.out is not None:
@@ -75,8 +75,8 @@ def _refuse_rebuilt(results: Path) -> None:
     verdicts = top / REPORT / FOLDER / "claims.md"
     if verdicts.is_file() and not (top / REPORT / PAGE).is_file() and not packed_results(top):
         raise ConfigError(
-            f"{results} was made by s2s rebuild, and does not say which runs are awaited: its verdicts are "
-            f"in {verdicts}, or give --results the evidence that it was made of"
+            f"{results} was made by s2s rebuild and does not list missing runs: read its verdicts in "
+            f"{verdicts}, or give --results the evidence that it was made from"
         )
 
 
@@ -123,7 +123,7 @@ def _check_document(path: Path) -> int:
 
 def register(add: Add) -> None:
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
-    text = "a results directory whose report to compare with, a report, or shipped evidence"
+    text = "what to compare the paper with: a results directory, a report, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--notes", action="store_true", help="print the notes on single checks as well")

@@ -91,15 +91,17 @@ def register(add: Add) -> None:
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
     compare.add_argument("--draws", type=int, default=5000, help="prompts drawn per state; seeded")
     compare.add_argument("--words", type=Path, help="TOML file with fingerprints (default: pin.toml)")
-    compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
+    compare.add_argument(
+        "--any-revision", action="store_true", help="also compare a revision that is not the pinned one"
+    )
     example = "--calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run"
     run = add(_released, f"s2s released {example}")
     run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
     run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")
     run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
-    run.add_argument("--normalizer", default="group", help="group: the host's trainer has no other")
-    run.add_argument("--seed", type=int, default=42, help="of what the host draws (default: 42)")
+    run.add_argument("--normalizer", default="group", help="only group: the host's trainer has no other")
+    run.add_argument("--seed", type=int, default=42, help="seed of the host's random draws (default: 42)")
     run.add_argument("--out", type=Path, required=True, help="run directory")
     run.add_argument(
         "--any-revision", action="store_true", help="take another revision than artifact/calm/pin.toml names"

@@ -26,7 +26,10 @@ def _with_registered(built_in: list[Row], group: str) -> list[Row]:
 
     names = {name for name, _ in built_in}
     points = [
-        (point.name, f"{point.value}, hidden by what is built in" if point.name in names else point.value)
+        (
+            point.name,
+            f"{point.value}, hidden by a built-in of this name" if point.name in names else point.value,
+        )
         for point in entry_points(group=group)
     ]
     return [*built_in, *points]

@@ -32,7 +32,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 # The number of printed characters of an error.
 _ERROR_LENGTH = 4000
-_REMEDY = "check that it is there, with rights and room to write"
+_REMEDY = "check that it exists, that you may write there, and that the disk has room"
 
 
 class _Version(argparse.Action):

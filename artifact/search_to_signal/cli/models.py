@@ -101,7 +101,7 @@ def _fetch(arguments: argparse.Namespace) -> None:
             out,
             progress,
         )
-    print(f"s2s: model in {out}" + ("" if fetched else ", whole, as it was"))
+    print(f"s2s: model in {out}" + ("" if fetched else ", which was already complete"))
 
 
 def _add_fetch(model: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def _add_fetch(model: argparse.ArgumentParser) -> None:
         epilog="example: s2s model fetch qwen2.5-coder-0.5b-instruct --from downloads/parts",
     )
     fetch.set_defaults(command=_fetch)
-    fetch.add_argument("name", help=f"{', '.join(KNOWN)}, or with --sha256 a name of your own")
+    fetch.add_argument("name", help=f"{', '.join(KNOWN)}, or any name together with --sha256")
     fetch.add_argument(
         "--from",
         dest="given",

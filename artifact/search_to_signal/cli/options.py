@@ -30,7 +30,7 @@ class Add(Protocol):
 
 def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> None:
     """Add an option --KIND PKG.MOD:OBJ that allows third-party code, since records cannot allow it."""
-    text = "of your own that the runs had, and whose code may run"
+    text = "of your own that the runs used, and whose code may run"
     for kind in kinds:
         add_repeated(parser, f"--{kind}", f"{note}a {kind} {text}", metavar="PKG.MOD:OBJ")
 

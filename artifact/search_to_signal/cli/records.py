@@ -30,8 +30,8 @@ def _report(arguments: argparse.Namespace) -> None:
     refuse_packed(arguments.directory, "s2s report")
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
         raise ConfigError(
-            f"{arguments.directory} is one run, checksummed as it is: give --out PAGE, a directory for its "
-            "report (which s2s claims --results PAGE reads)"
+            f"{arguments.directory} is a single run and its checksums cover all its files: give --out PAGE, "
+            "another directory for the report (which s2s claims --results PAGE reads)"
         )
     if arguments.out is None:
         _refuse_unallowed(arguments.directory)
@@ -57,7 +57,7 @@ def _refuse_unallowed(directory: Path) -> None:
         for normalizer in sorted({facts.normalizer for facts in every if ":" in facts.normalizer}):
             find_normalizer(normalizer)
     except ConfigError as error:
-        raise ConfigError(f"{error}; or give --out for a report without its tables") from error
+        raise ConfigError(f"{error}; or give --out for a report without these tables") from error
 
 
 def _refuse_listed(directory: Path) -> None:
@@ -74,8 +74,8 @@ def _refuse_listed(directory: Path) -> None:
         read_manifest(r).source.sha256 != here for r in runs_below(directory)
     ):
         raise ConfigError(
-            f"{directory} is checksummed with the report of another version of the source: give --out PAGE, "
-            "a directory for this one"
+            f"{directory} already has a report, made by another version of the source, in its checksums: "
+            "give --out PAGE, another directory for the new report"
         )
 
 
@@ -98,7 +98,7 @@ def _replay(arguments: argparse.Namespace) -> None:
     show(page)
     without = f"; without a list: {counted(unlisted, 'record file')}" if unlisted else ""
     print(f"compared: the records of {counted(listed, 'run')} with their SHA256SUMS{without}")
-    print("not compared: recorded rewards and advantages with those made now, which s2s verify does")
+    print("not compared: the recorded rewards and advantages (s2s verify compares them)")
     print(f"s2s: replay in {arguments.out}")
 
 
@@ -134,7 +134,7 @@ def _comparison_lines(comparison: "DirectoryComparison") -> Iterator[str]:
     metrics = len(comparison.metrics)
     yield f"{metrics - len(changed)} of {metrics} metrics are equal"
     for record in comparison.records:
-        fields = ", ".join(record.fields) or "one of the files ends, or the line is unreadable"
+        fields = ", ".join(record.fields) or "one of the files ends here, or the line is unreadable"
         yield f"first different record: {record.file}:{record.line}: {fields}"
 
 
@@ -217,7 +217,8 @@ def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
     if arguments.table not in (None, NAME, EXPLORATORY):
         below = arguments.directory / "PROFILE"
         raise ConfigError(
-            f"of a plan's tables {NAME} and {EXPLORATORY} are traced: those of a profile are in {below}"
+            f"only the tables {NAME} and {EXPLORATORY} of a plan can be traced: the tables of a profile are "
+            f"in {below}"
         )
     plan = read_plan(path)
     closed = closed_studies(read_amendments(path, plan))
@@ -235,7 +236,7 @@ def register(add: Add) -> None:
     replay = add(_replay, "s2s replay results/embedded/cohort --out audit")
     replay.add_argument("directories", type=Path, nargs="+")
     add_repeated(replay, "--mapping", "name or pkg.mod:obj", otherwise="the paper's")
-    add_repeated(replay, "--normalizer", "name or pkg.mod:obj", otherwise="those of the runs")
+    add_repeated(replay, "--normalizer", "name or pkg.mod:obj", otherwise="the runs' own")
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")
     compare = add(_compare, "s2s compare results/embedded /mnt/other/results/embedded")
     compare.add_argument("first", type=Path)

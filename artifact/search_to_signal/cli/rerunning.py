@@ -48,9 +48,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
             _print_rerun(finished, progress)
     equal = sum(finished.difference is None for finished in reruns)
     kept = sum(finished.kept for finished in reruns)
-    note = f", {kept} of them found complete in --out and not executed now" if kept else ""
+    note = f"; {kept} of them were already complete in --out and were not executed again" if kept else ""
     state = "EQUAL" if equal == len(reruns) else "DIFFERENT"
-    print(f"s2s: {state}: {equal} of {len(reruns)} runs came out record for record{note}")
+    print(f"s2s: {state}: {equal} of {len(reruns)} runs have equal records{note}")
     if equal < len(reruns):
         return 1
     print(promise(RERUN))
@@ -73,7 +73,9 @@ def _retrain(arguments: argparse.Namespace) -> None:
     manifests = with_parents(arguments.directory, arguments.run)
     configs = {name: runnable_config(manifests[name], arguments.model) for name in arguments.run}
     if frozen := [name for name, config in configs.items() if not config.trained]:
-        raise ConfigError(f"{', '.join(frozen)}: not trained, so there is no adapter to make")
+        raise ConfigError(
+            f"{', '.join(frozen)}: the run was not trained, so it has no adapter: name trained runs"
+        )
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
     with (
@@ -100,7 +102,9 @@ def _refuse_other_adapter(place: Path, run: Path) -> None:
     files = sorted(adapter.iterdir()) if adapter.exists() else []
     for path in (path for path in files if not path.name.endswith(TEMPORARY)):
         if not path.is_file() or listed.get(f"{ADAPTER}/{path.name}") != sha256_file(path):
-            raise ConfigError(f"{path} is none of the recorded adapter: give another --out, or move it away")
+            raise ConfigError(
+                f"{path} does not belong to the recorded adapter: give another --out, or move it away"
+            )
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -120,7 +124,7 @@ def _run_names(arguments: argparse.Namespace) -> list[str]:
     names = sample_runs(possible, Sample(seed, arguments.sample))
     print(f"drawn from {len(possible)} runs: {', '.join(names)} (--seed {seed} draws the same ones)")
     for name, why in refused.items():
-        print(one_line(f"not drawn from: {name}: {why}"))
+        print(one_line(f"not drawn: {name}: {why}"))
     if not names:
         raise ConfigError(f"{arguments.directory} holds no run that can be executed again")
     return names
@@ -171,5 +175,5 @@ def register(add: Add) -> None:
 
 
 def _allow(command: argparse.ArgumentParser) -> None:
-    add_repeated(command, "--model", "a model of your own that the runs had", Path, metavar="DIR")
+    add_repeated(command, "--model", "your own model, if the runs used one", Path, metavar="DIR")
     allow_code(command, "mapping", "normalizer", "problem", "host", "rule")

@@ -163,7 +163,7 @@ def _record(arguments: argparse.Namespace) -> None:
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     closed = closed_studies(read_amendments(path, plan))
     if closed and not arguments.study:
-        print(f"s2s: closed, and not recorded: {', '.join(closed)}")
+        print(f"s2s: not recorded, because an amendment closed them: {', '.join(closed)}")
     finished = arguments.finished
     if finished is not None and not finished.is_dir():
         raise ConfigError(f"there is no directory {finished}: give one with a directory per profile")
@@ -186,34 +186,36 @@ def register(add: Add) -> None:
         "--tensorboard", type=Path, metavar="DIR", help="write scalars of every step here while runs go on"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
-    run.add_argument("--dry-run", action="store_true", help="look whether the runs can start, and start none")
+    run.add_argument("--dry-run", action="store_true", help="only check whether the runs can start")
     record = add(_record, "s2s record --out results/evidence --minutes 120")
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
     add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
     record.add_argument(
-        "--finished", type=Path, metavar="DIR", help="packed evidence, or results: its runs are not run again"
+        "--finished", type=Path, metavar="DIR", help="packed evidence or results whose runs are not run again"
     )
     record.add_argument("--jobs", type=int, help="runs side by side, over all cards (default: the profile's)")
-    record.add_argument("--minutes", type=float, help="stop after so many, each run after its group")
-    record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop likewise once this file exists")
+    record.add_argument("--minutes", type=float, help="stop after so many; each run finishes its group")
+    record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop as well once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")
     one.add_argument("--out", required=True, type=Path, help="run directory")
     one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
     one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
-    one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
-    one.add_argument("--plan", metavar="SHA256", help="of the plan that the run belongs to")
-    one.add_argument("--retrain", type=Path, metavar="DIR", help="only the adapter of this finished run")
+    one.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="wait for another process that writes it"
+    )
+    one.add_argument("--plan", metavar="SHA256", help="checksum of the plan that the run belongs to")
+    one.add_argument("--retrain", type=Path, metavar="DIR", help="make only the adapter of this finished run")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")
     updates = add(_updates, "s2s updates results/embedded/cohort --out updates")
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
     updates.add_argument("--out", type=Path, required=True, help="where to write records and page")
     for option in ("--mapping", "--normalizer"):
         add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
-    updates.add_argument("--groups", type=int, default=3, help="consecutive groups to step on (default: 3)")
-    updates.add_argument("--withheld", type=int, default=1, help="groups behind them to look at (default: 1)")
+    updates.add_argument("--groups", type=int, default=3, help="consecutive groups to train on (default: 3)")
+    updates.add_argument("--withheld", type=int, default=1, help="later groups to measure on (default: 1)")
     held = add(_heldout, "s2s heldout results/embedded --instances 8")
     held.add_argument("directory", type=Path, help="results directory with a complete cohort")
-    held.add_argument("--instances", type=int, help="of each split, the first so many (default: all)")
+    held.add_argument("--instances", type=int, help="only the first ones of each split (default: all)")
     allow_code(held, "problem")
     held.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

@@ -26,7 +26,9 @@ def _pack(arguments: argparse.Namespace) -> None:
     for results in arguments.directory:
         if plan and results.resolve().name not in known:
             names = ", ".join(known)
-            raise ConfigError(f"{results} is no profile of {arguments.into / PLAN.name}, which has {names}")
+            raise ConfigError(
+                f"{results} is not named like a profile of {arguments.into / PLAN.name}, which has {names}"
+            )
     with storage_errors(arguments.into, AGAIN), progress_display() as progress:
         for results in arguments.directory:
             name = results.resolve().name
@@ -52,7 +54,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
 
     directories = packed_results(arguments.directory)
     if not directories:
-        raise RunDirectoryError(f"{arguments.directory} holds nothing packed: give artifact/evidence")
+        raise RunDirectoryError(f"{arguments.directory} holds no packed evidence: give artifact/evidence")
     wrong = 0
     for packed in directories:
         name = packed.resolve().name
@@ -72,11 +74,11 @@ def _unpack(arguments: argparse.Namespace) -> int:
             print(f"... and {len(others) - _SHOWN} more")
         if left_out:
             print(
-                f"{name}: {len(left_out)} files are not shipped: final adapters, "
-                "which s2s retrain makes, and what interrupted runs left"
+                f"{name}: {len(left_out)} files were not packed: final adapters, "
+                "which s2s retrain makes, and files of interrupted runs"
             )
         if rebuilt:
-            print(f"{name}: {len(rebuilt)} files of its report come out otherwise with this version")
+            print(f"{name}: {len(rebuilt)} files of its report differ when this version makes them")
         if not others:
             print(f"{name}: every other file has its recorded bytes")
     return print_result(wrong, f"unpacked into {arguments.out}, {counted(wrong, 'problem')}")
@@ -138,14 +140,14 @@ def _own_results_page(evidence: Path) -> Path | None:
     return page if evidence.resolve() == EVIDENCE.resolve() and page.is_file() else None
 
 
-_TOKENIZERS = "a model of your own whose tokenizer gives the token ids"
+_TOKENIZERS = "your own model, whose tokenizer gives the token ids"
 
 
 def register(add: Add) -> None:
     pack = add(_pack, "s2s pack results/evidence/main --into artifact/evidence")
     pack.add_argument("directory", type=Path, nargs="+", help="results directories")
     pack.add_argument("--into", type=Path, required=True, help="each gets a directory of its name in here")
-    weights = "runs whose final weights go along, 'cohort/*-s42'; about 0.9 MB each"
+    weights = "runs to pack with their final adapters, such as 'cohort/*-s42'; about 0.9 MB each"
     add_repeated(pack, "--adapters", weights, metavar="PATTERN")
     add_repeated(pack, "--model", _TOKENIZERS, Path, metavar="DIR")
     unpack = add(_unpack, "s2s unpack artifact/evidence --out results/unpacked")
@@ -154,15 +156,15 @@ def register(add: Add) -> None:
     add_repeated(unpack, "--model", _TOKENIZERS, Path, metavar="DIR")
     rebuild = add(_rebuild, "s2s rebuild artifact/evidence --out results/shipped")
     rebuild.add_argument("directory", type=Path, help="packed evidence with its plan")
-    rebuild.add_argument("--out", type=Path, required=True, help="for tables, figures and pages")
+    rebuild.add_argument("--out", type=Path, required=True, help="directory for tables, figures and pages")
     rebuild.add_argument(
         "--readme", type=Path, metavar="FILE", help="a page to hold the first table (default: the checkout's)"
     )
-    rebuild.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")
+    rebuild.add_argument("--ship", action="store_true", help="replace the shipped tables by the new ones")
     standings = add(_standings, "s2s standings artifact/evidence --check 4")
     standings.add_argument("directory", type=Path, help="packed evidence with its plan")
     standings.add_argument("--check", type=int, metavar="N", help="compare on the first N instances")
-    every = "the final best of every run too; later calls keep to it"
+    every = "also evaluate the best final program of every run; later calls do so, too"
     standings.add_argument("--every-run", action="store_true", help=every)
     slots = "programs evaluated side by side (default: %(default)s)"
     standings.add_argument("--slots", type=int, metavar="N", default=1, help=slots)

@@ -96,7 +96,9 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
                 "every completion"
             )
         if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
-            raise MappingError(f"mapping {mapping.name}: {name} is not finite everywhere: give numbers alone")
+            raise MappingError(
+                f"mapping {mapping.name}: {name} has NaN or infinite values: give finite numbers"
+            )
     return rewards
 
 

@@ -64,7 +64,9 @@ def trl_float32(rewards: Floats) -> Floats:
     """
     checked = _checked(rewards)
     if (np.abs(checked) > _LARGE_FLOAT32).any():
-        raise IllFormedGroupError("rewards exceed 1e36, whose sums float32 cannot hold: use the default")
+        raise IllFormedGroupError(
+            "rewards exceed 1e36, and float32 cannot hold their sums: use the default normalizer"
+        )
     single = checked.astype(np.float32)
     count = np.float32(single.shape[1])
     if count == 1:
@@ -197,7 +199,7 @@ def find_normalizer(name_or_path: str) -> Normalizer:
 def _usable(name_or_path: str, plugin: object) -> Normalizer:
     if isinstance(plugin, type) or not callable(plugin):
         raise ConfigError(
-            f"{name_or_path!r} is no normalizer: give a function of (N, G) rewards that returns (N, G) "
+            f"{name_or_path!r} is not a normalizer: give a function of (N, G) rewards that returns (N, G) "
             "advantages; call a class first"
         )
     return cast(Normalizer, plugin)
@@ -237,11 +239,13 @@ def _promised(name: str, returned: object, shape: tuple[int, ...]) -> Floats:
     try:
         values = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise MappingError(f"normalizer {name} returned no numbers ({error}): return advantages") from error
+        raise MappingError(
+            f"normalizer {name} returned something other than numbers ({error}): return advantages"
+        ) from error
     if values.shape != shape:
         raise MappingError(f"normalizer {name} returned shape {values.shape} for rewards of shape {shape}")
     if not np.isfinite(values).all():
-        raise MappingError(f"normalizer {name} is not finite everywhere: give numbers alone")
+        raise MappingError(f"normalizer {name} returned NaN or infinite values: return finite numbers")
     return values
 
 

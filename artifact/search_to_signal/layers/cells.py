@@ -29,5 +29,5 @@ def run_cells(reproduction: Reproduction, layer: str) -> None:
     out, runs = reproduction.results / layer, planned(reproduction.profile, layer)
     for folder in out.glob("*") if out.is_dir() else []:
         if folder.is_dir() and folder.name not in runs and run_directories(folder):
-            raise RunDirectoryError(f"{folder} holds a cell that is not in the profile: move it away")
+            raise RunDirectoryError(f"{folder} is a cell that the profile does not have: move it away")
     reproduction.run_all({out / name: configs for name, configs in runs.items()})

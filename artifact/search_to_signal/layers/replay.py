@@ -60,7 +60,7 @@ def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
     try:
         settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
-        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
+        raise RecordError(f"{run} has search settings that this version cannot read: {error}") from error
     for played in replayed(run, AsRecorded(settings)):
         yield _record(name, manifest.facts.seed, played, settings)
 

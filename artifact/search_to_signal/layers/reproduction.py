@@ -112,9 +112,9 @@ def check_instances(problem: Problem, split: str) -> None:
     if not first:
         raise MappingError(f"{what} has no instances: give one or more")
     if not all(_is_instance(instance) for instance in (*first, *again)):
-        raise MappingError(f"{what}: an instance is no mapping of arrays by name: make it by frozen_instance")
+        raise MappingError(f"{what}: an instance is not a dict of arrays by name: make it by frozen_instance")
     if list(instance_bytes(first)) != list(instance_bytes(again)):
-        raise MappingError(f"{what} has other instances when it is asked again: give fixed ones")
+        raise MappingError(f"{what} gives other instances at each call: give the same ones every time")
 
 
 def _is_instance(instance: object) -> bool:
@@ -131,8 +131,8 @@ def check_layers(model: str, trained: bool) -> None:
     lacking = [name for name in PROJECTIONS if name not in names]
     if trained and lacking:
         raise ModelFileError(
-            f"the model in {directory} has no {', '.join(lacking)}, on which adapters are trained: give one "
-            "of a family that has them, as Qwen2 and Llama do"
+            f"the model in {directory} has no {', '.join(lacking)}, and adapters are trained on these: give "
+            "a model of a family that has them, such as Qwen2 or Llama"
         )
 
 
@@ -245,7 +245,7 @@ def tour_problems(results: Path) -> Iterator[str]:
             yield f"{TOURS}: {name}: {error}"
             continue
         if score != tour.score:
-            yield f"{TOURS}: {name}: the order has score {score!r}, {tour.score!r} is recorded"
+            yield f"{TOURS}: {name}: the order has score {score!r}, but {tour.score!r} is recorded"
 
 
 EMBEDDED_RATE = 8e-4
@@ -259,7 +259,7 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     known = [layer.key for layer in reproduction]
     for name in names:
         if name not in known:
-            raise ConfigError(f"the profile asks for no layer {name!r}: it has {', '.join(known)}")
+            raise ConfigError(f"the profile has no layer {name!r}: choose from {', '.join(known)}")
     return [layer for layer in reproduction if not names or layer.key in names]
 
 
@@ -276,7 +276,7 @@ def require_place(results: Path, resume: bool) -> None:
     error says how: in another place nothing would.
     """
     if results.exists() and not results.is_dir():
-        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+        raise RunDirectoryError(f"{results} is not a directory: give another --out, or move it away")
     refuse_special_files(results)
     missing = [path for path in (results, *results.parents) if not path.exists()]
     try:
@@ -370,12 +370,12 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     for name in unordered_normalizers(profile):
         yield (
             f"warning: normalizer {name} gives a higher reward a lower advantage, or equal rewards different "
-            "ones: what a run learns then is not its reward (docs/your-reward.md)"
+            "ones: a run then does not learn its reward (docs/your-reward.md)"
         )
     if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
         yield (
-            f"warning: the anchor's budgets are of wall seconds, which {profile.jobs} runs side by side "
-            "lengthen for each other: jobs = 1 leaves them alone (D30)"
+            f"warning: the anchor's budgets are wall seconds, and {profile.jobs} runs side by side slow each "
+            "other down: set jobs = 1 to avoid this (D30)"
         )
 
 

@@ -23,7 +23,7 @@ class Grpo:
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings outside ``[learner]``."""
         if settings:
-            raise ConfigError(f"rule_settings has {', '.join(sorted(settings))}: grpo reads [learner] alone")
+            raise ConfigError(f"rule_settings has {', '.join(sorted(settings))}: grpo reads only [learner]")
 
     def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
         """Every group has a step of its own, with all of its numbers."""

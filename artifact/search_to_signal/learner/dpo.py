@@ -247,9 +247,7 @@ class DpoLearner:
         buffer = tensors.pop(_BUFFER, torch.zeros(0, dtype=torch.uint8)).numpy().tobytes()
         shapes = {name: p.shape for name, p in self._trained.items()}
         if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not buffer:
-            raise LearnerError(
-                "the checkpoint holds another learner than this run's: go on with the run it is of"
-            )
+            raise LearnerError("the checkpoint belongs to another run: go on with that run")
         self._buffer = msgspec.msgpack.decode(buffer, type=PairBuffer)
         with torch.no_grad():
             for name, parameter in self._trained.items():

@@ -73,9 +73,7 @@ def load_state(data: bytes, parameters: Mapping[str, torch.Tensor], optimizer: t
     shapes = {f"{_PARAMETER}{name}": tensor.shape for name, tensor in parameters.items()}
     stored_shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(_PARAMETER)}
     if stored_shapes != shapes:
-        raise LearnerError(
-            "the checkpoint holds another adapter than this run's: go on with the run it is of"
-        )
+        raise LearnerError("the checkpoint belongs to another run: go on with that run")
     with torch.no_grad():
         for name, tensor in parameters.items():
             tensor.copy_(tensors[f"{_PARAMETER}{name}"])

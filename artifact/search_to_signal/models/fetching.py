@@ -67,7 +67,7 @@ def fetch(request: FetchRequest, out: Path, progress: Progress) -> bool:
 
 def _known(request: FetchRequest) -> KnownModel | None:
     if not is_component(request.name):
-        raise ConfigError(f"{request.name!r} is no name: give one without slashes")
+        raise ConfigError(f"{request.name!r} is not a valid name: give one without slashes")
     if request.sha256 is not None and not _DIGEST.fullmatch(request.sha256):
         raise ConfigError("--sha256 takes the 64 digits from 0 to f that sha256sum prints")
     known = KNOWN.get(request.name)
@@ -87,7 +87,7 @@ def _refuse_another(name: str, out: Path) -> None:
         fetched_name = json.loads((out / SOURCE).read_text(encoding="utf-8"))["name"]
     except (S2SError, OSError, ValueError, LookupError, TypeError) as error:
         raise ModelFileError(
-            f"{out} is there and is no whole fetched model ({error}): remove it, or give another --out"
+            f"{out} exists and is not a complete model ({error}): remove it, or give another --out"
         ) from error
     if fetched_name != name:
         raise ModelFileError(f"{out} holds {fetched_name}: give another --out")
@@ -220,7 +220,7 @@ def _locked(work: Path) -> int:
         if os.path.samestat(os.fstat(descriptor), os.stat(work)):
             return descriptor
     os.close(descriptor)
-    raise RunDirectoryError(f"another process is writing {work}: wait for it, or end it")
+    raise RunDirectoryError(f"another process is writing into {work}: wait until it ends, or stop it")
 
 
 # Files read once, in blocks: hashed, copied where asked for, with progress.

@@ -132,7 +132,7 @@ def json_settings(path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_bytes(), parse_constant=_not_finite, parse_float=_finite)
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is no JSON ({one_line(str(error), 100)}): get it again") from error
+        raise ModelFileError(f"{path} is not JSON ({one_line(str(error), 100)}): get it again") from error
     if not isinstance(settings, dict):
         raise ModelFileError(f"{path} holds no settings: get it again")
     return settings
@@ -211,7 +211,7 @@ def listed_files(directory: Path) -> dict[str, str]:
             raise ModelFileError(f"{listing}:{number}: not a checksum line; restore the file")
         path = directory / name[1:]
         if path.parent != directory or path.is_symlink():
-            raise ModelFileError(f"{listing}:{number}: {name[1:]} is no file of its own in the directory")
+            raise ModelFileError(f"{listing}:{number}: {name[1:]} is not a file in the directory")
         if not path.is_file():
             remedy = "restore it (git checkout, or download again)"
             if INSTALLED and MODELS in path.parents:
@@ -269,7 +269,7 @@ def file_shapes(path: Path) -> dict[str, Shape]:
     """
     damaged = f"{path} is damaged, or was not copied to its end: get it again, and check its SHA-256"
     if not path.is_file():
-        raise ModelFileError(f"{path} is no file: get it again")
+        raise ModelFileError(f"{path} is not a file: get it again")
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")

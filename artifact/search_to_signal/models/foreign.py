@@ -198,7 +198,7 @@ def try_model(directory: Path) -> None:
         with safe_open(file, framework="pt") as stored:  # type: ignore[no-untyped-call]
             for name in stored.keys():  # noqa: SIM118  # it is no dict
                 if not _finite(stored.get_tensor(name)):
-                    raise ModelFileError(f"{file}: {name} holds what is no number: get the file again")
+                    raise ModelFileError(f"{file}: {name} holds NaN or infinite values: get the file again")
 
 
 def refuse_no_numbers(model: Any, directory: Path) -> None:
@@ -212,7 +212,7 @@ def refuse_no_numbers(model: Any, directory: Path) -> None:
         what = one_line(str(error), 160)
         raise ModelFileError(f"the model in {directory} cannot compute ({what}): {_AGAIN}") from error
     if not finite:
-        raise ModelFileError(f"the model in {directory} computes what is no number: {_AGAIN}")
+        raise ModelFileError(f"the model in {directory} computes NaN or infinite values: {_AGAIN}")
 
 
 def _built(directory: Path, at: At) -> Answer:

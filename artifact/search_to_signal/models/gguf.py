@@ -299,7 +299,7 @@ def convert(path: Path, out: Path, progress: Progress) -> None:
         texts, stored = confined()
     except ConfinedError as error:
         raise ModelFileError(
-            f"{path} is no GGUF file that can be read ({error.place}: {one_line(error.what, 160)}): it is "
+            f"{path} is not a readable GGUF file ({error.place}: {one_line(error.what, 160)}): it is "
             "damaged or unfinished; get it again"
         ) from error
     finally:

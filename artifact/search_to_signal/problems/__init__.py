@@ -37,7 +37,7 @@ def _checked(name_or_path: str, plugin: object) -> Problem:
     protocol = _PROTOCOLS.get(getattr(plugin, "dialogue", ""))
     if isinstance(plugin, type) or protocol is None:
         raise ConfigError(
-            f"{name_or_path!r} is no problem: give an object whose dialogue is one of "
+            f"{name_or_path!r} is not a problem: give an object whose dialogue is one of "
             f"{', '.join(_PROTOCOLS)}; call a class first"
         )
     if missing := [name for name in _members(protocol) if not hasattr(plugin, name)]:

@@ -117,5 +117,7 @@ def reference_lengths(split: str) -> Array:
     if split not in splits:
         raise ConfigError(f"there are no reference tours of tsp/{split}: choose one of {', '.join(splits)}")
     if splits[split].distances_sha256 != DISTANCES_SHA256[split]:
-        raise DataHashError(f"the reference tours of tsp/{split} are of other instances: make them again")
+        raise DataHashError(
+            f"the reference tours of tsp/{split} were made for other instances: make them again"
+        )
     return np.array([reference.length for reference in splits[split].instances])

@@ -30,7 +30,7 @@ def tensors_sha256(path: Path) -> str:
     try:
         return digest_of(mapped_bytes(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunDirectoryError(f"{path} is no sound safetensors file ({error}); restore it") from error
+        raise RunDirectoryError(f"{path} is not a valid safetensors file ({error}); restore it") from error
 
 
 def mapped_bytes(path: Path) -> mmap:
@@ -98,10 +98,10 @@ def adapter_problems(
         return
     files = sorted(path.name for path in folder.glob("*"))
     if files != sorted(FILES):
-        yield f"{ADAPTER} holds {files}, not {' and '.join(FILES)} alone"
+        yield f"{ADAPTER} holds {files}, it may only hold {' and '.join(FILES)}"
         return
     if tensors_sha256(folder / TENSORS) != manifest.final_adapter_sha256:
-        yield f"{ADAPTER}/{TENSORS} is not the final adapter"
+        yield f"{ADAPTER}/{TENSORS} does not hold the recorded final adapter"
     yield from _config_problems(folder / CONFIG, manifest)
 
 
@@ -111,7 +111,7 @@ def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:
         config = json.loads(read_regular(path))
         settings = (config["r"], config["lora_alpha"], config["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        yield f"{ADAPTER}/{path.name} is no adapter configuration ({error})"
+        yield f"{ADAPTER}/{path.name} is not an adapter configuration ({error})"
         return
     if learner and settings != (learner["lora_rank"], learner["lora_alpha"], None):
         yield f"{ADAPTER}/{path.name} has another rank, alpha or base model than the run"
@@ -134,9 +134,9 @@ def why_left_out(name: str) -> str | None:
     """Return why packing leaves out a file, by its relative path; None for a file that is always packed."""
     parts = Path(name).parts[:-1]
     if INTERRUPTED in parts:
-        return "of an interrupted run, which is never packed"
+        return "belongs to an interrupted run, and these are never packed"
     if ADAPTER in parts:
-        return "of a final adapter that was left out of the pack: s2s retrain makes it again"
+        return "belongs to a final adapter that was not packed: s2s retrain makes it again"
     return None
 
 

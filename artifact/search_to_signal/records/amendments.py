@@ -58,11 +58,11 @@ def read_amendments(plan_file: Path, plan: Plan) -> tuple[Amendment, ...]:
     closed = [study for one in amendments if one.what == "closes" for study in one.studies]
     known = {study.key for study in plan.studies}
     if unknown := sorted(set(named) - known):
-        raise ConfigError(f"{path} names {', '.join(unknown)}, which the plan does not have: correct it")
+        raise ConfigError(f"{path} names {', '.join(unknown)}, which is not in the plan: correct the name")
     if twice := sorted({key for key in closed if closed.count(key) > 1}):
-        raise ConfigError(f"{path} closes {', '.join(twice)} twice: leave one")
+        raise ConfigError(f"{path} closes {', '.join(twice)} twice: remove one")
     if list(amendments) != sorted(amendments, key=lambda amendment: amendment.date):
-        raise ConfigError(f"{path}: amendments stand in the order of their dates: sort them")
+        raise ConfigError(f"{path}: the amendments are not sorted by date: sort them")
     return amendments
 
 

@@ -180,12 +180,12 @@ def read_contract(directory: Path) -> AnchorContract:
         text, line = read_regular(directory / CONTRACT), read_regular(directory / CONTRACT_SUM)
     except FileNotFoundError as error:
         raise ContractError(
-            f"{directory} has no contract: budgets are fixed before any endpoint is computed; "
-            "derive them with 's2s run --layer anchor' on a cohort that has not been evaluated"
+            f"{directory} has no anchor contract: run 's2s run --layer anchor' before the cohort "
+            "is evaluated, because budgets have to be fixed before any endpoint is computed"
         ) from error
     if line != _sum_line(text):
         raise ContractError(
-            f"{directory / CONTRACT} is not what {CONTRACT_SUM} says: it was altered after it was written; "
+            f"{directory / CONTRACT} is not what {CONTRACT_SUM} says: one of them was changed later; "
             "restore both files"
         )
     try:
@@ -197,7 +197,7 @@ def read_contract(directory: Path) -> AnchorContract:
 def prefix(groups: Sequence[Item], count: int) -> Sequence[Item]:
     """The first ``count`` stored groups exactly; raises RecordError when fewer are stored."""
     if len(groups) < count:
-        raise RecordError(f"{count} groups were asked for, only {len(groups)} are recorded")
+        raise RecordError(f"{count} groups are needed, but only {len(groups)} are recorded")
     return groups[:count]
 
 

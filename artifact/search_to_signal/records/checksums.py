@@ -46,7 +46,7 @@ def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         yield kind, checked[4:]
         offset += 12 + length
     if offset != len(data):
-        raise ValueError("bytes behind the end")
+        raise ValueError("there are bytes after its end")
 
 
 def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterator[bytes]:
@@ -123,7 +123,7 @@ def write_sums(directory: Path) -> None:
 def _sound_image_sha256(path: Path) -> str:
     digest = image_sha256(path)
     if digest is None:
-        raise RunDirectoryError(f"{path} is no sound PNG: make it again")
+        raise RunDirectoryError(f"{path} is not a valid PNG file: make it again")
     return digest
 
 
@@ -135,9 +135,11 @@ def _read(path: Path) -> dict[str, str]:
         if not separator or len(digest) != 64 or rest:
             raise RunDirectoryError(f"{path}:{number}: not a checksum line; restore the file")
         if not is_place(name):
-            raise RunDirectoryError(f"{path}:{number}: {name!r} leads elsewhere; restore the file")
+            raise RunDirectoryError(
+                f"{path}:{number}: {name!r} points outside of the directory; restore the file"
+            )
         if name in sums:
-            raise RunDirectoryError(f"{path}:{number}: {name!r} stands there twice; restore the file")
+            raise RunDirectoryError(f"{path}:{number}: {name!r} is listed twice; restore the file")
         sums[name] = digest
     return sums
 
@@ -150,7 +152,8 @@ def read_sums(directory: Path) -> dict[str, str]:
     path = directory / SUMS
     if not path.is_file():
         raise RunDirectoryError(
-            f"{directory} has no {SUMS}: it is no finished results directory; check the path, or let it end"
+            f"{directory} has no {SUMS}, so it is not a finished results directory: check the path, or wait "
+            "until its command has finished"
         )
     return _read(path)
 
@@ -203,7 +206,7 @@ def nested_problems(directory: Path) -> Iterator[str]:
             own = {name.removeprefix(inside): sha for name, sha in whole.items() if name.startswith(inside)}
             own.pop(SUMS, None)
             if listed != own:
-                yield f"{inside}{SUMS} is not what {SUMS} says of the same files"
+                yield f"{inside}{SUMS} and {SUMS} give different checksums for the same files"
 
 
 def _changed(

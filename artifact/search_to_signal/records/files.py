@@ -123,7 +123,7 @@ def refuse_special_files(directory: Path) -> None:
 def _unfit_entry(entry: os.DirEntry[str], above: int) -> str:
     name = entry.path[above:]
     if "\n" in name or _has_surrogates(name):
-        return "has a name that no list of checksums can hold"
+        return "has a name with a line break or an undecodable byte, which a list of checksums cannot hold"
     return _unfit(entry.stat(follow_symlinks=False), LARGEST)
 
 

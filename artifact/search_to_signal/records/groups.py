@@ -212,7 +212,7 @@ def read_external(path: Path) -> Iterator[ExternalGroup]:
         except UNREADABLE as error:
             raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
         if not group.candidates:
-            raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
+            raise RecordError(f"{path}:{number}: the group has no candidates; remove the line")
         if any((c.outcome is Outcome.VALID) != (c.score is not None) for c in group.candidates):
             raise RecordError(f"{path}:{number}: give a score to every valid candidate and to no other")
         yield group

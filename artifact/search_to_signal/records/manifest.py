@@ -287,7 +287,9 @@ def read_manifest(directory: Path) -> Manifest:
         msgspec.convert(manifest.config, _Tables)
         size = (facts.groups, facts.group_size)
         if min(size) < 1 or any(number > most for number, most in zip(size, _MOST, strict=True)):
-            raise msgspec.ValidationError(f"{facts.groups} groups of {facts.group_size} are no run")
+            raise msgspec.ValidationError(
+                f"{facts.groups} groups of {facts.group_size} are too few or too many for a run"
+            )
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest
@@ -315,7 +317,9 @@ def read_roster(directory: Path) -> list[str]:
     names = read_json(path, list[str], f"{path} went away") if path.exists() else []
     for name in names:
         if not is_component(name):
-            raise RunDirectoryError(f"{path} names {name!r}, which is no directory: restore the file")
+            raise RunDirectoryError(
+                f"{path} names {name!r}, which is not the name of a directory: restore the file"
+            )
     return names
 
 
@@ -368,11 +372,11 @@ def read_database(directory: Path) -> Database:
         data = read_regular(path)
         if (version := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
             raise RecordError(
-                f"{path} is a database of version {version}, this is version {VERSION}: "
-                "read it with the version that wrote it, or run again"
+                f"{path} is a database of version {version}, but only version {VERSION} can be read: "
+                "use the version of search-to-signal that wrote it, or run again"
             )
         return msgspec.json.decode(data, type=Database)
     except FileNotFoundError as error:
         raise RecordError(f"there is no {path}: restore it") from error
     except UNREADABLE as error:
-        raise RecordError(f"{path} is no database ({error}): restore it") from error
+        raise RecordError(f"{path} is not a readable database ({error}): restore it") from error

@@ -168,13 +168,17 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             check_ranges(part, getattr(part, "key", "analysis"))
         for question in questions:
             if question.published and len(question.published) != len(question.pairs):
-                raise ConfigError(f"{question.key}: published has not one number per pair: give all or none")
+                raise ConfigError(
+                    f"{question.key}: published needs one number for each pair: give all, or leave it out"
+                )
         keys = [study.key for study in self.studies]
         keys += [question.key for question in questions]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
             raise ConfigError(f"the plan has {', '.join(twice)} more than once: give every part its own key")
         if max(study.seeds for study in self.studies) > len(self.seeds.seeds):
-            raise ConfigError(f"the plan names {len(self.seeds.seeds)} seeds, a study takes more")
+            raise ConfigError(
+                f"the plan names {len(self.seeds.seeds)} seeds, but a study uses more: add seeds"
+            )
 
     @property
     def profiles(self) -> tuple[str, ...]:

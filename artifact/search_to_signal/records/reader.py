@@ -57,7 +57,7 @@ def read_groups(path: Path) -> Iterator[Group]:
         for index, record in enumerate(group):
             if record.index != index:
                 number = before + 1 + index
-                raise _error(path, number, f"step {step} has index {record.index} where {index} is due")
+                raise _error(path, number, f"step {step} has index {record.index}, expected {index}")
         last = step
         before += len(group)
         yield group

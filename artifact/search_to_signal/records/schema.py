@@ -323,8 +323,8 @@ def ability_problems(
 ) -> Iterator[str]:
     """Where a manifest contradicts this package about a built-in host or rule, or spares a run its checks."""
     if host in _HOSTS and host_facts != facts_of_host(host):
-        yield f"host_facts are not those of host {host}"
+        yield f"host_facts do not describe host {host}"
     if host not in _HOSTS and host_facts.own_loop:
-        yield f"host_facts give {host} a loop of its own, and no such run is recorded here"
+        yield f"host_facts say that {host} brings its own loop, but such runs are not recorded here"
     if rule in _RULES and rule_facts != facts_of_rule(rule, settings):
-        yield f"rule_facts are not those of learning rule {rule}"
+        yield f"rule_facts do not describe learning rule {rule}"

@@ -176,10 +176,10 @@ def _explain(recorded: Blocks, path: Path) -> list[str]:
     size = path.stat().st_size
     sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
     if size > WHOLE:
-        return [*sizes, "too many bytes to say which"]
+        return [*sizes, "the file is too long to say which bytes differ"]
     damages = locate(recorded, path)
     if not damages:
-        return ["every block is as recorded: the checksum was changed, not the file"]
+        return ["every block is as recorded, so it was the checksum that changed, not the file"]
     more = [f"and {len(damages) - SHOWN} more places"] if len(damages) > SHOWN else []
     return [*sizes, *_describe(path, damages[:SHOWN]), *more]
 

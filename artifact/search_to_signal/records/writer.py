@@ -89,11 +89,11 @@ class RecordWriter:
         while missing := mark.bytes - self._length:
             block = os.read(descriptor, min(missing, _BLOCK))
             if not block:
-                raise self._damaged(f"it has {self._length} bytes where a checkpoint counted {mark.bytes}")
+                raise self._damaged(f"it has {self._length} bytes, its checkpoint says {mark.bytes}")
             self._digest.update(block)
             self._length += len(block)
         if self._digest.hexdigest() != mark.sha256:
-            raise self._damaged(f"its first {mark.bytes} bytes are not those that a checkpoint counted")
+            raise self._damaged(f"its first {mark.bytes} bytes changed after its checkpoint was written")
 
     def _damaged(self, how: str) -> RecordError:
         return RecordError(

@@ -46,14 +46,14 @@ def compare_endings(where: str, recorded: Ending, actual: Ending) -> Iterator[Fi
     """
     limited = recorded.isolation in LIMITED
     if limited and actual.isolation not in LIMITED and _has_failed(recorded):
-        yield Finding(where, f"recorded as {recorded.isolation}, which ends here: {actual.isolation}", False)
+        yield Finding(where, f"recorded as {recorded.isolation}, here it ended as {actual.isolation}", False)
         return
     if recorded.outcome is not actual.outcome:
         ended = f"{actual.outcome.value} ({actual.isolation}: {actual.detail})"
-        yield Finding(where, f"outcome {recorded.outcome.value} is recorded, its text gives {ended}")
+        yield Finding(where, f"outcome {recorded.outcome.value} is recorded, but its text gives {ended}")
     elif not same_bits(recorded.value, actual.value):
         chance = recorded.isolation == actual.isolation == Isolation.NONDETERMINISTIC.value
-        text = "its program decides by chance" if chance else _value_text(recorded.value, actual.value)
+        text = "its program is not deterministic" if chance else _value_text(recorded.value, actual.value)
         yield Finding(where, text, not chance)
     elif not limited:
         yield from _compare_details(where, recorded, actual)
@@ -65,19 +65,19 @@ def _has_failed(ending: Ending) -> bool:
 
 def _value_text(recorded: Any, actual: Any) -> str:
     gap = f" ({actual - recorded:+.3g})" if isinstance(recorded, float) and isinstance(actual, float) else ""
-    return f"score {recorded} is recorded, its program gives {actual}{gap}"
+    return f"score {recorded} is recorded, but its program gives {actual}{gap}"
 
 
 def _compare_details(where: str, recorded: Ending, actual: Ending) -> Iterator[Finding]:
     if recorded.isolation != actual.isolation:
         chance = {recorded.isolation, actual.isolation} == _DETERMINED
-        text = f"evaluation {recorded.isolation} is recorded, here it is {actual.isolation}"
+        text = f"evaluation {recorded.isolation} is recorded, but here it is {actual.isolation}"
         yield Finding(where, text, not chance)
     elif recorded.detail != actual.detail:
         # Library versions word the rest of a message differently.
         alike = actual.isolation != NOT_RUN and _error_class(recorded.detail) == _error_class(actual.detail)
-        text = f"detail {recorded.detail!r} is recorded, here it is {actual.detail!r}"
-        yield Finding(where, "an error of the same class in other words" if alike else text, not alike)
+        text = f"detail {recorded.detail!r} is recorded, but here it is {actual.detail!r}"
+        yield Finding(where, "the error has the same class and another message" if alike else text, not alike)
 
 
 def _error_class(detail: str) -> str:
@@ -161,9 +161,9 @@ def _evaluate_once(
 def hash_findings(text: RecordedText, code: str | None) -> Iterator[Finding]:
     program = None if code is None else program_sha256(code)
     if text.record.response_sha256 != sha256_text(text.completion.text):
-        yield Finding(text.where, "response_sha256 is not that of its text")
+        yield Finding(text.where, "response_sha256 does not match its text")
     if text.record.program_sha256 != program:
-        yield Finding(text.where, "program_sha256 is not that of its text")
+        yield Finding(text.where, "program_sha256 does not match its text")
 
 
 def _compare_instances(text: RecordedText, actual: EvaluatedCompletion) -> Iterator[Finding]:
@@ -173,7 +173,9 @@ def _compare_instances(text: RecordedText, actual: EvaluatedCompletion) -> Itera
         return
     if not same_bits(recorded, evaluation.per_instance):
         chance = evaluation.isolation is Isolation.NONDETERMINISTIC
-        difference = f"instance_scores {recorded} are recorded, its program gives {evaluation.per_instance}"
+        difference = (
+            f"instance_scores {recorded} are recorded, but its program gives {evaluation.per_instance}"
+        )
         yield Finding(text.where, difference, not chance)
 
 
@@ -199,7 +201,9 @@ def _compare_repeats(text: RecordedText, actual: EvaluatedCompletion) -> Iterato
     recorded, repeat = (kind.endswith("repeat") for kind in (text.record.evaluation, evaluation_kind(actual)))
     if recorded != repeat:
         known = "" if repeat else "no "
-        yield Finding(text.where, f"evaluation is {text.record.evaluation}: {known}equal program came before")
+        yield Finding(
+            text.where, f"evaluation is {text.record.evaluation}: but {known}equal program came before"
+        )
 
 
 # What all parts of a recomputation share: sample of groups, program runner, tokenizers, progress, counts.

@@ -161,8 +161,8 @@ def _result(ray: Any, reference: Any, run: PlannedRun) -> list[str]:
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
-            f"run {run.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
-            f"node {_RETRIES} times, this command not its own): look at the nodes, then go on with --resume"
+            f"run {run.config.label} was lost on the cluster ({type(error).__name__}); a run is started "
+            f"again {_RETRIES} times when its node fails: look at the nodes, then go on with --resume"
         ) from error
     return lines
 

@@ -127,7 +127,7 @@ class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def __post_init__(self) -> None:
         check_ranges(self, "api")
         if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
-            raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
+            raise ConfigError(f"api.seeds is {list(self.seeds)}: give at least one seed, and each only once")
         if (self.model is None) != (self.endpoint is None):
             raise ConfigError("api.model is the endpoint's name for its model: give both model and endpoint")
 
@@ -150,7 +150,7 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def __post_init__(self) -> None:
         check_ranges(self, "updates")
         if not self.mappings or not self.normalizers:
-            raise ConfigError("a matched update needs at least one of mappings and of normalizers")
+            raise ConfigError("matched updates need at least one mapping and one normalizer: name them")
 
 
 class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -227,7 +227,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         get_layer(self.layer)
         if self.normalizer != Condition.parse(self.condition).normalizer_or(self.normalizer):
             raise ConfigError(
-                f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
+                f"condition {self.condition!r} names its own normalizer, but normalizer is "
+                f"{self.normalizer!r}: give one of the two"
             )
 
     @property
@@ -305,6 +306,5 @@ def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> N
         return
     also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
     raise ConfigError(
-        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
-        f"alone{also}"
+        f"generation.backend {backend!r} loads the model by its own settings: give only name in [model]{also}"
     )

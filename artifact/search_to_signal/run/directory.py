@@ -85,7 +85,8 @@ def newest_checkpoint(directory: Path) -> tuple[RunCheckpoint, bytes | None] | N
             return whole
     if files:
         raise RunDirectoryError(
-            f"no checkpoint in {folder} is whole: restore it from a copy, or move the run away to begin again"
+            f"every checkpoint in {folder} is damaged: restore one from a copy, or move the run "
+            "away to begin again"
         )
     return None
 
@@ -165,7 +166,7 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         if is_begun(directory):
             with lock_directory(directory):
                 """Nobody writes it at present."""
-        what = "holds no run to go on with" if resume else "is not empty"
+        what = "holds no run that can go on" if resume else "is not empty"
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
@@ -198,7 +199,9 @@ def lock_directory(directory: Path, wait_s: float = 0.0) -> Iterator[int]:
     deadline = time.monotonic() + wait_s
     while (descriptor := _locked(directory / CONFIG)) is None:
         if time.monotonic() >= deadline:
-            raise RunDirectoryError(f"another process is writing {directory}: wait for it, or end it")
+            raise RunDirectoryError(
+                f"another process is writing into {directory}: wait until it ends, or stop it"
+            )
         time.sleep(_POLL_S)
     try:
         yield descriptor

@@ -95,7 +95,7 @@ class Failures:
     def add(self, failure: BaseException, others: bool) -> None:
         """Keep a failure; it is said, with what ``others`` do, unless it is the one that is raised now."""
         self._found.append(failure)
-        rest = "the others go on" if self._planned else "those that are running go on, no run starts"
+        rest = "the others go on" if self._planned else "running runs go on, no other run starts"
         if others or len(self._found) > 1:
             self._progress.say(one_line(f"{failure}; {rest}" if others else str(failure)))
 
@@ -106,7 +106,7 @@ class Failures:
         if not self._found or not isinstance(ended_by, StoppedError | None):
             return
         if ended_by is not None:
-            self._progress.say("the rest stopped as asked")
+            self._progress.say("the other runs were stopped")
         raise self._found[0] from None
 
 
@@ -141,7 +141,7 @@ def execute(pending: Sequence[PlannedRun], execution: Execution, progress: Progr
                 if not failures.none_starts:
                     running |= begin(len(done))
         except KeyboardInterrupt:
-            progress.say("stopping: each run ends the group that it is in; asked again, they end at once")
+            progress.say("stopping: each run first finishes its group; press Ctrl-C again to stop at once")
             processes.stop()
             for failure in filter(None, (future.exception() for future in running)):
                 if not isinstance(failure, StoppedError):
@@ -157,7 +157,7 @@ def stoppable(resume: bool) -> Iterator[Interrupts]:
             yield signals
         except KeyboardInterrupt:
             again = "the same command" if resume else "the same command with --resume"
-            raise StoppedError(f"stopped; {again} goes on with what was begun") from None
+            raise StoppedError(f"stopped; give {again} to go on") from None
 
 
 class RunProcesses:

@@ -167,7 +167,8 @@ def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRe
     population = final_population(directory / parent.run, config.search)
     if population_sha256(population) != parent.archive_sha256:
         raise RunDirectoryError(
-            f"{directory / parent.run} ends with another archive than this run is to begin with: restore it"
+            f"{directory / parent.run} does not end with the archive that this run has to begin with: "
+            "restore it"
         )
     return population
 
@@ -177,7 +178,7 @@ def starting_position(live: Live) -> Position:
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
-        remedy = _SEED_REMEDIES.get(evaluation.isolation, "mend the problem's seed heuristic or its score")
+        remedy = _SEED_REMEDIES.get(evaluation.isolation, "fix the problem's seed heuristic or its score")
         raise ConfigError(
             f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
             f"{evaluation.detail}): {remedy}"
@@ -264,7 +265,7 @@ def run_live(live: Live, start: Position, progress: Progress, stop: StopRequest 
             state = group.state
             progress.update(live.config.name, done, groups, _note(group.step))
             if group.step.not_finite is True:
-                progress.say(f"step {done - 1}: the gradient is not finite, the adapter stays as it is")
+                progress.say(f"step {done - 1}: the gradient is not finite, so the adapter was not updated")
             # Where a stop is asked for too late for a checkpoint here, it is after the next group.
             if stop.asked and is_checkpoint and done < groups:
                 after = f"after {done} of {counted(groups, 'group')}"

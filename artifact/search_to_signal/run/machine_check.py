@@ -55,7 +55,9 @@ def _sizes(directory: Path) -> dict[str, int]:
         sizes["num_key_value_heads"] = int(config.get("num_key_value_heads") or heads)
         sizes["head_dim"] = int(config.get("head_dim") or sizes["hidden_size"] // heads)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, AttributeError) as error:
-        raise ModelFileError(f"{directory} has no config.json of a causal model: restore it") from error
+        raise ModelFileError(
+            f"{directory} has no valid config.json of a causal language model: restore it"
+        ) from error
     return sizes
 
 
@@ -134,13 +136,13 @@ def require_engine(
         setting = next(iter(asked.values()))
         raise ConfigError(
             f"{setting} needs an NVIDIA card, and nvidia-smi finds none here: run it on a machine that has "
-            "one; the profile embedded needs none"
+            "one, or use the profile embedded, which needs none"
         )
     if generation.backend not in ENGINES:
         return
     if not all(name.isdigit() for name in named_cards()):
         raise ConfigError(
-            f"CUDA_VISIBLE_DEVICES is {','.join(named_cards())}, and vLLM 0.7.3 reads numbers alone: set "
+            f"CUDA_VISIBLE_DEVICES is {','.join(named_cards())}, but vLLM 0.7.3 only reads numbers: set "
             f"it to {','.join(card.number for card in cards)}, with CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
     share = generation.engine.gpu_memory_utilization
@@ -155,7 +157,7 @@ def require_engine(
         if card.free_mib < taken:
             raise ConfigError(
                 f"the engine takes {share:g} of a card's memory, {taken:,} MiB, and card {card.number} has "
-                f"{card.free_mib:,} of {card.total_mib:,} MiB free: end what else runs on it, or choose "
+                f"{card.free_mib:,} of {card.total_mib:,} MiB free: stop other processes on it, or choose "
                 "another with CUDA_VISIBLE_DEVICES"
             )
 
@@ -199,7 +201,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
     if not cards:
         raise ConfigError(
             'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none here: run it on '
-            "one that has a card; the profile embedded needs none"
+            "a machine that has one, or use the profile embedded, which needs none"
         )
     model, most = max(needed, key=itemgetter(1))
     free = min(card.free_mib for card in cards)
@@ -217,8 +219,8 @@ def require_card_of_run(config: RunConfig) -> None:
     """Raise ConfigError where a recorded run computed on a card and this machine has none."""
     if _samples_on_card(config.base.device, config.generation) and not visible_cards():
         raise ConfigError(
-            "it computed on an NVIDIA card, and nvidia-smi finds none here: give the command where there is "
-            "one; s2s verify --draws reads its tokens on a processor"
+            "the run used an NVIDIA card, and nvidia-smi finds none here: use a machine that has one; "
+            "s2s verify --draws checks its tokens without one"
         )
 
 
@@ -242,8 +244,8 @@ def card_warnings(profile: Profile) -> Iterator[str]:
     has_mps = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS)).exists()
     if _loading(profile).device == "cuda" and profile.jobs > 1 and not has_mps:
         yield (
-            f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started "
-            "before, lets them compute side by side, about twice as many groups in all"
+            f"warning: {profile.jobs} runs take turns on one card: start nvidia-cuda-mps-control -d first, "
+            "and they compute side by side, about twice as fast in all"
         )
 
 

@@ -86,10 +86,12 @@ def _planned_run(
         return PlannedRun(config, directory, done=False)
     remedy = "give another --out, or move it away"
     if plan is not None and manifest.plan_sha256 != plan:
-        raise RunDirectoryError(f"{directory} holds this run of another plan: {remedy}")
+        raise RunDirectoryError(f"{directory} holds this run, recorded for another plan: {remedy}")
     expected_source = source_sha256 if plan is None else manifest.source.sha256
     if (manifest.source.sha256, manifest.model_files) != (expected_source, weights):
-        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
+        raise RunDirectoryError(
+            f"{directory} holds this run, made with another version of the source or model: {remedy}"
+        )
     if problem := _first_problem(directory, execution):
         raise RunDirectoryError(f"{directory} is complete but damaged ({problem}): {remedy}")
     return PlannedRun(config, directory, done=True)
@@ -128,7 +130,7 @@ def plan_runs(configs: Sequence[RunConfig], out: Path, execution: Execution) -> 
     another plan, source or model, or with problems.
     """
     if out.exists() and not out.is_dir():
-        raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
+        raise RunDirectoryError(f"{out} is not a directory: give another --out, or move it away")
     expected = {config.name for config in configs}
     for run in run_directories(out) if out.is_dir() else []:
         if run == out or run.name not in expected:
@@ -184,7 +186,7 @@ def finished_cohort(profile: Profile, results: Path, plan: str | None = None) ->
     ]
     if missing:
         raise RunDirectoryError(
-            f"{cohort} lacks {', '.join(missing)}, complete and of this source, for this layer to stand on: "
+            f"{cohort} has no complete {', '.join(missing)} made with this source, and this layer needs it: "
             "run the cohort first (s2s run ... --layer cohort)"
         )
     return cohort
@@ -219,7 +221,7 @@ def make_adapters(reproduction: Reproduction, cohort: Path, names: Collection[st
     if not lacking:
         return
     reproduction.progress.say(
-        f"{len(lacking)} runs lack their final adapters: trained again on their records"
+        f"{len(lacking)} runs have no final adapter here: training them again from their records"
     )
     scratch = reproduction.results.with_name(f".{reproduction.results.name}-adapters")
     for first in range(0, len(lacking), reproduction.execution.jobs):
@@ -238,7 +240,7 @@ def _move_adapter(adapter: Path, run: Path) -> None:
     made = {f"{ADAPTER}/{path.name}": sha256_file(path) for path in sorted(adapter.iterdir())}
     if made != recorded:
         raise RunDirectoryError(
-            f"{run} lists another adapter than its updates make here, which lies in {adapter}: restore the "
-            "run, or ship its adapter (s2s pack --adapters)"
+            f"{run} records another adapter than its updates give here (see {adapter}): restore the "
+            "run, or pack it with its adapter (s2s pack --adapters)"
         )
     adapter.rename(run / ADAPTER)

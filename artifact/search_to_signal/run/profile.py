@@ -90,7 +90,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Refuse what cannot run; raises ConfigError before anything starts."""
         check_ranges(self)
         if math.isinf(self.learner.max_grad_norm):
-            raise ConfigError("learner.max_grad_norm is inf, which no record can hold: give a large number")
+            raise ConfigError("learner.max_grad_norm is inf, which records cannot hold: give a large number")
         _check_runs(self, "")
         self._check_parts()
         for layer in ("breadth", "audit"):
@@ -101,8 +101,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         cells = [(cell.problem, Path(cell.model).name) for cell in both]
         if len(set(cells)) < len(cells):
             raise ConfigError(
-                f"breadth and audit have cells {cells}: give each problem and model once; the audit reads "
-                "breadth, too"
+                f"breadth and audit have the cells {cells}: give each pair of problem and model once, in "
+                "one of the two, since the audit also reads breadth"
             )
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
@@ -114,22 +114,25 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         horizon = (self.restart and self.restart.groups) or self.groups
         if self.purpose == "formal" and horizon != self.groups:
             raise ConfigError(
-                f"restart.groups is {horizon}, the cohort's groups {self.groups}: a restart is compared with "
-                "its live run over one horizon; leave restart.groups out (a smoke profile may keep it)"
+                f"restart.groups is {horizon}, but groups is {self.groups}: a restart has to be as long as "
+                "the run that it is compared with; leave restart.groups out (only a smoke profile may set it)"
             )
         if FROZEN not in self.conditions and (self.anchor or self.probe):
-            raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
+            raise ConfigError("anchor and probe need frozen runs in the cohort: add frozen to conditions")
         asked = self.groups * len(self.seeds)
         if self.probe and self.probe.prompts > asked:
             raise ConfigError(
-                f"probe.prompts is {self.probe.prompts}, the frozen runs ask {asked}: ask for fewer"
+                f"probe.prompts is {self.probe.prompts}, but the frozen runs have {asked} prompts: give less"
             )
 
     def _check_parents(self, layer: str, conditions: tuple[str, ...]) -> None:
         trained = [condition for condition in self.conditions if condition != FROZEN]
         for condition in conditions:
             if condition not in trained:
-                raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
+                raise ConfigError(
+                    f"{layer}.conditions has {condition!r}, but the cohort trains only {trained}: choose "
+                    "from these"
+                )
 
     def _check_parts(self) -> None:
         get_normalizer(self.normalizer)
@@ -147,8 +150,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.heldout is not None:
             if not heldout_splits(get_problem(self.problem)):
                 raise ConfigError(
-                    f"heldout: {self.problem} has no split whose name starts with heldout: give it one, or "
-                    "leave the table out"
+                    f"[heldout] needs a split of {self.problem} whose name starts with heldout: add one to "
+                    "the problem, or remove the table"
                 )
             _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
 
@@ -165,8 +168,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for key, mappings in parts.items():
             if asked := [name for name in mappings if reads_exposure(get_mapping(name))]:
                 raise ConfigError(
-                    f"{key} has {asked[0]}, which reads exposures, and host {self.host} gives none: leave it "
-                    "out, or give the host a method exposures"
+                    f"{key} has {asked[0]}, which needs exposures, but host {self.host} gives none: remove "
+                    "it, or add a method exposures to the host"
                 )
 
     def _check_layers(self) -> None:
@@ -175,7 +178,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for key in self.layers:
             if key not in others:
                 known = ", ".join(others) or "none"
-                raise ConfigError(f"layers.{key}: layers that take their table there are {known}")
+                raise ConfigError(f"layers.{key} is not a layer that takes a table here: choose from {known}")
 
     @property
     def model_name(self) -> str:
@@ -223,7 +226,7 @@ def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
     for name in ("conditions", "seeds"):
         given = getattr(part, name)
         if not given or len(set(given)) < len(given):
-            raise ConfigError(f"{where}{name} are {list(given)}: give at least one, each of them once")
+            raise ConfigError(f"{where}{name} is {list(given)}: give at least one, and each only once")
     _check_split(f"{where}split", part.problem, part.split)
     for condition in map(Condition.parse, part.conditions):
         if condition != Condition(FROZEN):

@@ -95,7 +95,9 @@ def recorded_groups(directory: Path) -> Iterator[RecordedGroup]:
         yield RecordedGroup(group, step, generation, admitted, (line, first))
         line += len(group)
     if heuristics:
-        raise RecordError(f"{directory / HEURISTICS}: step {min(heuristics)} was not played; restore it")
+        raise RecordError(
+            f"{directory / HEURISTICS}: step {min(heuristics)} belongs to no recorded group; restore the file"
+        )
 
 
 def _belong_together(number: int, step: StepRecord, group: Group, generation: GenerationRecord) -> bool:
@@ -397,8 +399,8 @@ def replayed(directory: Path, search: Search) -> Iterator[Played]:
         played = replay.play(recorded)
         if differing := sorted(played.unequal_facts & search.decides):
             raise RecordError(
-                f"{directory}: {', '.join(differing)} of step {recorded.step.step} cannot be drawn again and "
-                "moved on as recorded: check that the records are complete and were made with these settings"
+                f"{directory}: {', '.join(differing)} of step {recorded.step.step} cannot be reproduced "
+                "from the records: check that the records are complete and were made with these settings"
             )
         yield played
 
@@ -414,7 +416,7 @@ def run_config(manifest: Manifest) -> RunConfig:
         return msgspec.convert(manifest.config, RunConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"its configuration is none of this version ({error}): use the version that made it"
+            f"this version cannot read its configuration ({error}): use the version that made it"
         ) from error
 
 

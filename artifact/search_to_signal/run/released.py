@@ -143,8 +143,8 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     """
     if order.normalizer != DEFAULT:
         raise ConfigError(
-            f"normalizer {order.normalizer!r}: the trainer of the released host normalizes, by {DEFAULT!r} "
-            "alone; leave --normalizer out, or train with it on our host (s2s run)"
+            f"normalizer {order.normalizer!r}: the trainer of the released host can only use {DEFAULT!r}; "
+            "leave --normalizer out, or train with our host (s2s run)"
         )
     mapping, out = get_mapping(order.mapping), order.out.resolve()
     if is_begun(out) and read_manifest(out).status == "complete":
@@ -182,7 +182,7 @@ def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, st
                     play(checkout, options, observer, plan.groups)
         manifest = _completed(manifest, observer, out)
         finish(out, manifest)
-    progress.say(f"native rewards follow to the bit in {observer.agreeing} of {plan.groups} groups")
+    progress.say(f"native rewards have equal bits in {observer.agreeing} of {plan.groups} groups")
     return manifest
 
 

@@ -165,7 +165,7 @@ def refuse_changed(directory: Path, recorded: Manifest, now: Manifest) -> None:
     """Raise RunDirectoryError where the run of a directory would go on as another one."""
     if changed := changes(recorded, now):
         raise RunDirectoryError(
-            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            f"{directory} was begun with other settings ({'; '.join(changed)}): go back to these, "
             "give another --out, or run again without --resume"
         )
 
@@ -212,8 +212,8 @@ def refuse_changed_problem(
     seed = recorded_seeds(directory)[0]
     if seed.code != problem.seed.code or key(seed.code) not in known:
         raise RunDirectoryError(
-            f"{directory} was begun with another seed heuristic or other instances than problem "
-            f"{problem.name} gives now: go back to those, or give another --out"
+            f"{directory} was begun when problem {problem.name} had another seed heuristic or other "
+            "instances: go back to these, or give another --out"
         )
 
 
@@ -230,8 +230,8 @@ def refuse_changed_credit(directory: Path, mapping: RewardMapping, normalizer: N
         if not all(map(_same_credit, group, now)):
             raise RunDirectoryError(
                 f"{directory}: mapping {mapping.name} and its normalizer give step {group[0].step} other "
-                "rewards or advantages than are recorded: their code changed since, or gives other numbers "
-                "each time; go back to that code, or give another --out"
+                "rewards or advantages than the recorded ones: their code has changed, or is not "
+                "deterministic; go back to the code of then, or give another --out"
             )
 
 
@@ -259,5 +259,7 @@ def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) ->
     for played in replayed(directory, search):
         groups, state = groups + 1, played.transition.state
     if groups != done:
-        raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
+        raise RecordError(
+            f"{directory}: the records do not give the state of its checkpoint at step {done}; restore them"
+        )
     return state

@@ -47,7 +47,7 @@ class Remade(NamedTuple):
         if retrained == recorded:
             return None
         return (
-            f"the update of step {self.step.step} comes out otherwise here: adapter {retrained}, recorded "
+            f"the update of step {self.step.step} gives another adapter here: {retrained}, recorded "
             f"{recorded} (s2s rerun says what differs between the machines)"
         )
 
@@ -74,7 +74,7 @@ def _updates_again(
     for step, group in zip_longest(steps, _groups(config, recorded, learner.model.config)):
         if step is None or group is None:
             raise RecordError(
-                f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
+                f"{recorded} holds {len(steps)} steps, but another number of groups: restore it"
             )
         result = None
         with rule_errors(config.learning_rule):
@@ -103,7 +103,7 @@ def remake_learner(
         dumped = training.learner.dump()
     if hashlib.sha256(dumped).hexdigest() != sha256:
         raise RunDirectoryError(
-            f"{directory}: its records make another learner here than the one of its checkpoint: {remedy}"
+            f"{directory}: its records give another learner here than its checkpoint holds: {remedy}"
         )
     training.publish_adapter()
 
@@ -117,7 +117,7 @@ def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progre
     RecordError for records that no update can be made of.
     """
     if read_manifest(recorded).final_adapter_sha256 is None:
-        raise RunDirectoryError(f"{recorded} ended with no adapter: it was frozen, or is not finished")
+        raise RunDirectoryError(f"{recorded} has no final adapter: it was frozen, or is not finished")
     keep_freed_memory()
     prepare_processor(config.threads)
     base = model_of_files(config)
@@ -155,7 +155,7 @@ def _strange_tokens(texts: GenerationRecord, shape: Any) -> str:
     """What of a group's tokens the model cannot have read or written; empty where it can."""
     longest = len(texts.prompt_ids) + max(map(len, texts.completion_ids))
     if longest > shape.max_position_embeddings:
-        return f"{longest} tokens, the model has {shape.max_position_embeddings} places"
+        return f"{longest} tokens, but the model takes at most {shape.max_position_embeddings}"
     if not texts.prompt_ids or not all(texts.completion_ids):
         return "a prompt or completion without tokens"
     ids = (*texts.prompt_ids, *(token for completion in texts.completion_ids for token in completion))

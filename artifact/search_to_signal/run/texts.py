@@ -42,7 +42,7 @@ class ParsedTexts:
         """Yield recorded hashes that are not those of the canonical code; takes 1 ms for each program."""
         for code, recorded in self.programs.items():
             if recorded != program_sha256(code):
-                yield f"program {recorded} is not the hash of the code that it is recorded for"
+                yield f"program {recorded} is not the hash of its recorded code"
 
 
 def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: ParsedTexts) -> Iterator[str]:
@@ -52,16 +52,16 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
         recorded = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
         if recorded != (parsing.outcome, parsing.detail, "not_run", None, None):
             outcome = parsing.outcome.value
-            yield f"recorded as {record.outcome.value}, its text is {outcome} and cannot have run"
+            yield f"recorded as {record.outcome.value}, but its text is {outcome}, so it cannot have run"
         return
     if record.program_sha256 != parsed.programs.setdefault(parsing.code, record.program_sha256):
-        yield "program_sha256 is not the one that equal code has elsewhere"
+        yield "program_sha256 differs from that of another completion with the same code"
     if problem := _ending_problem(record, parsing.code, config):
         yield problem
     if record.score is not None:
         key = (str(config["problem"]), str(config["split"]), parsing.code)
         if parsed.scores.setdefault(key, record.score) != record.score:
-            yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
+            yield f"score {record.score}, but the same program scored {parsed.scores[key]} elsewhere"
 
 
 def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | None:
@@ -75,14 +75,16 @@ def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | 
         expected = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
     if record.outcome is not expected or ending == "not_run" or not _NOTES.issuperset(notes):
         outcome = record.outcome.value
-        return f"recorded as {outcome}, its evaluation ({record.evaluation}) says {expected.value}"
+        return f"recorded as {outcome}, but its evaluation ({record.evaluation}) says {expected.value}"
     return None
 
 
 # Token ids, compared with the texts where the model's tokenizer is available.
 
 _LARGEST_ID = 2**31 - 1
-NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
+NO_TOKENIZER = (
+    "token ids: no tokenizer with the recorded checksums was found here (give its model by --model)"
+)
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def token_findings(
     if list(generation.prompt_ids) != expected:
         yield Finding(where, "prompt_ids are not the tokens of its prompt")
     if cut is not None and cut != len(whole) - len(expected):
-        yield Finding(where, f"prompt_tokens_cut is {cut}, its prompt loses {len(whole) - len(expected)}")
+        yield Finding(where, f"prompt_tokens_cut is {cut}, but its prompt loses {len(whole) - len(expected)}")
     rows = zip(generation.completion_ids, generation.completions, truncated, strict=True)
     for index, (ids, text, is_truncated) in enumerate(rows):
         place = f"{where}, completion {index}"
@@ -167,7 +169,7 @@ def token_findings(
         if not known or tokenizer.tokenizer.decode(list(ids), skip_special_tokens=True) != text:
             yield Finding(place, "its text is not that of its completion_ids")
         if not ids or (ids[-1] not in tokenizer.ends) != is_truncated:
-            yield Finding(place, f"truncated is {is_truncated}, its completion_ids say otherwise")
+            yield Finding(place, f"truncated is {is_truncated}, but its completion_ids say the opposite")
 
 
 def rendered(prompt: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[str, list[int]]:

@@ -60,8 +60,8 @@ def limits_here(recorded: EvaluationSettings, slots: int) -> EvaluationSettings:
     for name, largest in _LARGEST_LIMITS.items():
         if not getattr(recorded, name) <= largest:
             raise ConfigError(
-                f"evaluation.{name} is recorded as {getattr(recorded, name)}, no program is run here with "
-                f"more than {largest}: nothing of it was executed"
+                f"evaluation.{name} is recorded as {getattr(recorded, name)}, and programs are run here with "
+                f"at most {largest}: nothing was executed"
             )
     return msgspec.structs.replace(recorded, slots=slots, require_seccomp=True)
 
@@ -116,7 +116,9 @@ class Evaluations:
         text = state.read_bytes()
         complete = text[: text.rfind(b"\n") + 1]
         if not complete.startswith(self._head) and (complete or not self._head.startswith(text)):
-            raise RunDirectoryError(f"{state} is no state file of this version: name another, or remove it")
+            raise RunDirectoryError(
+                f"{state} is not a state file of this version: give another file, or remove it"
+            )
         try:
             lines = [msgspec.json.decode(line, type=_StateLine) for line in complete.splitlines()[1:]]
         except UNREADABLE as error:
@@ -128,7 +130,7 @@ class Evaluations:
 
     def _write(self, line: bytes) -> None:
         if self._state is not None:
-            with storage_errors(self._state.parent, "give the command again, which goes on"):
+            with storage_errors(self._state.parent, "give the command again: it goes on from here"):
                 write_all(self._descriptor, line)
 
 

@@ -68,7 +68,8 @@ class ForkServer:
             self.close()
             raise SandboxError(
                 "the evaluation fork server did not start; run "
-                f"`{sys.executable} -c 'import numpy, scipy.stats'` to see whether the environment is whole"
+                f"`{sys.executable} -c 'import numpy, scipy.stats'` to see whether the environment is "
+                "complete"
             )
         barriers, self.landlock_abi, self.user = HELLO.unpack(report)
         self.barriers = Barrier(barriers)

@@ -145,8 +145,8 @@ def _death(status: int, ready: bool) -> CandidateError:
     isolation = _SIGNALS.get(number, Isolation.CRASH) if number else Isolation.EXIT
     if not ready and isolation not in (Isolation.TIMEOUT, Isolation.KILLED):
         raise SandboxError(
-            f"a worker could not lock itself up (wait status {status}); run the isolation tests "
-            "(pytest tests/isolation) on this machine before trusting any result of it"
+            f"a worker could not isolate itself (wait status {status}); run the isolation tests "
+            "(pytest tests/isolation) on this machine before you trust any result from it"
         )
     name = signal.Signals(number).name if number else f"code {os.WEXITSTATUS(status)}"
     return CandidateError(isolation, name)
@@ -193,7 +193,8 @@ def check(server: ForkServer) -> None:
         if run.isolation not in expected:
             raise SandboxError(
                 f"the canary for {name} ended in {run.isolation.value} ({run.detail}), expected "
-                f"{expected[0].value}: this machine does not isolate; run tests/isolation/tally.py"
+                f"{expected[0].value}: programs are not isolated on this machine; run "
+                "tests/isolation/tally.py"
             )
 
 
@@ -272,10 +273,10 @@ class Slot:
             except ForkServerGoneError:
                 self._servers.pop(variation).close()
                 if self._closed:
-                    raise SandboxError("the evaluation pool was left while a program ran") from None
+                    raise SandboxError("the evaluation pool was closed while a program ran") from None
         raise SandboxError(
-            f"the fork server died {_ATTEMPTS} times under one program; look for an out-of-memory killer in "
-            "the kernel log and lower evaluation.slots or evaluation.memory_mb"
+            f"the fork server died {_ATTEMPTS} times while it ran one program; look for an out-of-memory "
+            "killer in the kernel log and lower evaluation.slots or evaluation.memory_mb"
         )
 
     def _server(self, variation: Variation) -> ForkServer:
@@ -290,8 +291,8 @@ class Slot:
         try:
             if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
                 raise SandboxError(
-                    "this machine does not let the evaluation use seccomp, so programs would not be "
-                    "isolated; run elsewhere, or accept that with evaluation.require_seccomp = false"
+                    "seccomp does not work on this machine, so programs cannot be isolated; use another "
+                    "machine, or accept this with evaluation.require_seccomp = false"
                 )
             check(server)
         except BaseException:

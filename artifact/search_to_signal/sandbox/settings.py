@@ -44,8 +44,8 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         check_ranges(self, "evaluation")
         if self.randomness == "behaviour" and self.replay != "full":
             raise ConfigError(
-                f"evaluation.randomness is behaviour, evaluation.replay {self.replay}: set replay to full, "
-                "so that every program is checked by a replay"
+                "evaluation.randomness = behaviour needs evaluation.replay = full, so that every program is "
+                f"checked by a replay, and it is {self.replay}: set it to full"
             )
 
     @property

@@ -54,8 +54,8 @@ class Request:
     def __post_init__(self) -> None:
         if not re.match(OPERATOR_FORM, self.operator):
             raise MappingError(
-                f"operator {self.operator!r} is no name: give up to 32 lower-case letters, digits and "
-                "underscores, a letter first"
+                f"operator {self.operator!r} is not a valid name: give up to 32 lower-case letters, digits "
+                "and underscores that begin with a letter"
             )
 
 
@@ -184,7 +184,7 @@ def begin(host: Host, seed: Member, population: Sequence[HeuristicRecord] = ()) 
     if not population:
         return host.start(seed)
     if not isinstance(host, HasPopulations):
-        raise ConfigError("this host begins with the seed heuristic alone: it has no start_with")
+        raise ConfigError("this host cannot begin with a given population: add a method start_with to it")
     return host.start_with(seed, tuple(map(given_member, population)))
 
 

@@ -121,7 +121,9 @@ def event_of(result: Evaluated, admitted: bool) -> ArchiveEvent:
 def member_of(result: Evaluated, operator: str, step: int, index: int) -> Member:
     """The member that a valid completion becomes; raises RecordError for one without a score."""
     if result.score is None:
-        raise RecordError(f"step {step}, completion {index} has no score: a search keeps valid ones alone")
+        raise RecordError(
+            f"step {step}, completion {index} has no score: a search can only keep valid completions"
+        )
     scores = result.instance_scores
     return Member(result.idea, result.code, result.score, operator, step, index, result.id, scores)
 

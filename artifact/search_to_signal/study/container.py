@@ -74,7 +74,7 @@ def _expanded(data: bytes) -> bytes:
     if not decoder.eof:
         raise ValueError("it is cut")
     if decoder.unused_data:
-        raise ValueError("something stands behind its end")
+        raise ValueError("there are bytes after its end")
     return whole
 
 

@@ -86,7 +86,7 @@ def cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
     try:
         shipped_cells, rebuilt_cells = (_read_cells(path) for path in (shipped, rebuilt))
     except (csv.Error, UnicodeDecodeError) as error:
-        yield f"it is no table ({error})"
+        yield f"it is not a table ({error})"
         return
     for place in {**shipped_cells, **rebuilt_cells}:
         first, second = (cells.get(place, "(absent)") for cells in (shipped_cells, rebuilt_cells))

@@ -147,7 +147,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         raise ConfigError(f"{out} lies in the evidence that is unpacked: give another --out")
     existing = next(path for path in (out, *out.parents) if path.exists())
     if out.is_symlink() or not existing.is_dir():
-        raise ConfigError(f"{out} is no directory: give another --out")
+        raise ConfigError(f"{out} is not a directory: give another --out")
     if out.exists() and any(out.iterdir()):
         raise _occupied(out)
     names = packed_runs(packed)

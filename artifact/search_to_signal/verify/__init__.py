@@ -12,28 +12,30 @@ SIGNATURE = "verify --signer"
 PROMISES = MappingProxyType(
     {
         VERIFY: (
-            "the files, but what is counted as not compared, are those of the list, and texts, program "
-            "hashes, scores, rewards, advantages, archive, adapters and manifests agree with each other; "
-            "whoever forged them all alike and wrote a new list would pass."
+            "the files are those of the list, and texts, program hashes, scores, rewards, advantages, "
+            "archive, adapters and manifests agree with each other. What was not compared is counted. "
+            "Somebody who forged all of them consistently and wrote a new list would pass."
         ),
         TABLES: (
-            "and tables, figures, audit, program hashes and the draws of every search are those that seeds "
-            "and recorded scores give."
+            "tables, figures, audit, program hashes and the draws of every search follow from seeds and "
+            "recorded scores, too."
         ),
         RECOMPUTE: (
-            "and every recorded text was parsed and every program executed again on this machine: no forged "
-            "score passes but what is counted as not compared or not executed; whether a model wrote these "
-            "texts, what the learner did, and the tables are left open."
+            "every recorded text was parsed and every program executed again on this machine, so no forged "
+            "score passes, except where something was counted as not compared or not executed. Not "
+            "checked: whether a model wrote these texts, what the learner did, and the tables."
         ),
         DRAWS: (
-            "and every token that was read is, but for rounding, the one that the run's numbers draw from "
-            "its model; groups that were not read, and updates that were not made again, are left open."
+            "every token that was read is, up to rounding, what the run's random numbers draw from its "
+            "model. Not checked: groups that were not read, and updates that were not repeated."
         ),
         RERUN: (
-            "and model, programs and learner gave the texts, scores and adapters of these runs again on this "
-            "machine, bit for bit; other runs, layers without runs, tables and times are left open."
+            "model, programs and learner gave the texts, scores and adapters of these runs again on this "
+            "machine, bit for bit. Not checked: other runs, layers without runs, tables and times."
         ),
-        SIGNATURE: "and the holder of that key signed this list; who vouches is shown, not that it is true.",
+        SIGNATURE: (
+            "the holder of that key signed this list. This shows who vouches for it, not that it is true."
+        ),
     }
 )
 """One sentence per level; it applies where the command ended in OK."""

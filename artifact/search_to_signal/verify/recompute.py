@@ -366,12 +366,14 @@ def _ended_findings(
         if actual.proposal is None:
             continue
         if record.outcome is failed and actual.outcome is not failed and actual.outcome.evaluated:
-            yield Finding(where, "recorded as a runtime failure, which ends here: the host's clock", False)
+            yield Finding(
+                where, "recorded as a runtime failure, here it ended in time: the host's clock decides", False
+            )
         elif record.outcome is not actual.outcome:
             ended = f"{actual.outcome.value} ({isolation_of(actual)}: {actual.detail})"
-            yield Finding(where, f"outcome {record.outcome.value} is recorded, its text gives {ended}")
+            yield Finding(where, f"outcome {record.outcome.value} is recorded, but its text gives {ended}")
         elif scored and not same_bits(record.score, actual.score):
             (again,) = programs.replay([actual.proposal.code])
             chance = again.isolation is Isolation.NONDETERMINISTIC
-            scores = f"score {record.score} is recorded, its program gives {actual.score}"
-            yield Finding(where, "its program decides by chance" if chance else scores, not chance)
+            scores = f"score {record.score} is recorded, but its program gives {actual.score}"
+            yield Finding(where, "its program is not deterministic" if chance else scores, not chance)

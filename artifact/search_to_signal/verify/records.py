@@ -325,7 +325,7 @@ def database_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     ids = {identity for island in database.islands for identity in island}
     ids |= {identity for _, identity in database.waiting}
     if unknown := sorted(ids - set(scores)):
-        yield f"{DATABASE}: program {unknown[0]} is no heuristic of this run"
+        yield f"{DATABASE}: program {unknown[0]} is not a heuristic of this run"
         return
     (*_, last) = read_records(directory / STEPS, StepRecord)
     size_and_best: tuple[object, ...] = (len(ids), max((scores[identity] for identity in ids), default=None))

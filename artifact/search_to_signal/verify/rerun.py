@@ -144,7 +144,7 @@ def _adapter_tensors(run: Path) -> dict[str, StoredTensor] | None:
     try:
         return stored_tensors(mapped_bytes(path))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RecordError(f"{path} is no sound safetensors file ({error}); restore it") from error
+        raise RecordError(f"{path} is not a valid safetensors file ({error}); restore it") from error
 
 
 def _tensor_difference(

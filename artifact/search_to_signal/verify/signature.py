@@ -52,7 +52,7 @@ def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
         if not path.is_file() or (path.is_symlink() and path != signers):
             raise SignatureError(f"there is no file {path}: without it no signature can be checked")
     if signature.stat().st_size > _LARGEST_SIGNATURE:
-        raise SignatureError(f"{signature} is no signature: it has more than {_LARGEST_SIGNATURE} bytes")
+        raise SignatureError(f"{signature} is not a signature: it has more than {_LARGEST_SIGNATURE} bytes")
     if signers.resolve().is_relative_to(directory.resolve()):
         raise SignatureError(
             f"{signers} lies in the directory that it should vouch for: use a list of your own"

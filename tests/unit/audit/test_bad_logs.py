@@ -100,7 +100,7 @@ def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
     path = logs.trl(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     assert "Parquet" in line_of(path)
-    with pytest.raises(RecordError, match="not a whole Parquet file"):
+    with pytest.raises(RecordError, match="not a complete Parquet file"):
         list(read(tmp_path))
     logs.trl(tmp_path, 20)
     (batch,) = read(tmp_path)
@@ -204,7 +204,7 @@ def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
         logs.own_records(run.with_name(name))
     logs.jsonl(tmp_path / "BLOCKS.jsonl", [{"path": "x", "size": 1}])
     logs.jsonl(tmp_path / "cohort" / "runs.json", [{"runs": []}])
-    assert line_of(tmp_path / place).endswith(f"audited one by one: give {run}, say")
+    assert line_of(tmp_path / place).endswith(f"such as {run}")
 
 
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:

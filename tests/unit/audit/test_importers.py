@@ -351,7 +351,7 @@ def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printe
     torch.save({"rollout_id": rows[0].pop("step"), "samples": rows}, tmp_path / "9.pt")
     before = whole(tmp_path / "9.jsonl")
     (tmp_path / "9.jsonl").unlink()
-    command = printed(tmp_path, code=5).strip().partition("trust it, python ")[2]
+    command = printed(tmp_path, code=5).strip().partition("convert it with python ")[2]
     subprocess.run(f"{sys.executable} {command}", shell=True, cwd=tmp_path, check=True)
     after = whole(tmp_path)
     assert (after.reward.tolist(), after.step.tolist()) == (before.reward.tolist(), before.step.tolist())

@@ -141,7 +141,7 @@ def test_a_contract_is_canonical_and_hashed(results: Path) -> None:
 
 def test_no_endpoint_without_a_contract(tmp_path: Path) -> None:
     """Whoever wants to compare endpoints first is sent to derive the budgets."""
-    with pytest.raises(ContractError, match=r"no contract.*--layer anchor"):
+    with pytest.raises(ContractError, match=r"no anchor contract.*--layer anchor"):
         read_contract(tmp_path)
 
 

@@ -263,7 +263,7 @@ def test_another_model_is_told_before_anything_is_written(
 
 def test_a_short_run_is_refused(recorded: Path, tmp_path: Path) -> None:
     """A run without enough groups is an error that counts them."""
-    with pytest.raises(ConfigError, match=r"has 7 groups, a matched update takes 9"):
+    with pytest.raises(ConfigError, match=r"has 7 groups, .* 9$"):
         matched_updates([recorded], tmp_path / "u", UpdateSettings(groups=5, withheld=4), Told())
 
 

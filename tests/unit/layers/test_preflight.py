@@ -146,8 +146,8 @@ ONE, OTHER = (frozen_instance(places=np.array([number])) for number in (1.0, 2.0
     [
         ((ValueError("no such city"),), "raised ValueError: no such city"),
         (((), ()), "has no instances"),
-        ((({"places": 1.0},), ({"places": 1.0},)), "no mapping of arrays"),
-        (((ONE,), (OTHER,)), "other instances when it is asked again"),
+        ((({"places": 1.0},), ({"places": 1.0},)), "not a dict of arrays"),
+        (((ONE,), (OTHER,)), "other instances"),
     ],
 )
 def test_what_a_problem_has_to_give_is_said(given: Any, told: str) -> None:

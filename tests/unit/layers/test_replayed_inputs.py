@@ -42,7 +42,7 @@ def test_a_replay_says_what_it_compared(cohort: Path, capsys: pytest.CaptureFixt
     compared, not_compared, last = out.splitlines()[-3:]
     assert (code, last) == (0, f"s2s: replay in {cohort.parent / 'audit'}")
     assert compared == "compared: the records of 2 runs with their SHA256SUMS"
-    assert not_compared.startswith("not compared: recorded rewards and advantages")
+    assert not_compared.startswith("not compared: ")
     assert not_compared.endswith("s2s verify does")
 
 

@@ -111,7 +111,7 @@ def test_the_directory_is_a_model_that_is_checked_and_loads(
     load_tokenizer(out)
     before = contents(out)
     assert main(["model", "fetch", *map(str, arguments)]) == 0
-    assert "mounts/own, whole, as it was" in capsys.readouterr().out
+    assert "mounts/own, which was already complete" in capsys.readouterr().out
     assert contents(out) == before
 
 

@@ -51,7 +51,7 @@ def test_a_problem_that_cannot_score_is_one_line(example: str) -> None:
     """Its own mistake is named with problem, file and line, and is no failure of the candidate."""
     module = importlib.import_module("nearest_number")
     module.NearestNumber.score = lambda *_: np.reshape(np.zeros(3), 2)
-    said = r"^problem nearest_number raised ValueError: .* \(test_problems_adding\.py:[0-9]+\); mend it$"
+    said = r"^problem nearest_number raised ValueError: .* \(test_problems_adding\.py:[0-9]+\)"
     pool = EvaluationPool(module.problem, "train", EvaluationSettings())
     with pytest.raises(MappingError, match=said), pool:
         pool.evaluate([module.problem.seed.code])
@@ -82,5 +82,5 @@ def test_held_out_instances_that_do_not_exist_are_asked_for_in_vain(example: str
     path = tmp_path / "mine.toml"
     head = profile_head("frozen", groups=2, problem=example, split="train")
     path.write_text(f'{head}[heldout]\nbehaviour_split = "train"\n')
-    with pytest.raises(ConfigError, match="no split whose name starts with heldout: give it one, or leave"):
+    with pytest.raises(ConfigError, match=r"\[heldout\] needs a split"):
         load_profile(str(path))

@@ -152,7 +152,7 @@ def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         (text.replace("level = 0.95", "level = 1.5"), "level"),
         (text.replace("seeds = 20\nhours", "seeds = 21\nhours", 1), "more"),
         (text.replace("rule = ", "rules = ", 1), "rules"),
-        (text.replace("counts_against", "published = [1.0]\ncounts_against", 1), "one number per pair"),
+        (text.replace("counts_against", "published = [1.0]\ncounts_against", 1), "published needs"),
     ]:
         file = tmp_path / "plan.toml"
         file.write_text(wrong, encoding="utf-8")

@@ -69,7 +69,7 @@ def test_a_run_has_a_group_of_one_at_least(
     if read:
         assert read_manifest(run).facts.completions == groups * size
     else:
-        with pytest.raises(RunDirectoryError, match="are no run; restore the file"):
+        with pytest.raises(RunDirectoryError, match=f"{groups} groups of {size} are"):
             read_manifest(run)
 
 

@@ -118,11 +118,11 @@ def test_unknown_names_list_the_known_ones(changes: dict[str, Any], known: str) 
         ({"rule_settings": {"beta": 1}}, "rule_settings has beta"),
         ({"host_settings": {"islands": 4}}, "host_settings has islands"),
         ({"host": "released"}, "s2s released"),
-        ({"host": "search_to_signal.base.errors:__doc__"}, "makes no host"),
+        ({"host": "search_to_signal.base.errors:__doc__"}, "cannot make a host"),
         ({"host": "builtins:dict"}, "raised TypeError"),
         ({"host": "types:SimpleNamespace"}, "types:SimpleNamespace"),
         ({"learning_rule": "builtins:dict"}, "lacks check, learner"),
-        ({"normalizer": "search_to_signal.base.errors:__doc__"}, "is no normalizer"),
+        ({"normalizer": "search_to_signal.base.errors:__doc__"}, "is not a normalizer"),
     ],
 )
 def test_what_is_none_is_refused(changes: dict[str, Any], told: str) -> None:

@@ -238,7 +238,7 @@ def test_a_stop_on_ray_does_not_hide_a_failure(
     progress = Quiet()
     with pytest.raises(RunFailedError, match="fails-s1"):
         run_missing(planned(tmp_path, "fails", "runs"), Execution(ray="auto", plan="a" * 64), progress)
-    assert progress.said[-1] == "the rest stopped as asked"
+    assert progress.said[-1] == "the other runs were stopped"
     assert (ray.cancelled, ray.connected) == ([("runs", True)], None)
 
 

@@ -184,7 +184,7 @@ def test_a_stop_does_not_hide_a_failure(make: Callable[..., list[PlannedRun]], t
     with pytest.raises(RunFailedError, match="breaks-s1 ended with exit code 8"):
         run_missing(make("breaks", "sleeps", "waits"), Execution(jobs=1, plan="a" * 64), lines)
     thread.join()
-    assert lines.lines[-1] == "the rest stopped as asked"
+    assert lines.lines[-1] == "the other runs were stopped"
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
 
@@ -234,7 +234,7 @@ def test_a_run_that_is_asked_to_stop_has_the_time_that_its_group_takes(
         run_missing(make("patient", "waits"), Execution(jobs=1), lines)
     assert (out / "in-order").exists()
     assert not (out / "waits").exists()
-    assert any("each run ends the group that it is in" in line for line in lines.lines)
+    assert any("stopping: " in line for line in lines.lines)
 
 
 def test_a_second_signal_ends_the_runs_at_once(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_run_that_fails_in_its_last_group_is_told(
         pytest.raises(RunFailedError, match="patient-fails-s1 ended with exit code 9"),
     ):
         run_missing(make("patient-fails"), Execution(jobs=1), lines)
-    assert lines.lines[-1] == "the rest stopped as asked"
+    assert lines.lines[-1] == "the other runs were stopped"
 
 
 def test_all_runs_are_asked_to_end_before_one_is_waited_for(

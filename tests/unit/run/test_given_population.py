@@ -112,7 +112,7 @@ def test_a_parent_that_changed_since_is_refused(base: Path, tmp_path: Path) -> N
     (base / "other").mkdir()
     with (
         EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool,
-        pytest.raises(RunDirectoryError, match="another archive"),
+        pytest.raises(RunDirectoryError, match="does not end with the archive"),
     ):
         go(base / "other", config, pool)
 

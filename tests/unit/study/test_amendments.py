@@ -167,11 +167,11 @@ def test_a_whole_study_cannot_be_closed(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (CLOSING.format(studies='"nothing"'), "nothing, which the plan does not have"),
+        (CLOSING.format(studies='"nothing"'), "names nothing"),
         (CLOSING.format(studies='"other"') * 2, "closes other twice"),
         (
             CLOSING.format(studies='"other"') + CLOSING.format(studies='"main"').replace("2001", "2000"),
-            "in the order of their dates",
+            "not sorted by date",
         ),
         ("[[amendments]]\nwhat = 1", "amendments.toml"),
     ],

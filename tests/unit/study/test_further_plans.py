@@ -128,7 +128,7 @@ def test_a_further_plan_is_closed_by_amendments_of_its_own(
     assert "amendment of 2001-02-03 closes main" in capsys.readouterr().out
     record = ["record", "--plan", str(further / "plan.toml"), "--out", str(tmp_path / "results")]
     assert main(record) == 0
-    assert "s2s: closed, and not recorded: main" in capsys.readouterr().out
+    assert "closed them: main" in capsys.readouterr().out
     assert main([*record, "--study", "main"]) == 2
 
 
@@ -224,7 +224,7 @@ def test_each_is_packed_traced_and_brought_back_by_itself(
     assert ends[2].endswith(f" [{ends[0]}, {ends[1]}]")
     assert "larger/cohort/frozen-s1/completions.jsonl" in traced
     assert main(["trace", further, "standings"]) == 2
-    assert "of a plan's tables outcomes and besides are traced" in capsys.readouterr().err
+    assert "only the tables outcomes and besides" in capsys.readouterr().err
     assert main(["unpack", further, "--out", str(tmp_path / "unpacked")]) == 0
     assert (tmp_path / "unpacked" / "larger" / "cohort" / "native-s1" / "completions.jsonl").is_file()
     assert main(["claims", "--results", further]) == 0

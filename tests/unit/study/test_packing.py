@@ -90,7 +90,7 @@ def test_weights_are_left_out_unless_asked_for(
     """Everything else comes back, and the command says what does not."""
     packed = pack(results)
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "main: 2 files are not shipped: final adapters" in capsys.readouterr().out
+    assert "main: 2 files were not packed: final adapters" in capsys.readouterr().out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing == {
         f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
@@ -141,7 +141,7 @@ def test_what_an_interrupted_run_left_is_no_damage(
     seal(results, "a study")
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "and what interrupted runs left" in capsys.readouterr().out
+    assert "files of interrupted runs" in capsys.readouterr().out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing
     assert all(name.startswith("cohort/interrupted/") for name in missing)
@@ -300,7 +300,9 @@ def test_what_is_no_profile_of_the_plan_is_not_packed_beside_it(
     (into / "plan.toml").write_text(plan_text({}))
     shutil.copytree(results, tmp_path / "results" / "other")
     assert main(["pack", str(results), str(tmp_path / given), "--into", str(into)]) == 2
-    assert f"{tmp_path / given} is no profile of {into / 'plan.toml'}" in capsys.readouterr().err
+    assert (
+        f"{tmp_path / given} is not named like a profile of {into / 'plan.toml'}" in capsys.readouterr().err
+    )
     assert [path.name for path in into.iterdir()] == ["plan.toml"]
 
 

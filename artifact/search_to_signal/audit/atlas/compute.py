@@ -240,5 +240,5 @@ def _check(entry: NormalizerEntry, batch: RewardBatch) -> None:
     reasons = [what for what, is_so in refused.items() if is_so]
     if reasons:
         raise IllFormedGroupError(
-            f"{entry.name} refuses {' and '.join(reasons)}: leave these out, or use another"
+            f"{entry.name} cannot take {' and '.join(reasons)}: leave these out, or use another entry"
         )

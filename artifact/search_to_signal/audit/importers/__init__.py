@@ -174,7 +174,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     for option, (given, says) in asked.items():
         if given and option not in chosen.takes:
             names = ", ".join(form.name for form in FORMATS if option in form.takes)
-            raise ConfigError(f"{chosen.name} says {says} for {names} alone")
+            raise ConfigError(f"{chosen.name} already says {says}: this option is only for {names}")
     notes = list[Assumption]()
     if path.is_dir():
         rollouts, others = beside(path, files)
@@ -196,7 +196,9 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         else:
             yield from in_turn(sources) if options.together else by_step(sources, options.rows)
     except RecursionError as error:
-        raise RecordError(f"{path}: values within values, too deep to be read; leave them out") from error
+        raise RecordError(
+            f"{path}: lists or objects are nested too deeply to be read; remove them"
+        ) from error
 
 
 def _read(

@@ -223,8 +223,8 @@ def groups_by_prompt(
                 yield run
                 continue
             raise RecordError(
-                f"{path}: {len(run)} rows with one prompt from row {run[0].position} on are no multiple of "
-                f"the group size {size}; give the size that the run was trained with, or none"
+                f"{path}: {len(run)} rows with one prompt from row {run[0].position} on are not a "
+                f"multiple of the group size {size}; give the group size of the run, or leave it out"
             )
         yield from (run[start : start + size] for start in range(0, len(run), size))
 

@@ -136,7 +136,7 @@ def _swollen(path: Path) -> RecordError:
 
 def _damaged(path: Path, error: Exception) -> RecordError:
     return RecordError(
-        f"{path}: not a whole Parquet file ({' '.join(str(error).split())}); copy the file again"
+        f"{path}: not a complete Parquet file ({' '.join(str(error).split())}); copy the file again"
     )
 
 
@@ -249,14 +249,14 @@ def container_of(path: Path) -> str:
     start = start_of(path, 4096)
     text = start.lstrip()
     if not text:
-        raise RecordError(f"{path} is empty: it holds no groups; give a log that was written to")
+        raise RecordError(f"{path} is empty: it holds no groups; give a log with rollouts")
     for magic, container in _MAGIC.items():
         if start.startswith(magic):
             if container == _DUMP:
                 names = map(shlex.quote, (path.name, f"{path.stem}.jsonl"))
                 raise RecordError(
-                    f"{path} is a pickle, as {_DUMP} writes it, and may run anything when it is read: where "
-                    f'you trust it, python -c "{_CONVERT}" {" > ".join(names)}'
+                    f"{path} is a pickle, as {_DUMP} writes it, and can run any code when "
+                    f'it is read: if you trust it, convert it with python -c "{_CONVERT}" {" > ".join(names)}'
                 )
             return container
     # The mark of a packer is no suffix of a table.
@@ -267,7 +267,7 @@ def container_of(path: Path) -> str:
         return JSON
     if text.startswith(b"{"):
         return JSON if text.split(b"\n", 1)[0].strip() == b"{" else JSONL
-    raise RecordError(f"{path} is no log that is known here: not Parquet, SQLite, JSON or CSV")
+    raise RecordError(f"{path} is not a log that can be read: it is not Parquet, SQLite, JSON or CSV")
 
 
 def is_cut(path: Path) -> bool:

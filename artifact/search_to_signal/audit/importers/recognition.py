@@ -246,7 +246,7 @@ def find(
         able = tuple(form for form in candidates if "columns" in form.takes)
         if not able:
             names = ", ".join(form.name for form in FORMATS if "columns" in form.takes)
-            raise ConfigError(f"{format} knows its columns: they are named for {names} alone")
+            raise ConfigError(f"the columns of {format} are known: --map is only for {names}")
         # Whatever the file's columns are called, the caller says which are which.
         named = {"group": "group", **columns}
         needed = tuple(dict.fromkeys(name.split(".")[0] for name in named.values()))
@@ -261,7 +261,9 @@ def find(
     runs = [file.parent for file in own if look.score(S2S, file)]
     if runs:
         run = min(runs, key=lambda run: run.name.startswith(FROZEN))
-        raise RecordError(f"{path} holds runs of s2s, which are audited one by one: give {run}, say")
+        raise RecordError(
+            f"{path} holds runs of s2s, which are audited one at a time: give one, such as {run}"
+        )
     if found := _below(path, candidates, look):
         return found
     raise _no_log(path, candidates, look)
@@ -308,7 +310,7 @@ def _below(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tupl
             levels = zip(*(place.relative_to(directory).parts for place in held), strict=True)
             if any(len(set(names)) > 1 and not all(map(_COUNTED.fullmatch, names)) for names in levels):
                 raise RecordError(
-                    f"{directory} holds logs in {len(held)} directories, which are audited one by one: "
+                    f"{directory} holds logs in {len(held)} directories, which are audited one at a time: "
                     f"give one of {_some(held)}"
                 )
             return candidates[0], [file for files in held.values() for file in files]
@@ -362,7 +364,7 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
     there = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_NAMED)) or "no file"
     return RecordError(
         f"{directory} holds no log of rollouts, only {there}: give the file or directory that the trainer "
-        "writes rollouts into; `--format` names the format where its columns do not"
+        "writes rollouts into; give --format if the format is not recognized"
     )
 
 
@@ -377,7 +379,7 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
     if found := scalars_of(path):
         return refusal(path, {path: found})
     if not sniffed.columns:
-        return RecordError(f"{path} ({sniffed.container}) holds no groups: it has no whole record in it")
+        return RecordError(f"{path} ({sniffed.container}) holds no groups: it has no complete record")
     alike = [form for form in candidates if form.container == sniffed.container]
     described = f"{path} ({sniffed.container}) has the columns {', '.join(sniffed.columns) or 'none'}"
     if not alike:
@@ -387,6 +389,6 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
         )
     near = min(alike, key=lambda form: (len(form.missing(sniffed)), -len(form.needs)))
     return RecordError(
-        f"{described}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
-        "name another format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
+        f"{described}; {near.name} would also need {', '.join(near.missing(sniffed))}: "
+        "give another --format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
     )

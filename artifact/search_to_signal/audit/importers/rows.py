@@ -234,8 +234,8 @@ def rows_of(
             yield make(record, position)
         except (TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError) as error:
             raise RecordError(
-                f"{path}:{position}: the columns are there, but not as the format has them "
-                f"({type(error).__name__}: {error}); name another format, or leave the row out"
+                f"{path}:{position}: a value does not fit its column in this format "
+                f"({type(error).__name__}: {error}); give another --format, or remove the row"
             ) from error
 
 
@@ -284,7 +284,7 @@ def batches(
 
 def no_rollout(source: object) -> RecordError:
     """The error for a log without a row."""
-    return RecordError(f"{source} holds no groups: it has no rollout in it; give a log that was written to")
+    return RecordError(f"{source} holds no groups: it has no rollouts; give a log with rollouts")
 
 
 def noted(batches: Iterable[RewardGroups], notes: Iterable[Assumption]) -> Iterator[RewardGroups]:

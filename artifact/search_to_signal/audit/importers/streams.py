@@ -236,7 +236,7 @@ def _is_json(line: bytes) -> bool:
 def refuse_dense(where: str, text: bytes) -> None:
     """Raise RecordError for JSON that is little but brackets, and takes far more memory than its length."""
     if len(text) > _CONTAINERS and text.count(b"[") + text.count(b"{") > _CONTAINERS + len(text) // _SPARSE:
-        raise RecordError(f"{where}: millions of lists or objects with hardly a value; is this a log?")
+        raise RecordError(f"{where}: millions of lists or objects that are nearly all empty; is this a log?")
 
 
 def parse_json(text: bytes) -> Any:

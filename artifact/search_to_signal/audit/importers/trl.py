@@ -358,8 +358,9 @@ def _components(table: Table, options: ReadOptions, known: Told) -> tuple[str, .
     names = tuple(name for name in table.named(options) if name not in known.extras)
     if not names:
         raise RecordError(
-            f"{table.path} has no column of rewards, none of numbers beside "
-            f"{', '.join((*FIXED, *sorted(known.extras)))}: give a log with a column of each reward function"
+            f"{table.path} has no column of rewards: its only columns of numbers are "
+            f"among {', '.join((*FIXED, *sorted(known.extras)))}; give a log with a column of each "
+            "reward function"
         )
     unknown = sorted({*names, *options.weights} - {*names} | {*names} - {*table.columns})
     if unknown:

@@ -20,7 +20,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     contract = read_contract(directory / ANCHOR)
     for name, sha256 in contract.timings_sha256.items():
         if sha256_file(directory / COHORT / name / TIMINGS) != sha256:
-            yield f"the contract follows from other timings than those of {name}"
+            yield f"the contract was not made from the timings of {name}"
     for recorded in contract.budgets:
         condition, seed = recorded.condition, recorded.seed
         online, frozen = (
@@ -28,10 +28,10 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
             for name in (condition, FROZEN)
         )
         if recorded != budget(seed, condition, online, frozen):
-            yield f"the budget of {condition}, seed {seed}, does not follow from timings"
+            yield f"the budget of {condition}, seed {seed}, does not follow from the timings"
     if contract.run_groups != run_groups(contract.budgets, contract.margin):
         yield "run_groups do not follow from the budgets"
     for run in runs:
         facts = read_manifest(run).facts
         if contract.run_groups.get(str(facts.seed)) != facts.groups:
-            yield f"{run.name}: {facts.groups} groups are not what the contract says"
+            yield f"{run.name}: {facts.groups} groups are recorded, but the contract says otherwise"

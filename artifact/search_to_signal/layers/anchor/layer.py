@@ -65,12 +65,12 @@ def fix_contract(
     if (out / CONTRACT).exists():
         if read_contract(out) != contract:
             raise ContractError(
-                f"{out / CONTRACT} follows from other timings or settings: give another --out"
+                f"{out / CONTRACT} was made from other timings or settings: give another --out"
             )
     elif (results / REPORT).exists():
         raise ContractError(
-            f"{results / REPORT} was written before the anchor's budgets were fixed: a contract would come "
-            "after the results; run the profile into another --out"
+            f"{results / REPORT} was written before the anchor's budgets were fixed, and they have to be "
+            "fixed before results are known: run the profile into another --out"
         )
     else:
         write_contract(out, contract)

@@ -44,7 +44,7 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     folder, manifest = directory / HELDOUT, read_heldout(directory / HELDOUT)
     for count in (manifest.instances, manifest.behaviour_instances):
         if count is not None and count < 1:
-            raise RecordError(f"it is of {count} instances")
+            raise RecordError(f"instances is {count}, and has to be at least 1")
     problem, cohort = find_problem(manifest.problem), Results(directory).cohort
     yield from _scores(cohort, folder, manifest, problem, tools)
     yield from _behaviours(cohort, folder, manifest, problem, tools)

@@ -33,10 +33,10 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     in_order = sorted(run_directories(cohort), key=lambda run: read_manifest(run).facts.rank)
     runs = {str(run.relative_to(directory)): run for run in in_order}
     if manifest.runs != {name: sha256_file(run / COMPLETIONS) for name, run in runs.items()}:
-        yield "it was made of other completions than the cohort's"
+        yield "it was not made from the cohort's completions"
         return
     if manifest.files != {name: sha256_file(folder / name) for name in (SCORES, BEHAVIOURS)}:
-        yield "its files are not the recorded ones"
+        yield "its files do not have the recorded checksums"
     yield from _setting_problems(manifest, runs)
     yield from _score_problems(folder, manifest, runs)
     yield from _behaviour_problems(folder, runs)
@@ -66,14 +66,14 @@ def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Pat
     for line, record in enumerate(scores, start=1):
         where = f"{SCORES}:{line}"
         if record.heuristic != final[record.run]:
-            yield f"{where}: the best heuristic of {record.run} is another one"
+            yield f"{where}: it does not name the best heuristic of {record.run}"
         if bool(record.scores) != (record.outcome is Outcome.VALID) or not record.outcome.evaluated:
             yield f"{where}: outcome {record.outcome.value} with {len(record.scores)} scores"
         if manifest.instances is not None and len(record.scores) not in (0, manifest.instances):
             yield f"{where}: {len(record.scores)} scores for {manifest.instances} instances"
         first = known.setdefault((record.split, record.heuristic), record)
         if (first.outcome, first.scores) != (record.outcome, record.scores):
-            yield f"{where}: the same heuristic scored otherwise for {first.run}"
+            yield f"{where}: the same heuristic has another result for {first.run}"
 
 
 def _behaviour_problems(folder: Path, runs: dict[str, Path]) -> Iterator[str]:

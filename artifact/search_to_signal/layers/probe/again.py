@@ -46,11 +46,11 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     tokenizer = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
     if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != read_regular(folder / BANK):
-        yield Finding(BANK, "it is not the bank that the Frozen runs give")
+        yield Finding(BANK, "its prompts are not those of the frozen runs")
     for checkpoint in manifest.checkpoints:
         file = folder / f"{checkpoint.name}.jsonl"
         if file.parent != folder:
-            raise RecordError(f"{checkpoint.name!r} is no name of a checkpoint")
+            raise RecordError(f"{checkpoint.name!r} is not the name of a checkpoint")
         programs = tools.runner.programs(problem, config.split, config.evaluation)
         task = f"{PROBE}/{checkpoint.name}"
         chosen = tools.chosen(task, manifest.prompts)
@@ -105,4 +105,4 @@ def _probe_config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:
         config = probed_config(run_manifest, manifest.completions)
         if canonical_sha256(config) == manifest.config_sha256:
             return run_config(msgspec.structs.replace(run_manifest, config=config))
-    raise RecordError("its config_sha256 is that of no Frozen run of the cohort")
+    raise RecordError("its config_sha256 belongs to no frozen run of the cohort")

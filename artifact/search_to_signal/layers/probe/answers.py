@@ -142,8 +142,8 @@ def write_answers_apart(task: ProbeTask, progress: Progress) -> Barriers:
         process.join()
     if barriers is None:
         raise RunFailedError(
-            f"the process that answers for checkpoint {task.checkpoint.name} ended with exit code "
-            f"{process.exitcode} before it was done: see what it printed, and go on with --resume"
+            f"the process that answers for checkpoint {task.checkpoint.name} failed with exit code "
+            f"{process.exitcode}: read what it printed, and go on with --resume"
         )
     return barriers
 

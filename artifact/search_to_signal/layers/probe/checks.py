@@ -61,7 +61,7 @@ def _probe_setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]
         if run.facts.condition == FROZEN
     }
     if manifest.config_sha256 not in settings:
-        yield "config_sha256 is of no frozen run with its number of completions"
+        yield "config_sha256 belongs to no frozen run with its number of completions"
     for run in cohort.values():
         if any(
             getattr(manifest, name) != getattr(run.facts, name)
@@ -122,13 +122,13 @@ def _answer_problems(
     idea_end: IdeaEnd,
 ) -> Iterator[str]:
     if not is_component(checkpoint.name):
-        yield "its name is none of a file"
+        yield "its name cannot be the name of a file"
         return
     file = folder / f"{checkpoint.name}.jsonl"
     if checkpoint.bank_sha256 != manifest.bank_sha256:
-        yield "it answered another bank"
+        yield "it answered other prompts than the recorded bank"
     if sha256_file(file) != checkpoint.records_sha256:
-        yield "its records are not the recorded ones"
+        yield "its records do not have the recorded checksum"
     answers = list(read_records(file, ProbeRecord))
     positions = [divmod(number, max(1, manifest.completions)) for number in range(len(answers))]
     complete = len(answers) == manifest.prompts * manifest.completions
@@ -138,7 +138,7 @@ def _answer_problems(
     for line, answer in enumerate(answers, start=1):
         problems = [*answer_problems(answer, answer.text, config, parsed)]
         if answer.response_sha256 != sha256_text(answer.text):
-            problems.append("response_sha256 is not that of its text")
+            problems.append("response_sha256 does not match its text")
         if answer.checkpoint != checkpoint.name:
             problems.append(f"it is an answer of {answer.checkpoint}")
         if (answer.score is not None) != (answer.outcome is Outcome.VALID):

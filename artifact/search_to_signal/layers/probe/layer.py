@@ -57,7 +57,7 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
                 seen.setdefault(group[0].prompt_sha256, (run, group[0].step))
     if len(seen) < prompts:
         raise ConfigError(
-            f"probe.prompts is {prompts}, the frozen runs asked {len(seen)} distinct ones: ask for fewer"
+            f"probe.prompts is {prompts}, but the frozen runs have {len(seen)} distinct prompts: give less"
         )
     steps = list(seen.values())
     return [steps[position] for position in spread(len(steps), prompts)]
@@ -160,7 +160,7 @@ def _write_bank(directory: Path, bank: bytes) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if file.exists() and read_regular(file) != bank:
         raise RunDirectoryError(
-            f"{file} is another bank than the cohort's records give: move {directory} away"
+            f"{file} does not hold the prompts that the cohort's records give: move {directory} away"
         )
     write_atomically(file, bank)
 

@@ -18,7 +18,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         # A run that is verified by itself has its parent outside of the directory.
         live_run = (run / parent["run"]).resolve() if parent else directory
         if parent and live_run.is_relative_to(directory.resolve()):
-            missing = ["its parent is missing"]
+            missing = ["the run that it restarts is missing"]
             found = _restart_problems(run, parent, live_run) if live_run.is_dir() else missing
             yield from (f"{run.name}: {problem}" for problem in found)
 

@@ -41,7 +41,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     folder = directory / FOLDER
     if not (folder / SETUP).is_file():
         if (folder / UPDATES).is_file():
-            yield f"there is no {SETUP}: they have not ended, or it went away"
+            yield f"there is no {SETUP}: they are not finished, or the file was removed"
         return
     setup = read_json(folder / SETUP, _Setup, f"{SETUP} went away")
     directories = {"/".join(run.parts[-2:]): run for run in runs_below(directory)}
@@ -107,7 +107,7 @@ def _update_problems(
         if record.optimizer_steps != len(record.steps) or len(record.grad_norms) != len(record.steps):
             yield f"{where}: it does not have one step for each of its groups"
         if abs(record.withheld_mean_change) > record.withheld_max_change:
-            yield f"{where}: the mean withheld change is above the largest"
+            yield f"{where}: the mean withheld change is greater than the greatest one"
 
 
 def _has_credit(record: UpdateRecord, values: Floats) -> bool:

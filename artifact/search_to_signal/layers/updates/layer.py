@@ -36,7 +36,9 @@ def run(reproduction: Reproduction) -> None:
     """Compute matched updates on cohort and breadth; raises RunDirectoryError where one is not finished."""
     cohort, breadth = reproduction.finished_cohort(), reproduction.results / BREADTH
     if names := unfinished(breadth):
-        raise RunDirectoryError(f"{names} not finished: run breadth to its end first, it is stepped on too")
+        raise RunDirectoryError(
+            f"{names} not finished: finish the layer breadth first, since updates also use its groups"
+        )
     recorded = [*run_directories(cohort), *runs_below(breadth)]
     settings = reproduction.profile.updates or UpdateSettings()
     matched_updates(recorded, reproduction.results / LAYER, settings, reproduction.progress)
@@ -106,7 +108,7 @@ def _model_files(run: Path) -> dict[str, str]:
     files = checked_files(model_directory(manifest.facts.model))
     if files != manifest.model_files:
         raise RecordError(
-            f"{run} names the model {manifest.facts.model}, whose files here are not those that it was "
-            "recorded with: restore the run, or the model"
+            f"{run} names the model {manifest.facts.model}, whose files here do not have the recorded "
+            "checksums: restore the run, or the model"
         )
     return files

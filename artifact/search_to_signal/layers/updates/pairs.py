@@ -183,11 +183,11 @@ def read_cell(directory: Path, settings: UpdateSettings) -> UpdateWindow:
     try:
         config = msgspec.convert(read_manifest(directory).config, RunConfig)
     except msgspec.ValidationError as error:
-        raise RecordError(f"{directory} has other settings than this version: {error}") from error
+        raise RecordError(f"{directory} has settings that this version cannot read: {error}") from error
     generations = list(read_records(directory / GENERATIONS, GenerationRecord))
     needed = settings.groups + settings.withheld
     if len(generations) < needed:
-        raise ConfigError(f"{directory} has {len(generations)} groups, a matched update takes {needed}")
+        raise ConfigError(f"{directory} has {len(generations)} groups, but a matched update needs {needed}")
     start = (len(generations) - needed) // 2
     groups = list(read_groups(directory))[start : start + settings.groups]
     rewards = {name: rewards_of(get_mapping(name), batch_of(groups)) for name in settings.mappings}

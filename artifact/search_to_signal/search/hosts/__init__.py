@@ -59,7 +59,9 @@ def host_errors(name: str) -> AbstractContextManager[None]:
 
 def _factory(name_or_path: str, plugin: object) -> HostFactory:
     if not callable(plugin):
-        raise ConfigError(f"{name_or_path!r} makes no host: give a class or function of a HostSetup")
+        raise ConfigError(
+            f"{name_or_path!r} cannot make a host: give a class or function that takes a HostSetup"
+        )
     return cast(HostFactory, plugin)
 
 

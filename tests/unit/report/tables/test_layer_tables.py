@@ -331,7 +331,7 @@ def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="altered"):
         anchor(Results(tmp_path / "short"))
     file.unlink()
-    with pytest.raises(ContractError, match="no contract"):
+    with pytest.raises(ContractError, match="no anchor contract"):
         catalogue(Results(tmp_path / "short"))
 
 

@@ -257,9 +257,9 @@ def _forged(line: dict[str, Any]) -> None:
 
 
 FORGED: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
-    "text": (GENERATIONS, lambda g: g["completions"].reverse(), "response_sha256 is not that of its text"),
+    "text": (GENERATIONS, lambda g: g["completions"].reverse(), "response_sha256"),
     "prompt": (GENERATIONS, lambda g: g.update(prompt='[{"content": "x"}]'), "does not show its parents"),
-    "program": ("completions.jsonl", lambda c: c.update(program_sha256="0" * 64), "program_sha256 is not"),
+    "program": ("completions.jsonl", lambda c: c.update(program_sha256="0" * 64), "program_sha256"),
     "score": ("completions.jsonl", _forged, "its program gives"),
     "outcome": ("completions.jsonl", lambda c: c.update(outcome="randomness", score=None), "its text gives"),
 }

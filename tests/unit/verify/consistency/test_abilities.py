@@ -64,8 +64,8 @@ def test_nobody_knows_what_another_could() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"host_facts": HostFacts()}, ["host_facts are not those of host reference"]),
-        ({"rule_facts": RuleFacts()}, ["rule_facts are not those of learning rule grpo"]),
+        ({"host_facts": HostFacts()}, ["host_facts do not describe host reference"]),
+        ({"rule_facts": RuleFacts()}, ["rule_facts do not describe learning rule grpo"]),
         ({"host_facts": facts_of_host("reference"), "rule_facts": facts_of_rule("grpo", {})}, []),
     ],
 )

@@ -29,6 +29,7 @@ from search_to_signal.records.provenance import environment
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
 from search_to_signal.run.again import Ending, RecordedText, Sample, compare_endings, text_findings
+from search_to_signal.run.texts import NO_TOKENIZER
 from search_to_signal.sandbox.again import Evaluations, ProgramRunner, limits_here
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING, program_sha256, sha256_text
@@ -40,7 +41,6 @@ from search_to_signal.verify.recompute import RecomputeOptions, differing_enviro
 pytestmark = pytest.mark.slow
 
 Line = dict[str, Any]
-NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_state_without_room_is_no_problem_of_the_directory(honest: Path, tmp_p
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)),
     )
     assert (done.returncode, done.stderr.count("\n")) == (RunDirectoryError.exit_code, 1), done.stderr
-    assert "make room, then give the command again, which goes on" in done.stderr
+    assert "make room, then give the command again" in done.stderr
     assert "FAILED" not in done.stdout
 
 

@@ -145,6 +145,7 @@ def reference_host(setup: HostSetup) -> ReferenceHost:
     """The host of a profile; raises ConfigError for settings outside ``[search]``."""
     if setup.settings:
         raise ConfigError(
-            f"host_settings has {', '.join(sorted(setup.settings))}: the reference host reads [search] alone"
+            f"host_settings has {', '.join(sorted(setup.settings))}, but the reference host reads only "
+            "[search]: move it there, or remove it"
         )
     return ReferenceHost(setup.problem, settings_of(setup.search, SearchSettings, "search"))

@@ -216,7 +216,9 @@ def known_words(path: Path | None = None) -> dict[str, str]:
     try:
         return msgspec.convert(msgspec.toml.decode(path.read_bytes()).get("words", {}), dict[str, str])
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ConfigError(f"{path}: no table words of fingerprints ({one_line(str(error))})") from error
+        raise ConfigError(
+            f"{path}: it has no valid table [words] of fingerprints ({one_line(str(error))})"
+        ) from error
 
 
 def revision_of(path: Path) -> tuple[Path, str] | None:
@@ -242,7 +244,7 @@ def require_checkout(path: Path) -> None:
         raise HostError(f"there is no directory {path}: give that of a CALM checkout")
     tree = path / "source"
     if (tree / "args.py").is_file() and not (path / "args.py").is_file():
-        raise HostError(f"{path} is what fetch.sh made: give {tree}, which holds the checkout")
+        raise HostError(f"{path} is the directory around the checkout: give {tree}")
 
 
 def require_pinned(path: Path) -> None:

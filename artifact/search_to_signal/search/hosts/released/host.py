@@ -100,7 +100,9 @@ class Wording:
         try:
             return self.known[words_of(prompt, shown)]
         except KeyError:
-            raise HostError("calm_trainer.py: a prompt of one parent is worded as none before") from None
+            raise HostError(
+                "calm_trainer.py: a prompt with one parent has a wording that no known operator uses"
+            ) from None
 
 
 def words_of(prompt: str, shown: Sequence[Member]) -> str:
@@ -121,7 +123,7 @@ def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> W
     for words in sorted({words for counted in said.values() for words in counted}):
         first, second, *_ = sorted(said, key=lambda operator: -said[operator][words])
         if said[first][words] == said[second][words]:
-            raise HostError("calm_trainer.py: prompts of two operators say the same")
+            raise HostError("calm_trainer.py: two operators have the same wording")
         known[words] = first
     return Wording(known)
 
@@ -254,7 +256,9 @@ class ReleasedHost:
             (chat,) = self.rows(1)
         text = content(chat)
         if bases_of(text, state.archive):
-            raise HostError("calm_trainer.py: where no pair can be used, a prompt shows members")
+            raise HostError(
+                "calm_trainer.py: a prompt shows heuristics of the archive although no pair of them is usable"
+            )
         return AskedPrompt(CREATION, (), text, chat, tuple(self.trainer.used_prompts))
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:

@@ -60,7 +60,7 @@ def require_interface(path: Path, problems: Iterable[str]) -> None:
     files += [f"configs/{name}/{file}" for name in names for file in ("seed.py", "template.py", "local.yaml")]
     for file in files:
         if not (path / file).is_file():
-            raise HostError(f"{path / file} is missing: the released host has it, give a whole checkout")
+            raise HostError(f"{path / file} is missing: give a complete checkout of the released host")
     calls = [
         Signature(f"problems/{name}.py", "Environment", called, parameters, inherited=True)
         for name in names

@@ -336,7 +336,11 @@ def play(checkout: ReleasedCheckout, options: Any, observer: Observer, rounds: i
         raise host_error(first, checkout.path, observer.step) from first
     if observer.step != rounds:
         missed = observer.missed
-        why = host_error(missed, checkout.path, observer.step) if missed else "it goes on after any error"
+        why = (
+            host_error(missed, checkout.path, observer.step)
+            if missed
+            else "its loop hides errors, so the cause is in its own output"
+        )
         raise HostError(f"main.py ended with {observer.step} of {rounds} rounds recorded: {why}") from missed
 
 

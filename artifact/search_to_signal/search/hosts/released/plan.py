@@ -48,8 +48,8 @@ def served_name(config: str, options: Any) -> str:
     empty = [option for option in ("base_url", "api_key") if not getattr(options, option)]
     if empty:
         raise HostError(
-            f"{config}: {' and '.join(empty)} may not be empty where model_name begins with {_ONLINE}; "
-            "the key may be any word where the endpoint asks for none"
+            f"{config}: {' and '.join(empty)} may not be empty when model_name begins with {_ONLINE}; "
+            "give any word as the key when the endpoint needs none"
         )
     return name
 
@@ -170,7 +170,9 @@ def _require_released_failures(config: str, options: Any) -> None:
     given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
     strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
     if strange:
-        raise HostError(f"{config}: {', '.join(strange)} is no released reward of a failure: leave it out")
+        raise HostError(
+            f"{config}: {', '.join(strange)} is not a reward of failures in the released host: remove it"
+        )
 
 
 def _problem(config: str, named: str, wanted: str | None) -> str:
@@ -179,7 +181,9 @@ def _problem(config: str, named: str, wanted: str | None) -> str:
         known = ", ".join(NAMES.values())
         raise HostError(f"{config}: problem_name is {named!r}, the released host has {known}")
     if wanted not in (None, problem):
-        raise HostError(f"{config}: problem_name is {named!r}, not the released name of {wanted}")
+        raise HostError(
+            f"{config}: problem_name is {named!r}, which is not what the released host calls {wanted}"
+        )
     return problem
 
 

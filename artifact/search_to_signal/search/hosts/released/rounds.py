@@ -172,15 +172,15 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
         score = None
         if outcome is None:
             raise HostError(
-                f"the released host gave {reward} to a completion, no severity of the paper's and below any "
-                "reward of a valid one: see s2s conformance --check rewards"
+                f"the released host gave {reward} to a completion, which is below every reward of a valid "
+                "completion and is no failure reward of the paper: see s2s conformance --check rewards"
             )
         if outcome is Outcome.VALID:
             score = score_of(text, played.seen, played.after.archive, rescore)
             if score is None:
                 raise HostError(
                     f"the released host gave {reward} to a completion whose performance is unknown: "
-                    "its rewards are not those of the paper, or it runs what we do not see"
+                    "its rewards differ from the paper's, or it ran a program that s2s did not see"
                 )
             if not math.isfinite(score):  # never a valid score here (D17), whatever the host does with it
                 outcome, score = Outcome.RUNTIME_FAILURE, None
@@ -201,7 +201,7 @@ def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, 
                 admitted[index] = member
                 waiting.remove(member)
     if waiting:
-        raise HostError("calm_trainer.py: the archive has gained a heuristic that no completion holds")
+        raise HostError("calm_trainer.py: the archive has a new heuristic that is in no completion")
     return admitted
 
 

@@ -242,7 +242,9 @@ def asked_operator(used_prompts: Iterable[Any], text: str) -> Operator | None:
     """
     for used in used_prompts:
         if type(used) is str:
-            raise HostError("calm_trainer.py: used_prompts holds texts, in the released host prompt objects")
+            raise HostError(
+                "calm_trainer.py: used_prompts holds texts, but the released host keeps prompt objects there"
+            )
         values = list(getattr(used, "__dict__", {}).values())
         if any(isinstance(value, str) and value == text for value in values):
             return next(filter(None, map(operator_named, _words(values))), None)
