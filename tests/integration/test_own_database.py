@@ -108,7 +108,11 @@ def test_the_records_are_reported(place: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        (DATABASE, {"islands": [["f" * 64]]}, f"{DATABASE}: program {'f' * 64} is not a heuristic of this run"),
+        (
+            DATABASE,
+            {"islands": [["f" * 64]]},
+            f"{DATABASE}: program {'f' * 64} is not a heuristic of this run",
+        ),
         (DATABASE, {"groups": 3}, f"{DATABASE}: it is not the database after the last step"),
         (STEPS, {"training_tokens": 5}, "step 0: training_tokens is 5, its completions have 0"),
         (COMPLETIONS, {"exposure": None}, "step 0, completion 0: exposure None with score"),
