@@ -162,12 +162,15 @@ def _trace(arguments: argparse.Namespace) -> None:
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
     load_allowed(arguments)
+    from search_to_signal.report.tables.catalogue import unread_layers
     from search_to_signal.study.unpacking import readable
 
+    unread = unread_layers(arguments.table or "")
     try:
         with ExitStack() as stack:
             with slow_progress("reading records") as progress:
-                directory = stack.enter_context(readable(arguments.directory, progress=progress))
+                opened = readable(arguments.directory, progress=progress, left_out=unread)
+                directory = stack.enter_context(opened)
                 lines = _trace_lines(arguments, directory)
             for line in lines:
                 print(line)

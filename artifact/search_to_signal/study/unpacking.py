@@ -1,7 +1,7 @@
 """Packed evidence restored as results directories, to verify, read and execute them."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -279,11 +279,13 @@ def readable(
     tokens: bool = False,
     models: Sequence[Path] = (),
     progress: Progress | None = None,
+    left_out: Collection[str] = (),
 ) -> Iterator[Path]:
     """Yield a results directory itself, or packed evidence unpacked into a temporary directory.
 
     ``names`` are the runs to unpack, by default all runs and all other files; with ``tokens`` their token ids
-    too, which may follow from the tokenizers of ``models``. Raises RunDirectoryError as unpacking does.
+    too, which may follow from the tokenizers of ``models``. Runs of the layers ``left_out`` are not unpacked.
+    Raises RunDirectoryError as unpacking does.
     """
     refuse_special_files(directory)
     if not packed_results(directory):
@@ -293,7 +295,11 @@ def readable(
         for packed in packed_results(directory):
             unpacked = out if packed == directory else out / packed.name
             prefix = "" if packed == directory else f"{packed.name}/"
-            chosen = [name for name in packed_runs(packed) if names is None or f"{prefix}{name}" in names]
+            chosen = [
+                name
+                for name in packed_runs(packed)
+                if (names is None or f"{prefix}{name}" in names) and name.split("/")[0] not in left_out
+            ]
             if progress is not None:
                 progress.update(f"unpack {packed.name}", 0, len(chosen))
             unpack_runs(packed, unpacked, chosen, models, tokens, progress)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -134,3 +135,18 @@ def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> N
     said = "2 frozen runs that went on after 40 groups, for 30 to 50 further groups, gained"
     assert f"{said} {gain:.4f} in Final best" in text.partition("\n## ")[0].partition("**Undecided**")[2]
     assert said in text.partition("\n## ")[2]
+
+
+def test_a_number_is_traced_by_the_layers_that_its_table_reads(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A damaged longer run is no matter of the cohort's table, whose number stays; its own is refused."""
+    main_profile = Path(shutil.copytree(made.parent / "evidence" / "main", tmp_path / "main"))
+    cell = ["trace", str(main_profile), "core_results", "native", "Final best"]
+    capsys.readouterr()
+    assert main(cell) == 0
+    whole = capsys.readouterr().out
+    (main_profile / "anchor" / f"frozen-s{min(LONGER)}" / "records.xz").write_bytes(b"")
+    assert main(cell) == 0
+    assert capsys.readouterr().out == whole
+    assert main(["trace", str(main_profile), "anchor"]) == 4

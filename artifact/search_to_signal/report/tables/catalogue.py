@@ -11,7 +11,16 @@ from typing import cast
 
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError, MappingError
-from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, LAYERS, RESTART, Layer, in_paper_order
+from search_to_signal.records.layers import (
+    ANCHOR,
+    API,
+    BREADTH,
+    COHORT,
+    LAYERS,
+    RESTART,
+    Layer,
+    in_paper_order,
+)
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.tables import (
     anchor,
@@ -24,7 +33,7 @@ from search_to_signal.report.tables import (
     proposals,
 )
 from search_to_signal.report.tables import replay as audit
-from search_to_signal.report.tables.cells import Cell, Row, Table
+from search_to_signal.report.tables.cells import Cell, Row, Table, TableSpec
 from search_to_signal.report.tables.measures import at_one_horizon, groups_of, in_groups
 
 GROUP = "search_to_signal.tables"
@@ -116,6 +125,18 @@ BUILDERS: Mapping[str, Builder] = {
 
 TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
 """The tables of a report and those of the audit's directory."""
+
+
+# Layers of live runs, whose tables compare them with each other and with the cohort.
+_LIVE = (COHORT, RESTART, BREADTH, ANCHOR, API)
+
+
+def unread_layers(name: str) -> tuple[str, ...]:
+    """Return the layers whose runs a table does not read; none where it may read all."""
+    spec = TRACED.get(name.removeprefix(SMOKE))
+    if not isinstance(spec, TableSpec) or spec.layer not in _LIVE:
+        return ()
+    return tuple(layer.key for layer in LAYERS if layer.key not in (COHORT, spec.layer))
 
 
 @dataclass(frozen=True)
