@@ -251,7 +251,7 @@ RETURNED = {
     "an error": ("1 / 0", "ZeroDivisionError"),
     "not a number": (
         "Rewards({'a': np.zeros(batch.outcome.shape)}, np.full(batch.outcome.shape, np.nan))",
-        "not finite",
+        "NaN or infinite",
     ),
     "no components": ("Rewards({}, np.zeros(batch.outcome.shape))", "no components"),
     "words": ("Rewards({'a': np.full(batch.outcome.shape, 'x')}, np.zeros(batch.outcome.shape))", "numbers"),

@@ -95,7 +95,7 @@ class Failures:
     def add(self, failure: BaseException, others: bool) -> None:
         """Keep a failure; it is said, with what ``others`` do, unless it is the one that is raised now."""
         self._found.append(failure)
-        rest = "the others go on" if self._planned else "running runs go on, no other run starts"
+        rest = "the others go on" if self._planned else "runs in progress go on, no new run starts"
         if others or len(self._found) > 1:
             self._progress.say(one_line(f"{failure}; {rest}" if others else str(failure)))
 

@@ -160,7 +160,7 @@ def test_a_finished_cohort_is_complete_and_of_this_source(
     if found is None:
         assert finished_cohort(profile(), tmp_path) == tmp_path / COHORT
         return
-    with pytest.raises(RunDirectoryError, match=f"lacks {found}, complete"):
+    with pytest.raises(RunDirectoryError, match=f"has no complete {found} "):
         finished_cohort(profile(), tmp_path)
 
 

@@ -64,7 +64,7 @@ def test_every_mapping_takes_the_trial(mapping: Any, size: int) -> None:
 
 def test_a_mapping_that_fails_is_refused_before_anything_starts(tmp_path: Path) -> None:
     """Equal scores come up late in a run; here they come first, and nothing has been written."""
-    with pytest.raises(MappingError, match="mapping spread: spread is not finite everywhere"):
+    with pytest.raises(MappingError, match="mapping spread: spread has NaN"):
         require_parts(
             profile(conditions=("frozen", f"{__name__}:spread")),
             tmp_path / "out",
@@ -180,7 +180,7 @@ def test_a_model_of_another_family_is_told_where_it_would_be_trained(model: Path
     """GPT-2 has other layers than adapters are trained on; sampled from it may be."""
     save_file({"h.0.attn.c_attn.weight": np.zeros(2)}, model / "model.safetensors")
     check_layers(str(model), trained=False)
-    with pytest.raises(ModelFileError, match="has no q_proj, k_proj, .* on which adapters are trained"):
+    with pytest.raises(ModelFileError, match="has no q_proj, k_proj, "):
         check_layers(str(model), trained=True)
 
 

@@ -207,7 +207,7 @@ def test_another_learner_s_checkpoint_is_refused(learner: Make, new_model: Calla
     """A checkpoint of another rank is none of this run."""
     other = LearnerSettings(lora_rank=8, lora_alpha=8)
     foreign = DpoLearner(LearnerSetup(attach_adapter(new_model(), other, 3), other, 0, {}))
-    with pytest.raises(LearnerError, match="another learner"):
+    with pytest.raises(LearnerError, match="another run"):
         learner().load(foreign.dump())
 
 

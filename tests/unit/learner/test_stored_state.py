@@ -77,7 +77,7 @@ def test_another_adapter_is_refused(learner: Make) -> None:
     other = learner(settings=LearnerSettings(lora_rank=2, lora_alpha=8))
     teacher = learner()
     before = adapter_sha256(teacher.model)
-    with pytest.raises(LearnerError, match="another adapter"):
+    with pytest.raises(LearnerError, match="another run"):
         teacher.load(other.dump())
     assert adapter_sha256(teacher.model) == before
 

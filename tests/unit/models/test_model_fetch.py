@@ -417,7 +417,7 @@ def test_published_safetensors_are_copied_and_the_rotary_base_is_placed(
         ),
         (lambda given: (given / "tokenizer.json").unlink(), "there is no tokenizer.json"),
         (lambda given: (given / "config.json").unlink(), "there is no config.json"),
-        (lambda given: (given / "config.json").write_text("{"), "is no JSON"),
+        (lambda given: (given / "config.json").write_text("{"), "is not JSON"),
         (lambda given: (given / "model.safetensors.index.json").write_text("[]"), "holds no settings"),
         (
             lambda given: (given / "SHA256SUMS").write_text(f"{'0' * 64}  config.json\n"),

@@ -190,7 +190,7 @@ def test_after_a_failure_on_ray_running_runs_go_on_and_none_starts(
     assert (tmp_path / "runs-s1").exists()
     assert not (tmp_path / "waits-s1").exists()
     (said,) = [line for line in progress.said if isinstance(line, str) and re.match(named, line)]
-    assert said.endswith("no run starts")
+    assert said.endswith("no new run starts")
     assert (ray.cancelled, ray.connected) == ([("runs", False), ("waits", False)], None)
 
 

@@ -117,7 +117,7 @@ def test_after_a_failure_running_runs_go_on_and_none_starts(
     assert not (tmp_path / "out" / "later-s1.log").exists()
     (said,) = [line for line in lines.lines if "fails-s1" in line]
     assert re.match(failed, said)
-    assert said.endswith("no run starts")
+    assert said.endswith("no new run starts")
 
 
 def test_a_plan_goes_on_after_a_failure(make: Callable[..., list[PlannedRun]], tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_another_version_is_one_line(run: Path, version: int | None) -> None:
 def test_a_damaged_database_is_one_line(run: Path, text: str) -> None:
     """Anything else than a database says so, and what to do."""
     (run / DATABASE).write_bytes(text.encode("latin-1"))
-    with pytest.raises(RecordError, match=r"database.json is no database .*restore it"):
+    with pytest.raises(RecordError, match=r"database.json .*restore it"):
         read_database(run)
     (run / DATABASE).unlink()
     with pytest.raises(RecordError, match=r"there is no .*database.json: restore it"):
