@@ -132,7 +132,7 @@ def test_a_forged_update_is_named_and_what_follows_is_not_checked(
     edit_line(copied / "native-s42" / "completions.jsonl", 1, lambda line: line.update(advantage=1.25))
     reseal(copied)
     code, out, _ = said(capsys, copied, "--draws")
-    assert (code, "PROBLEM native-s42: the update of step 0 comes out otherwise here" in out) == (1, True)
+    assert (code, "PROBLEM native-s42: the update of step 0 gives another adapter here" in out) == (1, True)
     assert "NOT CHECKED 1 group of native-s42: they come after an update that gave another adapter" in out
 
 

@@ -125,7 +125,7 @@ def test_their_results_verify_with_leave_alone(project: Path) -> None:
     """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
     told = s2s(project, "verify", "out")
     assert told.returncode == 1
-    assert f"give {' '.join(ALLOWED[:2])}" in told.stdout
+    assert f"allow it with {' '.join(ALLOWED[:2])}" in told.stdout
     told = s2s(project, "verify", "out", *ALL_ALLOWED, "--recompute")
     assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout + told.stderr
 

@@ -293,7 +293,7 @@ def test_a_layer_without_its_cohort_says_so(layer: str, tmp_path: Path) -> None:
             "cohort/native-s42/timings.jsonl",
             '"step":0',
             '"step": 0',
-            "other timings than those of native-s42",
+            "not made from the timings of native-s42",
         ),
         ("anchor/contract.json", '"margin":', '"margin": ', "altered"),
         ("probe/bank.jsonl", '"prompt":0', '"prompt": 0', "bank.jsonl is not the recorded one"),

@@ -147,7 +147,7 @@ def test_a_stopped_run_does_not_go_on_with_other_instances(
         first, *others = PROBLEMS["tsp"].instances("embedded")
         monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
 
-    refused_after_a_stop(place, "moved", move, "other instances than problem tsp gives now")
+    refused_after_a_stop(place, "moved", move, "when problem tsp had another")
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

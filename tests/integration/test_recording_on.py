@@ -87,7 +87,7 @@ def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:
     lines = sums.read_text().splitlines()
     other = [f"{'0' * 64}{line[64:]}" if "safetensors" in line else line for line in lines]
     sums.write_text("\n".join(other) + "\n")
-    with pytest.raises(RunDirectoryError, match=r"native-s42 lists another adapter .*--adapters"):
+    with pytest.raises(RunDirectoryError, match=r"native-s42 records another adapter .*--adapters"):
         make_adapters(shipped, run.parent, {"native-s42"})
     assert not (run / "adapter").exists()
 

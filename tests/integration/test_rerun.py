@@ -78,7 +78,7 @@ def test_final_adapters_are_made_of_recorded_updates(
     copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
     edit_line(copy / "native-s42" / "completions.jsonl", 4, lambda line: line.update(advantage=0.125))
     code, _, err = said(capsys, "retrain", copy, "native-s42", "--out", tmp_path / "other")
-    assert (code != 0, "the update of step 1 comes out otherwise here" in err) == (True, True)
+    assert (code != 0, "the update of step 1 gives another adapter here" in err) == (True, True)
     assert not (tmp_path / "other" / "native-s42" / "adapter").exists()
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_written_over(cohort: Path, tmp_path: Path, capsys: pytest.Ca
 
 TOKENS = {
     "a token that its model does not have": lambda line: line["completion_ids"][0].append(1 << 40),
-    "the model has 2048 places": lambda line: line.update(prompt_ids=[5] * 20_000),
+    "the model takes at most 2048": lambda line: line.update(prompt_ids=[5] * 20_000),
     "does not hold the tokens of every completion": lambda line: line["completion_ids"].pop(),
 }
 

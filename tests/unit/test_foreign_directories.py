@@ -103,7 +103,7 @@ def test_what_python_itself_holds_is_not_called(
     code = main([*command.split(), str(run.parent), *more])
     told = "".join(capfd.readouterr())
     assert code != 0
-    assert "'builtins:print' is third-party code, which is not run unasked" in told
+    assert "'builtins:print' is third-party code" in told
 
 
 @pytest.mark.parametrize("place", ["a\0b", "../../../../etc", "/etc"])

@@ -95,7 +95,7 @@ def _loaded(option: str, path: str) -> object:
     names = vars(sys.modules[module]) if path in _ALLOWED and module in sys.modules else {}
     if attribute not in names:
         raise ConfigError(
-            f"{path!r} is third-party code, which runs only when you allow it: read it, then give "
+            f"{path!r} is third-party code, which runs only on request: read it, then allow it with "
             f"{option} {path}"
         )
     return names[attribute]

@@ -193,7 +193,7 @@ def test_a_map_that_is_none_is_refused(
 
 def test_a_format_that_knows_its_columns_takes_no_map(tmp_path: Path) -> None:
     """Naming both is a contradiction, and is said."""
-    with pytest.raises(ConfigError, match="verl knows its columns"):
+    with pytest.raises(ConfigError, match="the columns of verl are known"):
         list(read(logs.verl_v1(tmp_path), "verl", ReadOptions(columns=NAMES)))
 
 

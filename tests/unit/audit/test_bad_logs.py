@@ -66,7 +66,7 @@ def test_a_log_without_any_reward_says_so(tmp_path: Path) -> None:
     """It is not asked for names of components that it cannot have."""
     columns = {"step": [1], "prompt": ["a"], "completion": ["b"], "advantage": [0.5], "source": ["c"]}
     line = line_of(logs.parquet(tmp_path / "completions_00001.parquet", columns))
-    assert "no column of rewards, none of numbers beside step, prompt, completion, advantage" in line
+    assert "no column of rewards" in line
 
 
 @pytest.mark.parametrize(("build", "lost"), [(logs.verl_v1, "uid"), (logs.verl_v0, "input")])
@@ -76,7 +76,7 @@ def test_a_row_that_names_no_group_is_none_of_its_own(build: Build, lost: str, t
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[2][lost] = None
     line = line_of(logs.jsonl(path, rows))
-    assert f":3: the columns are there, but not as the format has them (ValueError: no {lost}, by" in line
+    assert f":3: a value does not fit its column in this format (ValueError: no {lost}, by" in line
 
 
 @pytest.mark.parametrize(

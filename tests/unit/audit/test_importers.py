@@ -287,7 +287,7 @@ def test_prime_rl_tokens_of_unequal_lists(tmp_path: Path, name: str, values: Any
     """Without a value for each token nobody knows which ones a list is of, and one line says so."""
     file = logs.prime_tokens(tmp_path)
     file.write_text(json.dumps({**json.loads(file.read_text()), name: values}))
-    with pytest.raises(RecordError, match=r"rank_0.jsonl:1: the columns are there, but not as the format"):
+    with pytest.raises(RecordError, match=r"rank_0.jsonl:1: a value does not fit"):
         whole(file)
 
 

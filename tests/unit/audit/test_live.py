@@ -116,7 +116,7 @@ def test_limits_name_what_is_over() -> None:
     assert live.exceeded(found, {"dead_share": 1 / 3, "signal/largest_gain": 0.5}) == {
         "signal/largest_gain": "signal/largest_gain is 1, over 0.5"
     }
-    with pytest.raises(ConfigError, match="no number is called deadshare"):
+    with pytest.raises(ConfigError, match="deadshare cannot be limited"):
         live.exceeded(found, {"deadshare": 0.5})
 
 

@@ -323,7 +323,7 @@ def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
     """What was trained is read before the rest, and its lines are named all the same."""
     shaped = {**episode("g", 0, 1.0), "traces": [{**episode("g", 0, 1.0)["traces"][0], "info": info}]}
     cohort(filtered_run(tmp_path), 3, "effective", [shaped])
-    with pytest.raises(RecordError, match=r"effective/traces.jsonl:1: the columns are there"):
+    with pytest.raises(RecordError, match=r"effective/traces.jsonl:1: a value does not fit"):
         list(read(tmp_path))
 
 
@@ -342,5 +342,5 @@ def test_a_damaged_annotation_names_its_line(tmp_path: Path, update: dict[str, A
     """An update that names no trace, or has another shape, is not passed over."""
     path = stream(tmp_path, chunked=False).parent / "annotations" / "orchestrator.jsonl"
     path.write_bytes(lines([update]))
-    with pytest.raises(RecordError, match=r"orchestrator.jsonl:1: the columns are there"):
+    with pytest.raises(RecordError, match=r"orchestrator.jsonl:1: a value does not fit"):
         list(read(tmp_path))

@@ -135,7 +135,7 @@ def test_another_parent_is_another_restart(results: Path) -> None:
 @pytest.mark.slow
 def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> None:
     """Without a finished cohort the message names its runs and the command."""
-    with pytest.raises(RunDirectoryError, match=r"lacks frozen-s42.*native-s7.*--layer cohort"):
+    with pytest.raises(RunDirectoryError, match=r"has no complete frozen-s42.*native-s7.*--layer cohort"):
         finished_cohort(profile(), tmp_path)
 
 

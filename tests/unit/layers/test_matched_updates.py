@@ -256,7 +256,7 @@ def test_another_model_is_told_before_anything_is_written(
 ) -> None:
     """A run that names a model which is here, with other files, is no minute of updates on foreign tokens."""
     run = make_run(tmp_path / "run", "frozen", config={"model": "llama-2.1m"}, model_files={"a": "0" * 64})
-    with pytest.raises(RecordError, match=r"names the model llama-2\.1m, whose files here are not those"):
+    with pytest.raises(RecordError, match=r"names the model llama-2\.1m, whose files here do not have"):
         matched_updates([run], tmp_path / "updates", SETTINGS, Told())
     assert not (tmp_path / "updates").exists()
 

@@ -147,7 +147,7 @@ def test_a_signature_of_megabytes_is_refused_at_once(
         file.truncate(200 << 20)
     began = time.monotonic()
     assert main(["verify", str(run), "--signer", str(signers)]) == SignatureError.exit_code
-    assert "SHA256SUMS.sig is no signature: it has more than 65536 bytes" in capsys.readouterr().err
+    assert "SHA256SUMS.sig is not a signature: it has more than 65536 bytes" in capsys.readouterr().err
     assert time.monotonic() - began < 30.0
 
 

@@ -180,7 +180,7 @@ def test_a_directory_s_word_runs_no_code() -> None:
 def test_the_released_host_has_one_normalizer(tmp_path: Path) -> None:
     """Another one is refused before the checkout is looked at."""
     order = Order(tmp_path, "config.yaml", tmp_path / "out", normalizer="rank")
-    with pytest.raises(ConfigError, match="the released host normalizes, by 'group'"):
+    with pytest.raises(ConfigError, match="normalizer 'rank': the trainer of the released host"):
         run_released(order, PlainProgress())
     assert not (tmp_path / "out").exists()
 

@@ -174,7 +174,7 @@ FAILURES = pytest.mark.parametrize(
     ("condition", "named"),
     [
         ("fails", r"^run fails-s1 ended with exit code 7"),
-        ("lost", r"^run cohort/lost-s1 was lost on the cluster \(Lost;"),
+        ("lost", r"^run cohort/lost-s1 was lost on the cluster \(Lost\)"),
     ],
 )
 

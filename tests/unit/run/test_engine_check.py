@@ -144,7 +144,7 @@ def test_cards_of_engines_are_numbers(
     profile = write_profile(tmp_path)
     assert cards_of(load_profile(profile)) == ("0", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7")
-    assert "vLLM 0.7.3 reads numbers alone: set it to 0" in refused(profile, capsys)
+    assert ": set it to 0" in refused(profile, capsys)
 
 
 def test_a_key_is_asked_for_before_the_days_that_come_before_it(

@@ -198,7 +198,7 @@ def test_what_is_closed_is_not_recorded(
     plan.with_name("amendments.toml").write_text(CLOSING.format(studies=studies))
     record = ["record", "--plan", str(plan), "--out", str(tmp_path / "out")]
     assert main(record) == 0
-    assert "closed, and not recorded: main, restart, other, fewer" in capsys.readouterr().out
+    assert "closed them: main, restart, other, fewer" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     assert main([*record, "--study", "other"]) == ConfigError.exit_code
     assert "closed: other (amendment of 2001-02-03)" in capsys.readouterr().err

@@ -497,8 +497,8 @@ PLANNED = {
 TABLES = {
     # Whether a long cell is one to the csv module depends on what else the process reads.
     "long": (a_table_with(b'"' + b"1" * 200_000 + b'",1\n'), "main/report/core_results.csv: "),
-    "bytes": (a_table_with(b'"\xff",1\n'), "main/report/core_results.csv: it is no table ("),
-    "zero": (a_table_with(b'"\0",1\n'), "main/report/core_results.csv: it is no table ("),
+    "bytes": (a_table_with(b'"\xff",1\n'), "main/report/core_results.csv: it is not a table ("),
+    "zero": (a_table_with(b'"\0",1\n'), "main/report/core_results.csv: it is not a table ("),
     "too few cells": (a_table_with(b'"frozen",1\n'), "main/report/core_results.csv: frozen / 1"),
 }
 
