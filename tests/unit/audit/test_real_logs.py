@@ -66,7 +66,7 @@ def test_a_component_without_name_or_weight_is_refused(
 
 def test_components_are_refused_where_the_log_says_the_reward(tmp_path: Path, printed: Printed) -> None:
     """A name that would be left unused is an error."""
-    assert "this option is only for trl, trl-wandb, ms-swift, " in printed(
+    assert "components are named only for trl, trl-wandb, ms-swift, " in printed(
         logs.verl_v1(tmp_path), "--component", "score", code=2
     )
 

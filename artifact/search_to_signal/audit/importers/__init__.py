@@ -174,7 +174,7 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     for option, (given, says) in asked.items():
         if given and option not in chosen.takes:
             names = ", ".join(form.name for form in FORMATS if option in form.takes)
-            raise ConfigError(f"{chosen.name} already says {says}: this option is only for {names}")
+            raise ConfigError(f"{chosen.name} already says {says} only for {names}")
     notes = list[Assumption]()
     if path.is_dir():
         rollouts, others = beside(path, files)
