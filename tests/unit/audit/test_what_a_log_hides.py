@@ -124,7 +124,7 @@ def test_a_reward_that_no_row_has_is_refused(build: Any, tmp_path: Path, printed
 @pytest.mark.parametrize("build", [logs.trl, logs.own_records, logs.shinka])
 def test_a_reward_is_named_where_there_are_several(build: Any, tmp_path: Path, printed: Printed) -> None:
     """A format that says what the reward is has no use for a name, and would have left it out."""
-    assert "one of several is named for verl," in printed(build(tmp_path), "--reward", "nope", code=2)
+    assert "one of several is named only for verl," in printed(build(tmp_path), "--reward", "nope", code=2)
 
 
 def test_a_reward_of_verl_is_named(tmp_path: Path, printed: Printed) -> None:
