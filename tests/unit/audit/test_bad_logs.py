@@ -43,13 +43,13 @@ def test_a_file_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Pat
     path = logs.jsonl(tmp_path / "x.jsonl", [{"input": "a", "output": "b", "score": 1.0, "colour": "red"}])
     line = line_of(path)
     assert "input, output, score, colour" in line
-    assert "verl it misses step" in line
+    assert "verl also needs step" in line
 
 
 def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
     """The same for Parquet."""
     path = logs.parquet(tmp_path / "x.parquet", {"step": [1], "prompt": ["a"], "reward": [1.0]})
-    assert "completion" in line_of(path, format="trl").split("misses")[1]
+    assert "completion" in line_of(path, format="trl").split("also needs")[1]
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,6 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
         )
     near = min(alike, key=lambda form: (len(form.missing(sniffed)), -len(form.needs)))
     return RecordError(
-        f"{described}; {near.name} would also need {', '.join(near.missing(sniffed))}: "
+        f"{described}; {near.name} also needs {', '.join(near.missing(sniffed))}: "
         "give another --format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
     )

@@ -485,7 +485,7 @@ def _wandb(path: Path) -> Table:
     missing = [name for name in ("step", "prompt", "completion") if name not in columns]
     if missing:
         raise RecordError(
-            f"{path} has the columns {', '.join(map(str, columns))}; to be read as TRL's table it misses "
+            f"{path} has the columns {', '.join(map(str, columns))}; TRL's table also needs "
             f"{', '.join(missing)}: give the table of completions"
         )
     numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
