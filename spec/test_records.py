@@ -53,8 +53,8 @@ def test_read_groups(tmp_path: Path) -> None:
     [
         (lambda lines: [*lines[:2], lines[2][:-20]], ":3: unreadable line"),
         (lambda lines: [*lines[:2], lines[2][:-1]], ":3: the last line is cut off"),
-        (lambda lines: [lines[0], lines[0], *lines[1:]], ":2: step 0 has index 0 where 1 is due"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], ":1: step 0 has index 1 where 0 is due"),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], ":2: step 0 has index 0, expected 1"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], ":1: step 0 has index 1, expected 0"),
         (lambda lines: [*lines[2:4], *lines[:2], *lines[4:]], ":3: step 0 after step 1"),
         (lambda lines: [lines[0], *lines[2:], lines[1]], ":6: step 0 after step 2"),
         (lambda lines: [lines[0].replace(b'"step":0', b'"sTep":0'), *lines[1:]], ":1: unreadable line"),

@@ -295,7 +295,7 @@ def test_a_layer_without_its_cohort_says_so(layer: str, tmp_path: Path) -> None:
             '"step": 0',
             "not made from the timings of native-s42",
         ),
-        ("anchor/contract.json", '"margin":', '"margin": ', "altered"),
+        ("anchor/contract.json", '"margin":', '"margin": ', "contract.json is not what"),
         ("probe/bank.jsonl", '"prompt":0', '"prompt": 0', "bank.jsonl is not the recorded one"),
         ("probe/native-s42.jsonl", '"position":0', '"position":1', "does not answer every prompt"),
     ],

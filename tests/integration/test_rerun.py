@@ -85,7 +85,7 @@ def test_final_adapters_are_made_of_recorded_updates(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["frozen-s42", "--out", "{out}"], "frozen-s42: not trained"),
+        (["frozen-s42", "--out", "{out}"], "frozen-s42: the run was not trained"),
         (["native-s42", "--out", "{cohort}"], "lies in the directory that is checked"),
         (["native-s42", "--out", "{out}", "--jobs", "0"], "--jobs takes a number of at least 1"),
     ],

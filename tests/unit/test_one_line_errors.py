@@ -352,7 +352,7 @@ def test_the_paper_profile_says_where_its_models_go(
     assert "mount" in err
 
 
-@pytest.mark.parametrize(("resume", "said"), [(True, "the same command goes on"), (False, "with --resume")])
+@pytest.mark.parametrize(("resume", "said"), [(True, "the same command to go on"), (False, "with --resume")])
 def test_the_advice_after_a_stop_fits_the_command(resume: bool, said: str) -> None:
     """Who resumed already gives the same command again."""
     with pytest.raises(StoppedError, match=said), stoppable(resume):

@@ -122,7 +122,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         asked = self.groups * len(self.seeds)
         if self.probe and self.probe.prompts > asked:
             raise ConfigError(
-                f"probe.prompts is {self.probe.prompts}, but the frozen runs have {asked} prompts: give less"
+                f"probe.prompts is {self.probe.prompts}, but the frozen runs have {asked} prompts: lower it"
             )
 
     def _check_parents(self, layer: str, conditions: tuple[str, ...]) -> None:

@@ -183,5 +183,5 @@ def test_only_distinct_prompts_with_a_base_are_chosen(make_run: Callable[..., Pa
         clean = [re.sub(r'"x":\[[^]]*\],', "", line) for line in bare]
         (run / "completions.jsonl").write_text("".join([*lines[:4], *clean, *lines[8:]]))
     assert chosen_steps(runs, 3) == [(runs[0], step) for step in (0, 2, 3)]
-    with pytest.raises(ConfigError, match="asked 3 distinct"):
+    with pytest.raises(ConfigError, match="probe.prompts is 4.* 3 distinct"):
         chosen_steps(runs, 4)

@@ -225,7 +225,7 @@ def _infinite(tensors: dict[str, torch.Tensor]) -> None:
         (config(rope_theta=0), "config.json: rope_theta is 0"),
         (config(rms_norm_eps="x"), "config.json: rms_norm_eps"),
         (config(quantization_config={"quant_method": "awq"}), "config.json: quantization_config"),
-        (lambda m: (m / "config.json").write_text("[" * 99999), "config.json is no JSON"),
+        (lambda m: (m / "config.json").write_text("[" * 99999), "config.json is not JSON"),
         (lambda m: (m / "config.json").write_text("[]"), "config.json holds no settings"),
         (lambda m: (m / "config.json").write_text(" " * (17 << 20)), "config.json has more than"),
         (lambda m: put(m / "generation_config.json", {"eos_token_id": "x"}), "generation_config.json: eos_"),

@@ -173,7 +173,7 @@ def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: P
     assert load_tokenizer(tmp_path).chat_template == template
     (tmp_path / "chat_template.jinja").unlink()
     settings.write_bytes(b"{")
-    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json is no JSON"):
+    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json is not JSON"):
         refuse_lacking_template(tmp_path)
 
 

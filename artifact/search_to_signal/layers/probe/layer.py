@@ -57,7 +57,7 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
                 seen.setdefault(group[0].prompt_sha256, (run, group[0].step))
     if len(seen) < prompts:
         raise ConfigError(
-            f"probe.prompts is {prompts}, but the frozen runs have {len(seen)} distinct prompts: give less"
+            f"probe.prompts is {prompts}, but the frozen runs have {len(seen)} distinct prompts: lower it"
         )
     steps = list(seen.values())
     return [steps[position] for position in spread(len(steps), prompts)]
