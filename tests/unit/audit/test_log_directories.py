@@ -50,7 +50,7 @@ def test_other_logs_of_a_directory_are_counted(tmp_path: Path, printed: Printed)
 def test_a_group_size_is_refused_where_the_log_names_groups(tmp_path: Path) -> None:
     """It would change nothing, and is said so with the formats that take one."""
     log = logs.jsonl(tmp_path / "a.jsonl", rows_of_step(0))
-    with pytest.raises(ConfigError, match="neutral-jsonl .*trl"):
+    with pytest.raises(ConfigError, match="neutral-jsonl already says what a group is.*trl"):
         list(audit.read(log, options=audit.ReadOptions(group_size=2)))
 
 
