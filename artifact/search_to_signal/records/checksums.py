@@ -11,6 +11,7 @@ from pathlib import Path
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.files import (
+    LARGEST,
     TEMPORARY,
     entries_below,
     files_named,
@@ -84,10 +85,13 @@ SIGNATURE = "SHA256SUMS.sig"
 UNSHIPPED = "SHA256SUMS.unshipped"
 
 
-def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file, read in blocks."""
+def sha256_file(path: Path, largest: int = LARGEST) -> str:
+    """Return the SHA-256 of a file of at most ``largest`` bytes, read in blocks.
+
+    Raises RunDirectoryError for a larger one, and for a pipe or a device.
+    """
     digest = hashlib.sha256()
-    with open_regular(path) as stream:
+    with open_regular(path, largest) as stream:
         while block := stream.read(1 << 17):
             digest.update(block)
     return digest.hexdigest()

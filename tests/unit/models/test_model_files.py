@@ -183,3 +183,11 @@ def test_a_directory_without_a_configuration_says_so(new_model: Callable[..., An
     (tmp_path / "config.json").unlink()
     with pytest.raises(ModelFileError, match=r"has no config\.json: add the file"):
         load_model(tmp_path)
+
+
+def test_a_file_of_weights_may_have_more_than_two_gibibytes(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate((1 << 31) + 1)
+    (tmp_path / CHECKSUMS).write_text(f"{'0' * 64}  model.safetensors\n")
+    with pytest.raises(ModelFileError, match="does not match"):
+        checked_files(tmp_path)
