@@ -27,6 +27,14 @@ def _disk() -> Iterator[None]:
         yield
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out proofs, which repeat at length what other tests hold: ``pytest -m proof`` runs them."""
+    if "proof" in config.option.markexpr:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("proof")])
+    items[:] = [item for item in items if not item.get_closest_marker("proof")]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadfile`` the tests of a file, and of a directory that shares, go to one worker.
