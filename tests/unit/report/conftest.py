@@ -8,8 +8,6 @@ from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.claims.page import write_ledger
 from search_to_signal.report.build import report
-from search_to_signal.report.figures import draw_all
-from search_to_signal.report.tables.catalogue import read_evidence
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +21,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def figures(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of their figures, drawn, which takes ten times as long."""
-    place = tmp_path_factory.mktemp("drawn") / "figures"
+def drawn_report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of their report with its figures drawn, which takes ten times as long."""
+    place = tmp_path_factory.mktemp("drawn") / "report"
     with drawn():
-        draw_all(read_evidence(results), place)
+        report(results, place, write_ledger)
     return place
+
+
+@pytest.fixture(scope="session")
+def figures(drawn_report: Path) -> Path:
+    """The directory of its figures."""
+    return drawn_report / "figures"

@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.drawing import drawn
-
-from search_to_signal.claims.page import write_ledger
-from search_to_signal.report.build import report
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -101,15 +97,6 @@ def _browse(address: str, profile: Path) -> "subprocess.CompletedProcess[str]":
     command += ["--enable-logging=stderr", "--virtual-time-budget=60000", "--window-size=1400,1000"]
     command += ["--hide-scrollbars", "--dump-dom", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-
-
-@pytest.fixture(scope="session")
-def drawn_report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a report with its figures drawn."""
-    place = tmp_path_factory.mktemp("drawn") / "report"
-    with drawn():
-        report(results, place, write_ledger)
-    return place
 
 
 @pytest.fixture(scope="session")
