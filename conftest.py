@@ -1,5 +1,6 @@
 """Every test computes with the kernels that every command fixes; no property has a time limit per example."""
 
+import gc
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.disk import unsynced
 from search_to_signal.base.processes import fix_kernels
 
 fix_kernels()  # before numpy is loaded, so that bits agree
+gc.set_threshold(100_000, 50, 50)  # a fifth of the time of a property went into looking for cycles
 profiles.register()
 settings.load_profile("quick")
 
@@ -25,6 +27,14 @@ def _disk() -> Iterator[None]:
     """Tests do not wait for the disk."""
     with unsynced():
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out proofs, which repeat at length what other tests hold: ``pytest -m proof`` runs them."""
+    if "proof" in config.option.markexpr:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("proof")])
+    items[:] = [item for item in items if not item.get_closest_marker("proof")]
 
 
 @pytest.hookimpl(optionalhook=True)

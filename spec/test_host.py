@@ -227,5 +227,5 @@ class Host(RuleBasedStateMachine):
         )
 
 
-Host.TestCase.settings = settings(max_examples=many(120), stateful_step_count=25, deadline=None)
+Host.TestCase.settings = settings(max_examples=many(60), stateful_step_count=25, deadline=None)
 TestHost = Host.TestCase

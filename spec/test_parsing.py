@@ -45,7 +45,7 @@ def model(text: str, end: str) -> Outcome | None:
     return [Outcome.MISSING_CODE, None, Outcome.MISSING_FUNCTION][min(blocks, 2)]
 
 
-@settings(max_examples=many(600), deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(completions, st.sampled_from([(ANY_FENCE, "\n```"), (BARE_FENCE, "```\n")]))
 def test_every_completion_gets_its_type(text: str, reading: tuple[IdeaEnd, str]) -> None:
     """R-PARSE-01: any text is a proposal or the first failure in the host's order (D04), and none crashes."""
@@ -62,7 +62,7 @@ def test_every_completion_gets_its_type(text: str, reading: tuple[IdeaEnd, str])
         assert mentions_randomness(result.code) == ("random" in result.code)
 
 
-@settings(max_examples=many(400), deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(codes)
 def test_every_code_has_one_canonical_form(code: str) -> None:
     """R-PARSE-02: canonical form never fails, is its own canonical form, and names the program."""

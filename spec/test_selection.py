@@ -83,7 +83,7 @@ def shown(state: SearchState) -> list[Shown]:
     return [(member.idea, member.score) for member in state.archive]
 
 
-@settings(max_examples=many(300), deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(archives, populations)
 def test_crossover_pairs_are_exact(members: list[Shown], size: int) -> None:
     """R-HOST-06: starting again is a conditioning; every pair has the chance that enumeration gives."""
@@ -98,7 +98,7 @@ def test_crossover_pairs_are_exact(members: list[Shown], size: int) -> None:
     np.testing.assert_allclose(pairs, expected, rtol=1e-12, atol=1e-15)
 
 
-@settings(max_examples=many(300), deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(archives, st.tuples(ideas, scores), populations, st.booleans())
 def test_exposure_is_exact(members: list[Shown], candidate: Shown, size: int, admission: bool) -> None:
     """R-HOST-07 (D13): exposure equals the enumeration, with the admission rule and without."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the wheel, install it without torch, run the core's tests:   tests/core/run.sh [PYTHON [NUMPY [TEST...]]]
-# PYTHON is a version or a path, or newest, the newest CPython on this machine; NUMPY a version, such as '==1.26.*';
-# the tests are those of tests/core/files.txt unless some are named.
+# PYTHON is a version or a path, or newest, the newest CPython on this machine; NUMPY a version, such as '==1.26.*'.
+# Without a TEST they are those of tests/core/few.txt; 'whole' stands for those of files.txt, all that need no torch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -38,7 +38,8 @@ install "$work"/dist/*.whl "numpy${2:-}"
 install "search-to-signal[report,parquet] @ file://$(echo "$work"/dist/*.whl)" "numpy${2:-}" \
     hypothesis jsonschema packaging pandas polars pytest pytest-benchmark pytest-xdist safetensors
 tests=("${@:3}")
-if ((${#tests[@]} == 0)); then mapfile -t tests < <(sed '/^#/d; /^$/d' tests/core/files.txt); fi
+listed() { mapfile -t tests < <(sed '/^#/d' "tests/core/$1.txt"); }
+if ((${#tests[@]} == 0)); then listed few; elif [[ ${tests[*]} == whole ]]; then listed files; fi
 "$work/environment/bin/python" -m pytest -o pythonpath=. -p no:cacheprovider -n 2 --dist loadfile --benchmark-disable \
     --hypothesis-profile few "${tests[@]}"
 "$work/environment/bin/python" -c 'import platform, numpy

@@ -1,4 +1,4 @@
-"""One tiny cohort with the shipped model, made twice for the whole session."""
+"""One tiny cohort with the shipped model, made once for the whole session, and its trained run once more."""
 
 import subprocess
 from collections.abc import Iterator
@@ -54,9 +54,9 @@ def cohort(tmp_path_factory: pytest.TempPathFactory, server: Forking) -> Path:
 
 @pytest.fixture(scope="session")
 def cohort_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same cohort, run a second time somewhere else, in processes that load everything themselves."""
+    """Its trained run a second time somewhere else, in a process that loads everything itself."""
     out = tmp_path_factory.mktemp("again") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execution, "subprocess", subprocess)
-        run_cohort(tiny_profile(), out, PlainProgress())
+        run_cohort(msgspec.structs.replace(tiny_profile(), conditions=("native",)), out, PlainProgress())
     return out

@@ -38,8 +38,8 @@ def tree(directory: Path) -> dict[str, bytes]:
 def test_same_seed_gives_the_same_record_bytes_and_adapter(cohort: Path, cohort_again: Path) -> None:
     """Two runs of one seed on one machine give byte-identical records and adapters."""
     first, second = tree(cohort), tree(cohort_again)
-    names = [name for name in first if Path(name).name in REPRODUCIBLE or "/adapter/" in name]
-    assert len(names) == 2 * len(REPRODUCIBLE) + 2
+    names = [name for name in second if Path(name).name in REPRODUCIBLE or "/adapter/" in name]
+    assert len(names) == len(REPRODUCIBLE) + 2
     assert [name for name in names if first[name] != second[name]] == []
 
 

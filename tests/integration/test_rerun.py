@@ -1,16 +1,14 @@
 """Anyone executes a recorded run again: equal here, and one edited record is named."""
 
-import resource
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.disk import on_a_full_disk
 from tests.forging import edit_line, edit_manifest
 
 from search_to_signal.base.errors import RunFailedError
 from search_to_signal.base.package_data import MODELS
-from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.study.container import read_container
 
@@ -101,13 +99,8 @@ def test_an_adapter_that_cannot_be_made_is_one_line(
 
 def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path) -> None:
     """The reason stands in the line of the command that was given, not in a log that has no room for it."""
-    done = subprocess.run(
-        command_line("retrain", str(cohort), "native-s42", "--out", str(tmp_path / "out")),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-    )
+    out = str(tmp_path / "out")
+    done = on_a_full_disk("retrain", str(cohort), "native-s42", "--out", out, file_bytes=20_000)
     assert (done.returncode, done.stderr.count("\n")) == (RunFailedError.exit_code, 1)
     assert "(File too large): make room, then give the command again" in done.stderr
     assert not list((tmp_path / "out").rglob("adapter*.*"))

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 import torch
 from tests.copies import copy_to_change
+from tests.disk import on_a_full_disk
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import (
@@ -40,16 +40,9 @@ pytestmark = pytest.mark.slow
 Make = Callable[..., Path]
 
 
-def ended(*arguments: str, bytes_per_file: int | None = None, **more: Any) -> tuple[int, str]:
+def ended(*arguments: str, **more: Any) -> tuple[int, str]:
     """Exit code and error output of a command in a process of its own."""
-
-    def limited() -> None:
-        if bytes_per_file is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_per_file, bytes_per_file))
-
-    done = subprocess.run(
-        command_line(*arguments), capture_output=True, text=True, preexec_fn=limited, check=False, **more
-    )
+    done = subprocess.run(command_line(*arguments), capture_output=True, text=True, check=False, **more)
     return done.returncode, done.stderr
 
 
@@ -91,9 +84,9 @@ def test_a_full_disk_is_one_line(make_run: Make, tmp_path: Path, command: str) -
     """A file that cannot grow is named by its directory, with what to do."""
     run = make_run(tmp_path / "native-s1", "native", 1)
     given = [] if command == "claims" else [str(run)]
-    code, err = ended(command, *given, "--out", str(tmp_path / "out"), bytes_per_file=64)
-    assert (code, is_one_line(err)) == (4, True), err
-    assert f"cannot write below {tmp_path / 'out'} (File too large): make room, then give the comm" in err
+    done = on_a_full_disk(command, *given, "--out", str(tmp_path / "out"), file_bytes=64)
+    assert (done.returncode, is_one_line(done.stderr)) == (4, True), done.stderr
+    assert f"cannot write below {tmp_path / 'out'} (File too large): make room, then give" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -102,9 +95,9 @@ def test_a_full_disk_is_one_line(make_run: Make, tmp_path: Path, command: str) -
 def test_the_advice_on_a_full_disk_fits_the_command(tmp_path: Path, options: list[str], remedy: str) -> None:
     """Who resumed already gives the same command again."""
     out = tmp_path / "out"
-    code, err = ended("run", "--profile", "smoke", "--out", str(out), *options, bytes_per_file=10)
-    assert (code, is_one_line(err)) == (4, True), err
-    assert err.endswith(f"cannot write below {out} (File too large): make room, then {remedy}\n")
+    done = on_a_full_disk("run", "--profile", "smoke", "--out", str(out), *options, file_bytes=10)
+    assert (done.returncode, is_one_line(done.stderr)) == (4, True), done.stderr
+    assert done.stderr.endswith(f"cannot write below {out} (File too large): make room, then {remedy}\n")
 
 
 def test_a_directory_that_takes_nothing_is_one_line(

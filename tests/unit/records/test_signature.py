@@ -1,6 +1,5 @@
 """A signature says who vouches for a list: the right key on the right list passes, all else is one line."""
 
-import resource
 import shutil
 import subprocess
 import time
@@ -8,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.disk import on_a_full_disk
 
 from search_to_signal.base.errors import SignatureError
-from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.records.checksums import SIGNATURE, write_sums
 from search_to_signal.verify import SIGNATURE as LEVEL
@@ -155,13 +154,7 @@ def test_a_signature_of_megabytes_is_refused_at_once(
 def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
     """One line says what to do, and what is not written whole has no file."""
     mine = key(tmp_path, "mine")
-    done = subprocess.run(
-        command_line("seal", "--sign", str(mine), str(run)),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)),
-    )
+    done = on_a_full_disk("seal", "--sign", str(mine), str(run), file_bytes=50)
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)
     assert "make room, then give the command again" in done.stderr
     assert [path.name for path in run.glob("SHA256SUMS*")] == ["SHA256SUMS"]

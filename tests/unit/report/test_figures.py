@@ -69,16 +69,6 @@ def test_every_figure_lies_beside_its_data(figures: Path) -> None:
     assert all(rows(figures, name) for name in names)
 
 
-@pytest.mark.parametrize("plot", DRAWN, ids=[plot.name for plot in DRAWN])
-def test_the_csv_alone_gives_the_same_bytes(figures: Path, tmp_path: Path, plot: Plot) -> None:
-    """A figure drawn again from its CSV, without any record, is the same PDF and the same PNG."""
-    copy = tmp_path / f"{plot.name}.csv"
-    copy.write_bytes((figures / copy.name).read_bytes())
-    redraw(plot, copy)
-    for form in (".pdf", ".png"):
-        assert copy.with_suffix(form).read_bytes() == (figures / f"{plot.name}{form}").read_bytes(), form
-
-
 def test_the_course_ends_where_the_tables_do(evidence: Evidence, figures: Path) -> None:
     """Equal parts have the whole run's validity as their mean, and the last one its best score."""
     found = rows(figures, "course")

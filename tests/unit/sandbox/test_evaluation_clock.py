@@ -36,11 +36,10 @@ def evaluated(
     ]
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_both_clocks_give_the_same_scores(slots: int) -> None:
+def test_both_clocks_give_the_same_scores() -> None:
     """However many slots share the 16 instances, results come back in their order."""
     codes = [NEAREST, PROBLEMS["tsp"].seed.code, "def f(a, b, c, d):\n    return 1 / 0", "x = 1", NEAREST]
-    assert evaluated("wall", slots, codes) == evaluated("processor", 1, codes)
+    assert evaluated("wall", 3, codes) == evaluated("processor", 1, codes)
 
 
 FAILING = """def f(here, destination, unvisited, distance):
@@ -53,10 +52,10 @@ def test_how_a_program_ends_does_not_depend_on_the_slots() -> None:
     """The first instance that fails is named, one limit holds for all, and scores keep their order."""
     marks = [round(float(one["distance"][0][1]), 6) for one in PROBLEMS["tsp"].instances("embedded")]
     codes = [NEAREST, FAILING.format(marked={marks[6], marks[5], marks[14]}), ENDLESS, "x = 1"]
-    alone = evaluated("processor", 1, codes, 1.0)
+    alone = evaluated("processor", 1, codes, 0.5)
     assert [one[0].value for one in alone] == ["ok", "exception", "timeout", "no_function"]
     for slots in (4, 6):
-        assert evaluated("processor", slots, codes, 1.0) == alone
+        assert evaluated("processor", slots, codes, 0.5) == alone
 
 
 def test_elapsed_time_is_a_limit_of_its_own() -> None:

@@ -58,6 +58,7 @@ def in_a_process(
         text=True,
         check=False,
         timeout=300,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # bytecode would be cut at the limit, too
         preexec_fn=None if limit is None else lambda: resource.setrlimit(limit, (most, most)),
     )
 

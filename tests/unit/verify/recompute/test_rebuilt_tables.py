@@ -24,7 +24,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results directory with audit and report."""
-    root = write_synthetic_results(tmp_path_factory.mktemp("rebuilt"), groups=20)
+    root = write_synthetic_results(
+        tmp_path_factory.mktemp("rebuilt"), conditions=("frozen", "native"), seeds=(1, 2), groups=10
+    )
     cells = [*runs_below(root / "breadth"), *runs_below(root / "audit")]
     recorded = [*run_directories(root / "cohort"), *cells]
     replay(recorded, root / "audit", list(MAPPINGS), list(NORMALIZERS))

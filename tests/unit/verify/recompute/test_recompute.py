@@ -1,8 +1,6 @@
 """Recomputing a directory: honest runs agree, forgeries that verify accepts do not, and nothing does harm."""
 
-import resource
 import shutil
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,12 +10,12 @@ import msgspec
 import pytest
 from spec.synthetic_runs import write_lines
 from tests.cohorts import Told
+from tests.disk import on_a_full_disk
 from tests.forging import configure, edit_line, edit_manifest, forge_last_score, reseal
 from tests.unit.conftest import write_adapter
 from tests.unit.run.test_live_loop import LIMITS, play
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.models.base import Completion
 from search_to_signal.problems import get_problem
@@ -45,10 +43,10 @@ Line = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory, manifest: Callable[..., Manifest]) -> Path:
-    """A sealed run of twelve trained groups; tests that change it work on a copy."""
+    """A sealed run of seven trained groups; tests that change it work on a copy."""
     run = tmp_path_factory.mktemp("recompute") / "native-s3"
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
-        config, _ = play(run, pool, "native")
+        config, _ = play(run, pool, "native", groups=7)
     shutil.rmtree(run / "checkpoint")
     settings = msgspec.to_builtins(config)
     digest = write_adapter(run / "adapter", settings)
@@ -117,13 +115,8 @@ def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, gain: floa
 
 def test_a_state_without_room_is_no_problem_of_the_directory(honest: Path, tmp_path: Path) -> None:
     """A full disk ends the command by its own code, and nobody reads that an honest directory failed."""
-    done = subprocess.run(
-        command_line("verify", "--recompute", "--state", str(tmp_path / "state"), str(honest)),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)),
-    )
+    state = str(tmp_path / "state")
+    done = on_a_full_disk("verify", "--recompute", "--state", state, str(honest), file_bytes=300)
     assert (done.returncode, done.stderr.count("\n")) == (RunDirectoryError.exit_code, 1), done.stderr
     assert "make room, then give the command again" in done.stderr
     assert "FAILED" not in done.stdout
@@ -377,7 +370,7 @@ def test_an_interrupted_recompute_goes_on(copied: Path, tmp_path: Path) -> None:
     reseal(copied)
     whole, state = found(copied), tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
-        recompute(copied, RecomputeOptions(state=state), Stop(6))
+        recompute(copied, RecomputeOptions(state=state), Stop(4))
     kept = state.read_bytes()
     lines = kept.count(b"\n") - 1
     state.write_bytes(kept + b'{"key": "torn')

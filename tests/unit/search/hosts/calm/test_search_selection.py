@@ -1,4 +1,4 @@
-"""Parent distributions, by hand on small archives."""
+"""Draws of parents at their edges; spec/test_selection.py has the distributions."""
 
 from collections.abc import Callable
 
@@ -6,54 +6,16 @@ import numpy as np
 import pytest
 
 from search_to_signal.search.hosts.calm.selection import (
-    crossover_pairs,
     draw_crossover,
     draw_index,
     draw_index_or_none,
     pair_exists,
-    primary,
-    secondary_by_diversity,
-    secondary_by_performance,
 )
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import idea_distance, state_of, words_of
+from search_to_signal.search.hosts.calm.state import state_of
 from search_to_signal.search.member import Member
 
 Make = Callable[..., Member]
-
-
-def test_the_primary_parent_is_drawn_by_inverse_rank_from_the_head() -> None:
-    """Three of five members: 6/11, 3/11, 2/11."""
-    chances = primary(5, SearchSettings(population_size=3))
-    assert chances.tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
-
-
-def test_the_second_parent_by_performance_is_never_equal_to_the_first() -> None:
-    """The chance of equal ones is left to starting again, not shared out."""
-    chances = secondary_by_performance(np.array([3.0, 3.0 - 5e-8, 1.0]))
-    assert chances[0].tolist() == pytest.approx([0, 0, 2 / 11])
-    assert chances[2].tolist() == pytest.approx([6 / 11, 3 / 11, 0])
-
-
-def test_the_second_parent_by_diversity_is_ranked_most_distant_first() -> None:
-    """Ties go by listing; distance zero keeps its rank but cannot be drawn."""
-    chances = secondary_by_diversity(np.array([0.0, 0.5, 0.8, 0.5]))
-    h = 1 + 1 / 2 + 1 / 3 + 1 / 4
-    assert chances.tolist() == pytest.approx([0, 1 / 2 / h, 1 / h, 1 / 3 / h])
-
-
-def test_distance_is_the_share_of_words_that_the_first_parent_lacks() -> None:
-    """Distinct lower-cased words; not symmetric; zero without words."""
-    first = words_of("Visit the nearest NODE, the nearest!")
-    assert first == {"visit", "the", "nearest", "node"}
-    assert idea_distance(words_of("visit far_node the"), first) == pytest.approx(1 / 3)
-    assert idea_distance(frozenset(), first) == 0.0
-
-
-def test_two_members_with_one_idea_cross_by_performance_alone() -> None:
-    """All of the chance is on the two unequal pairs."""
-    pairs = crossover_pairs(np.array([2.0, 1.0]), np.zeros((2, 2)))
-    assert pairs.tolist() == pytest.approx(np.array([[0, 0.5], [0.5, 0]]))
 
 
 def test_crossover_without_a_usable_pair_gives_none(member: Make) -> None:
