@@ -393,7 +393,11 @@ def _lengths(findings: Findings) -> Iterator[Advice]:
         )
         cost = max(cost, tie**2)
     if text:
-        change = f"Raise {options.cap}" if cut else "Reward what length stands for, or bound it"
+        change = (
+            f"Raise {options.cap}"
+            if cut
+            else "Reward the quality that length is a sign of, or bound the length"
+        )
         yield _advice(cost, " ".join(text), change, length_sentence(findings))
 
 

@@ -78,7 +78,7 @@ def _tables(tables: Mapping[str, ClaimTable], numbers: Sequence[Number]) -> Iter
     contexts = {f"table {label}" for label in printed}
     for number in numbers:
         if number.context.startswith("table ") and number.context not in contexts:
-            yield f"line {number.line}: {number.text} stands in {number.context}, which is not published"
+            yield f"line {number.line}: {number.text} is in {number.context}, which is not published"
     for label, parts in printed.items():
         ours = [text for table in parts for text in _cells(table)]
         theirs = [number for number in numbers if number.context == f"table {label}"]

@@ -55,8 +55,8 @@ def _conformance(arguments: argparse.Namespace) -> int:
     tally = ", ".join(f"{count} {kind.value}" for kind, count in counts.items())
     ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
     state, code = next((ends[kind] for kind in ends if counts[kind]), ("EQUAL", 0))
-    told = (f"{name} {families[name]}" + f" ({draws[name]} draws)" * (draws[name] > 0) for name in families)
-    print(f"s2s: {state}: {tally}; of {', '.join(told)}")
+    parts = (f"{name} {families[name]}" + f" ({draws[name]} draws)" * (draws[name] > 0) for name in families)
+    print(f"s2s: {state}: {tally}; of {', '.join(parts)}")
     return code
 
 

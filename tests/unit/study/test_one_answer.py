@@ -63,13 +63,13 @@ def test_one_comparison_has_one_answer(
     table = build_outcome_table(found, plan)
     assert table.cell("main.fewer/native minus frozen", "Seeds").value == 4
     assert table.cell("main.fewer/native minus frozen", "Verdict of").value == "main.q"
-    assert "1 comparisons stand here, 2 lines in all" in table.note
+    assert "1 comparisons in 2 lines" in table.note
     grid = build_study_grid([other])
     assert grid is not None
     assert "n = 4:" in str(grid.rows)
     sentences = find_deviations(plan, "", {}, found)["main"]
-    told = "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3"
-    assert f"{told}, at the level of its 2 comparisons, not of 1" in sentences
+    told = "main.fewer, native minus frozen: main.q answers it, over 4 seeds instead of 3"
+    assert f"{told}, corrected for 2 comparisons instead of 1" in sentences
 
 
 def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> N
     plan, found = planned_outcomes(root, tmp_path, WHOLE, alike, fewer)
     assert find_deviations(plan, "", {}, found)["main"][-2:] == [
         "main.again, native minus frozen: answered as main.q is",
-        "main.alone, native minus frozen: answered as main.q is, at the level of its 2 comparisons, not of 1",
+        "main.alone, native minus frozen: main.q answers it, corrected for 2 comparisons instead of 1",
     ]
 
 

@@ -478,7 +478,7 @@ _SURVIVORS = (
 )
 _FILTERED = "a trace that was sampled and that no batch trained teaches nothing: filtered, stale or failed"
 _WAITING = "groups that arrived after the last batch may still be trained, and are left out"
-_EVALUATIONS = "evaluations stand among the episodes, and are left out"
+_EVALUATIONS = "evaluations among the episodes are left out"
 
 
 def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:

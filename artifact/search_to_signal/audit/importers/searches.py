@@ -69,7 +69,7 @@ COPIES = Told(
 )
 REPEATED = Told(
     "repeated_programs",
-    "a program whose id stands in the log again counts once",
+    "a program whose id is in the log more than once counts once",
     ("repetitions",),
 )
 
@@ -236,7 +236,7 @@ _LLM4AD = (
 )
 _AGAIN = Told(
     "sample_orders",
-    "sample orders stand again, as after a second run into one directory: its candidates count, and are "
+    "sample orders repeat, as after a second run into one directory: its candidates count, and are "
     "compared with the best of both runs",
     ("candidates of such an order",),
 )
@@ -333,7 +333,7 @@ _EARLIER_RULE = Told(
 _FIRST, _SINCE = 1747309612, 1784380547
 _RESUMED = Told(
     "resumed",
-    "iterations stand again with another program, as after a resume from a checkpoint: all of them count",
+    "iterations repeat with another program, as after a resume from a checkpoint: all of them count",
     ("candidates of such an iteration",),
 )
 _TRACED = "a group is one candidate, improvement is over its parent, and admission is not logged"
