@@ -137,8 +137,8 @@ def _groups(findings: Findings) -> Iterator[str]:
         )
         yield f"{_count(findings, 'singleton')} are singletons: {tail}{_see(findings, 'singleton')}."
     says = {
-        "scattered": "stand in several places of the log and were gathered: two samplings of one name would "
-        "look like one",
+        "scattered": "are spread over several places of the log, and were put together: two samplings under "
+        "one name look like one group",
         **({"unadvised": "lack a logged advantage"} if findings.logged else {}),
         "unscored": "hold a reward that is no number",
     }
@@ -239,8 +239,8 @@ def _searched(findings: Findings) -> Iterator[str]:
         )
     if findings.counts["seen_before"]:
         yield (
-            f"{findings.counts['seen_before']} of {findings.completions} candidates have a text that stood "
-            f"in the log before{_see(findings, 'seen_before')}."
+            f"{findings.counts['seen_before']} of {findings.completions} candidates have a text that the "
+            f"log has earlier{_see(findings, 'seen_before')}."
         )
     if findings.statuses:
         yield f"They ended as {', '.join(f'{name} ({count})' for name, count in findings.statuses.items())}."

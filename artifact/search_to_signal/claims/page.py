@@ -107,7 +107,7 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
 
 def awaited_note(lacking: str) -> str:
     """Say what runs that are still to come mean for the directions of our estimates."""
-    return f"{lacking}: until they are recorded, no direction of our estimates is decided"
+    return f"{lacking}: until the rest is recorded, no direction of our estimates is decided"
 
 
 def page(

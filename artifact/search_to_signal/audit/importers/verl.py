@@ -55,7 +55,7 @@ _SAID = {
     "unknown_turns": "a row whose input goes on from another's, or is another than that of its uid, may be a "
     "later turn of a sample, and counts as a sample of its own: the log does not say",
     PENALTY: "the trained reward is score + overlong_reward: the reward function's own score, before the "
-    "penalty, stands in the column score",
+    "penalty, is in the column score",
     "validation": "a column reward that repeats what was scored is of a validation (validation_data_dir): "
     "nothing of it was trained",
 }
