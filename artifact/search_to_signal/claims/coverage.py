@@ -141,7 +141,7 @@ def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[NotClaimRul
     seen: dict[str, str] = {}
     for at, value, name in named:
         if there.get(at) != value:
-            yield f"{name}: {value} does not stand at {at}, there is {there.get(at, 'no number')}"
+            yield f"{name}: {value} is not at {at}, there is {there.get(at, 'no number')}"
         elif at in seen:
             yield f"{at} is named twice: {seen[at]}, {name}"
         seen[at] = name

@@ -150,8 +150,8 @@ def _read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     first = next(rows, None)
     if first is None:
         raise RecordError(
-            f"{path} holds no groups: no program is in it; those of a run that was killed are in "
-            f"{path.name}-wal, which has to be beside it as a whole"
+            f"{path} holds no groups: no program is in it; if the run was killed, its programs are in "
+            f"{path.name}-wal: put the whole of that file into the same directory"
         )
     yield from batches(str(path), consecutive(chain([first], rows)), options.rows, candidates(_SHINKA, tally))
 
@@ -473,7 +473,7 @@ TRACE_JSON = replaced(
 
 Program = dict[str, Any]
 _CHECKPOINT = (
-    "a group is one program of the last checkpoint: those that the population had dropped are not in it; "
+    "a group is one program of the last checkpoint, which lacks the programs that the population dropped; "
     "improvement is over the parent, admission is to the archive"
 )
 _EMPTY = Told("empty_islands", "islands of the checkpoint hold no program", ("empty", "islands"))
