@@ -141,7 +141,8 @@ class Workload:
     def seconds_left(self) -> float | None:
         """An estimate from what recent steps of each kind took; None while there is none.
 
-        A kind without a finished step takes, for its cost, as long as the others.
+        A kind without a finished step takes, for its cost, as long as the others. Between two reports the
+        time that passes is taken off, up to what the steps under way take.
         """
         whole, rest = self._costs()
         elapsed = self.clock() - self._start
@@ -150,7 +151,17 @@ class Workload:
         paces = dict(self._paces)
         others = sum(pace.seconds for pace in paces.values()) / sum(pace.cost for pace in paces.values())
         known = {kind: pace.seconds / pace.cost for kind, pace in paces.items() if pace.cost}
-        return sum(left * known.get(kind, others) for kind, left in rest.items())
+        ahead = sum(cost * known.get(kind, others) for kind, cost in rest.items())
+        under_way = sum(cost * known.get(kind, others) for kind, cost in self._under_way())
+        return ahead - min(self.clock() - self._now, under_way)
+
+    def _under_way(self) -> Iterator[tuple[tuple[str, float], float]]:
+        """Kind and cost of each step under way: between tasks, of the first step of the next one."""
+        running = self.running
+        for status in running:
+            yield status.task.kind, status.task.costs(status.done + 1) - status.task.costs(status.done)
+        coming = [] if running else [task for task in self._tasks.values() if task.name not in self._begun]
+        yield from ((task.kind, task.costs(1)) for task in coming[:1])
 
     def _costs(self) -> tuple[float, dict[tuple[str, float], float]]:
         """Of the whole work, and by kind what is left; layers follow each other, so earlier ones are done."""

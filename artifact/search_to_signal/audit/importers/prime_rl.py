@@ -474,8 +474,7 @@ def _complete_again(glances: Sequence[Glance]) -> bool:
 
 _SURVIVORS = (
     "these are the trained traces only: what was sampled and filtered before does not count as waste "
-    "here; it "
-    "is in the directory `all` of the run, if it was kept (give that directory)"
+    "here; it is in the directory `all` of the run, if it was kept (give that directory)"
 )
 _FILTERED = "a trace that was sampled and that no batch trained teaches nothing: filtered, stale or failed"
 _WAITING = "groups that arrived after the last batch may still be trained, and are left out"
