@@ -140,7 +140,7 @@ def test_smoke_runs_make_no_formal_table(tmp_path: Path) -> None:
     assert found.tables
     assert all(table.name.startswith("smoke_") for table in found.tables)
     write_synthetic_run(tmp_path / "restart" / "native-s1", "native", 1, groups=6, layer="restart")
-    with pytest.raises(RunDirectoryError, match="beside formal ones"):
+    with pytest.raises(RunDirectoryError, match="both smoke runs and formal ones"):
         build(Results(tmp_path), "core_results")
 
 

@@ -46,7 +46,7 @@ def test_runs_come_out_again_and_an_edit_is_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["frozen-s42", "--out", "{cohort}/new"], "lies in the directory that is checked"),
+        (["frozen-s42", "--out", "{cohort}/new"], "is inside the directory that is checked"),
         (["../elsewhere"], "has no run '../elsewhere': choose one of frozen-s42, native-s42"),
         ([], "name the runs"),
         (["frozen-s42", "--seed", "3"], "--seed draws a sample"),
@@ -84,7 +84,7 @@ def test_final_adapters_are_made_of_recorded_updates(
     ("arguments", "message"),
     [
         (["frozen-s42", "--out", "{out}"], "frozen-s42: the run was not trained"),
-        (["native-s42", "--out", "{cohort}"], "lies in the directory that is checked"),
+        (["native-s42", "--out", "{cohort}"], "is inside the directory that is checked"),
         (["native-s42", "--out", "{out}", "--jobs", "0"], "--jobs takes a number of at least 1"),
     ],
 )
@@ -120,7 +120,7 @@ def test_nothing_is_written_over(cohort: Path, tmp_path: Path, capsys: pytest.Ca
     before = sorted(copy.rglob("*"))
     for command in ("retrain", "rerun"):
         code, _, err = said(capsys, command, copy, "native-s42", "--out", tmp_path / "links")
-        assert (code, "lies in the directory that is checked" in err) == (2, True)
+        assert (code, "is inside the directory that is checked" in err) == (2, True)
     assert sorted(copy.rglob("*")) == before
 
 

@@ -87,8 +87,8 @@ def test_the_time_left_follows_the_speed_and_the_costs() -> None:
     work = Workload(PLAN, clock)
     work.update("cohort/native-s1", 0, 10)
     assert work.seconds_left() is None
-    clock.now = 100.0
     for group in range(1, 6):
+        clock.now = 20.0 * group
         work.update("cohort/native-s1", group, 10)
     assert work.seconds_left() == pytest.approx(300.0)
 
@@ -103,6 +103,22 @@ def test_what_was_done_before_is_no_speed() -> None:
     clock.now = 60.0
     work.update("cohort/native-s1", 9, 10)
     assert work.seconds_left() == pytest.approx(60.0 * (2.0 + 10.0) / 2.0)
+
+
+def test_recent_steps_of_each_kind_decide() -> None:
+    """Trained groups slow down, Frozen ones do not: the rest of each takes what its own last ones took."""
+    clock = Clock()
+    work = Workload(PLAN[:2], clock)
+    work.update("cohort/frozen-s1", 0, 1000)
+    for group in range(1, 501):
+        clock.now += 1.0
+        work.update("cohort/frozen-s1", group, 1000)
+    work.update("cohort/frozen-s1", 1000, 1000)
+    work.update("cohort/native-s1", 0, 1000)
+    for group in range(1, 501):
+        clock.now += 2.0 if group < 300 else 10.0
+        work.update("cohort/native-s1", group, 1000)
+    assert work.seconds_left() == pytest.approx(5000.0, rel=0.01)
 
 
 def test_earlier_layers_are_done_when_a_later_one_begins() -> None:

@@ -123,15 +123,15 @@ def _waste(findings: Findings) -> Iterator[Advice]:
             "Raise the sampling temperature"
             if findings.repeats.repeats == signal.completions - signal.groups
             else "Check that the reward reads the completion, not only its prompt or the expected answer; if "
-            "so, prompts that the model sometimes solves teach",
+            "so, take prompts that the model sometimes solves",
             _sampling(findings),
         )
     elif signal.waste >= _LEAST and (signal.dead or signal.unscored):
         small = _too_small(findings)
-        easier = "Prompts that the model sometimes solves teach"
+        easier = "Take prompts that the model sometimes solves"
         if signal.all_right != signal.all_wrong:
             hard = signal.all_right > signal.all_wrong
-            easier = "Harder prompts" if hard else "Easier prompts, or partial credit for wrong answers"
+            easier = "Take harder prompts" if hard else "Take easier prompts, or give partial credit"
         change = small or f"{easier}; {options.filter}"
         yield _advice(signal.waste, f"{_wasted(findings)}.", change, _sampling(findings))
 
@@ -174,9 +174,9 @@ def _lone(findings: Findings) -> Iterator[Advice]:
     if findings.assumed("sequences_alone"):
         return
     size = options_of(findings.framework).size
-    says, change = "which has nothing to be compared with", f"Set {size} to 2 or more"
+    says, change = "so there is nothing to compare it with", f"Set {size} to 2 or more"
     if findings.assumed("validation"):
-        says = "as in the validation dump that it is: nothing of it was trained"
+        says = "because this is a validation dump: nothing of it was trained"
         change = "Audit what was trained: verl writes it to trainer.rollout_data_dir"
     elif lone.groups:
         says = f"though {lone.groups} of them share {lone.prompts} prompts: each has a group id of its own"
@@ -202,8 +202,10 @@ def _too_small(findings: Findings) -> str:
     tried = ((2, signal.levels.flat_share(2 * size)), (4, signal.levels.flat_share(4 * size)))
     shares = ", ".join(f"{_percent(share or 0.0)} of groups of {factor * size}" for factor, share in tried)
     return (
-        f"Raise {name} from {size}: ties are as frequent as chance makes them, and would be in {shares} "
-        "if prompts are alike. That is 2 or 4 times the generation a prompt, or as many fewer prompts a step"
+        f"Raise {name} from {size}: ties are as frequent as chance makes them, and if prompts are alike, "
+        f"{shares} would tie. That takes 2 or 4 times the generation per prompt, or 2 or 4 times "
+        "fewer prompts "
+        "per step"
     )
 
 
@@ -221,7 +223,7 @@ def _sampling(findings: Findings) -> str:
         left = signal.completions - lost.wasted
         idle = f"without them {_percent(1 - signal.taught / left)} of generation" if left else "all"
         parts.append(
-            f"{lost.prompt} prompts that were sampled again tied each time: {idle} would buy nothing"
+            f"{lost.prompt} prompts were sampled again and tied each time: {idle} would still buy nothing"
         )
     if signal.flat and signal.half_flat_share is not None:
         halved = f"of the groups of two and more {_percent(signal.flat / signal.compared)} tie; "
@@ -241,9 +243,9 @@ def _left_out(findings: Findings) -> Iterator[Advice]:
         "are masked or removed from the loss in groups whose rewards differ."
     )
     if credit > 0.99:
-        text += " All positive advantage is theirs: the update only pushes probabilities down."
+        text += " They had all the positive advantage: the update only pushes probabilities down."
     elif credit >= _LEAST:
-        text += f" They take {_percent(credit)} of the positive advantage with them."
+        text += f" With them {_percent(credit)} of the positive advantage is lost."
     cap = options_of(findings.framework).cap
     yield _advice(max(share, credit), text, f"Raise {cap}, or keep such completions in the loss")
 
@@ -253,8 +255,8 @@ def _untrained(findings: Findings) -> Iterator[Advice]:
         run = Path(findings.steps[0].source).parent
         yield _advice(
             findings.counts["unscored"] / findings.groups,
-            "This run trains nothing, as a frozen one: it has scores and no reward of its own.",
-            "To audit rewards give a run that trains. What each mapping would make of these groups: "
+            "This run is not trained: it has scores and no rewards.",
+            "To audit rewards, give a trained run. To see what each mapping would make of these groups: "
             f"`s2s replay {run} --out replay`",
         )
 
@@ -268,7 +270,7 @@ def _broken(findings: Findings) -> Iterator[Advice]:
             "" if untrained else "Let the reward function return a number",
         ),
         "flat_differing": (
-            "have equal rewards and advantages that differ: what was trained had a part that this log lacks",
+            "have equal rewards and different advantages: the trained reward had a part that this log lacks",
             _unlogged(findings),
         ),
         "flat_credit": (
@@ -284,9 +286,11 @@ def _broken(findings: Findings) -> Iterator[Advice]:
     if counts["lone_credit"] and findings.signal.compared:
         share = counts["lone_credit"] / whole
         text = (
-            f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
+            f"{counts['lone_credit']} of {whole} groups have one completion, which gets an advantage "
+            "although "
+            "there is nothing to compare it with."
         )
-        yield _advice(share, text, "Leave groups out of which one completion is left, or sample them again")
+        yield _advice(share, text, "Leave out groups with one completion left, or sample them again")
 
 
 def _unlogged(findings: Findings) -> str:
@@ -304,14 +308,14 @@ def _unlogged(findings: Findings) -> str:
 def _baseline(findings: Findings) -> str:
     names = [name for name in findings.explaining if get_entry(name).scope != "group"]
     if names:
-        return f"None needed if {names[0]} is meant, whose baseline is the batch; else choose one by group"
+        return f"Nothing, if you want {names[0]}, whose baseline is the batch; else choose one by group"
     return "Check that every group has the same size, and which rows the trainer takes as one group"
 
 
 def _unordered(findings: Findings) -> str:
     assumed = findings.assumed(ASSUMED_REWARD)
     if assumed and not findings.explaining:
-        return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
+        return "Name the parts of the reward with --component NAME=WEIGHT: this log does not have them"
     if findings.explaining and get_entry(findings.explaining[0]).components:
         name = findings.explaining[0]
         return f"{name} scales each part of the reward by itself: choose another if the sum has to decide"
@@ -325,8 +329,8 @@ def _tight(findings: Findings) -> Iterator[Advice]:
     cost = findings.counts["amplified"] / findings.groups
     says = (
         f"{findings.counts['amplified']} of {findings.groups} groups are tight: their rewards hardly differ, "
-        f"and come out 100 times as far apart and more. The largest gain is {_number(signal.gain)} advantage "
-        "per reward."
+        "and the normalizer spreads them 100 times as far or more. The largest gain is "
+        f"{_number(signal.gain)} advantage per reward."
     )
     known = {
         option: made
@@ -361,14 +365,14 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         # The completions for which a weighted reward adds more.
         takes = (findings.weights.get(name) or 0.0) < 0
         rated = f"{name} takes less from" if takes else f"{name} rates higher"
-        text.append(f"In {count} of {parts[name].varied} groups what {rated} gets less advantage.")
+        text.append(f"In {count} of {parts[name].varied} groups, what {rated} gets less advantage.")
         cost = max(cost, count / alive * abs(shares[name]))
     if flat:
         text.append(f"{', '.join(flat)} never differ{'s' * (len(flat) == 1)} within a group.")
         cost = max(cost, 0.05)
     if cost:
         weights = options_of(findings.framework).weights
-        change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance"
+        change = f"Adjust {weights} for {', '.join(shares)}, if this is not the order of importance"
         knob, without = findings.knobs.get(f"component {first}"), ""
         if knob is not None and knob.groups:
             moved = f"{knob.changed} of {knob.groups} groups"
@@ -388,12 +392,16 @@ def _lengths(findings: Findings) -> Iterator[Advice]:
     if tie is not None and tie**2 >= _LEAST:
         which = "Longer" if tie > 0 else "Shorter"
         text.append(
-            f"{which} completions of a group get more advantage: correlation {tie:+.2f}, "
+            f"{which} completions of a group get more advantage: correlation {tie:+.2f}, which explains "
             f"{_percent(tie**2)} of its variance."
         )
         cost = max(cost, tie**2)
     if text:
-        change = f"Raise {options.cap}" if cut else "Reward what length stands for, or bound it"
+        change = (
+            f"Raise {options.cap}"
+            if cut
+            else "Reward the quality that length is a sign of, or bound the length"
+        )
         yield _advice(cost, " ".join(text), change, length_sentence(findings))
 
 

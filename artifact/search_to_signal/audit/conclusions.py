@@ -53,7 +53,7 @@ def _origin(findings: Findings) -> str:
         )
         lacks = f"The first groups hold no advantages ({late} completions later on do)"
         lacks = lacks if late else "The log holds no advantages"
-        text = f"{lacks}: those of {findings.normalizer} ({how}) are audited in their place."
+        text = f"{lacks}: the audit uses the advantages that {findings.normalizer} ({how}) gives."
         given = findings.agreements.get(findings.normalizer)
         without = 0 if given is None else findings.completions - given.rows
         lacking = bool(findings.counts["unscored"])
@@ -137,8 +137,8 @@ def _groups(findings: Findings) -> Iterator[str]:
         )
         yield f"{_count(findings, 'singleton')} are singletons: {tail}{_see(findings, 'singleton')}."
     says = {
-        "scattered": "stand in several places of the log and were gathered: two samplings of one name would "
-        "look like one",
+        "scattered": "are spread over several places of the log, and were put together: two samplings under "
+        "one name look like one group",
         **({"unadvised": "lack a logged advantage"} if findings.logged else {}),
         "unscored": "hold a reward that is no number",
     }
@@ -218,7 +218,10 @@ def _knobs(findings: Findings) -> Iterator[str]:
             under = f"under {findings.normalizer} ({knob.groups} groups)"
             yield f"{what} changes no advantage by more than 1 % {under}."
     if len(findings.weights) > 1 and set(findings.knobs) == {SCALE}:
-        yield "The reward is not the weighted sum of its components, so none of them was left out for a try."
+        yield (
+            "The reward is not the weighted sum of its components, so the audit could not try leaving "
+            "one out."
+        )
 
 
 def _searched(findings: Findings) -> Iterator[str]:
@@ -226,7 +229,9 @@ def _searched(findings: Findings) -> Iterator[str]:
         better = _of(findings, "improved", "compared")
         yield f"{better} are better than what they are compared with{_see(findings, 'improved')}."
     else:
-        yield f"None of {findings.completions} candidates has a score and one before it to compare it with."
+        yield (
+            f"No candidate of {findings.completions} has both a score and an earlier one to compare it with."
+        )
     if findings.counts["admitted"]:
         yield (
             f"{_of(findings, 'admitted_no_better', 'admitted')} that were kept are no better, and "
@@ -234,8 +239,8 @@ def _searched(findings: Findings) -> Iterator[str]:
         )
     if findings.counts["seen_before"]:
         yield (
-            f"{findings.counts['seen_before']} of {findings.completions} candidates have a text that stood "
-            f"in the log before{_see(findings, 'seen_before')}."
+            f"{findings.counts['seen_before']} of {findings.completions} candidates have a text that the "
+            f"log has earlier{_see(findings, 'seen_before')}."
         )
     if findings.statuses:
         yield f"They ended as {', '.join(f'{name} ({count})' for name, count in findings.statuses.items())}."

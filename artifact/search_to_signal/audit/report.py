@@ -278,7 +278,7 @@ COUNTS = Table(
 )
 KNOBS = Table(
     "What a knob changes under {normalizer}",
-    "Of the groups with an advantage, those in which one moves by more than 1 % without the knob.",
+    "Groups in which an advantage moves by more than 1 % without the knob, of the groups with an advantage.",
     ("knob", "weight", "groups", "groups that change"),
     lambda found: (
         (name, _weight(found, name.removeprefix(COMPONENT)), knob.groups, knob.changed)
@@ -307,8 +307,8 @@ LENGTHS = Table(
 )
 NORMALIZERS = Table(
     "The same rollouts under every normalizer",
-    "1 - cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those "
-    "that the normalizer takes; among them, those that it orders otherwise, and with a sign that changes.",
+    "1 - cosine and size compare all advantages, as one vector, with the audited ones. Groups: how many the "
+    "normalizer takes; in how many of them the order changes, and in how many a sign.",
     ("normalizer", "explains", "1 - cosine", "size", "groups", "ordered otherwise", "signs change"),
     lambda found: (
         (

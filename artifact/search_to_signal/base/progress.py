@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Below this share of the work, or these seconds, a speed says little about the rest.
 _MEASURED_SHARE = 0.02
 _MEASURED_SECONDS = 10.0
+# How much a step counts against the next one of its kind: the last thirty or so decide.
+_MEMORY = 0.97
 
 
 class Task(NamedTuple):
@@ -45,6 +47,11 @@ class Task(NamedTuple):
         """The evidence layer, or the whole name of a task that has none."""
         return self.name.partition("/")[0]
 
+    @property
+    def kind(self) -> tuple[str, float]:
+        """What takes equally long: steps of one layer and cost."""
+        return self.layer, self.cost
+
 
 @dataclass
 class Status:
@@ -62,6 +69,21 @@ class Status:
 
 
 @dataclass
+class _Pace:
+    """What steps of one kind took, recent ones first: seconds of the clock, and their cost."""
+
+    seconds: float = 0.0
+    cost: float = 0.0
+    waiting: float = 0.0
+
+    def advance(self, cost: float) -> None:
+        """Note steps that are done, and that took what has passed since the last ones."""
+        self.seconds = _MEMORY * self.seconds + self.waiting
+        self.cost = _MEMORY * self.cost + cost
+        self.waiting = 0.0
+
+
+@dataclass
 class Workload:
     """The planned tasks and what has reported; may be used from several threads."""
 
@@ -71,13 +93,15 @@ class Workload:
     _begun: dict[str, Status] = field(init=False, default_factory=dict)
     _worked: float = field(init=False, default=0.0)
     _start: float = field(init=False)
+    _now: float = field(init=False)
+    _paces: dict[tuple[str, float], _Pace] = field(init=False, default_factory=dict)
     _layers: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._tasks = {task.name: task for task in self.planned}
         self.has_plan = bool(self._tasks)
         self._layers = list(dict.fromkeys(task.layer for task in self._tasks.values()))
-        self._start = self.clock()
+        self._start = self._now = self.clock()
         self._lock = threading.Lock()
 
     def update(self, name: str, done: int, total: int, note: str = "") -> Status:
@@ -87,9 +111,20 @@ class Workload:
             before = self._begun.get(name)
             since = before.since if before else self.clock()
             seen = before.done if before and before.done else done * (done > 1)
-            self._worked += max(task.costs(done) - task.costs(seen), 0.0)
+            self._pass_time(task)
+            if (worked := task.costs(done) - task.costs(seen)) > 0.0:
+                self._worked += worked
+                self._paces[task.kind].advance(worked)
             self._begun[name] = status = Status(task, done, total, note, since)
             return status
+
+    def _pass_time(self, task: Task) -> None:
+        """Share the time since the last report among what runs; where nothing runs, ``task`` took it."""
+        passed, self._now = self.clock() - self._now, self.clock()
+        running = [status.task for status in self._begun.values() if not status.finished] or [task]
+        self._paces.setdefault(task.kind, _Pace())
+        for one in running:
+            self._paces[one.kind].waiting += passed / len(running)
 
     @property
     def running(self) -> list[Status]:
@@ -101,19 +136,36 @@ class Workload:
     def share(self) -> float:
         """How much of the work is done, 0 to 1."""
         whole, rest = self._costs()
-        return 1.0 - rest / whole if whole else 0.0
+        return 1.0 - sum(rest.values()) / whole if whole else 0.0
 
     def seconds_left(self) -> float | None:
-        """An estimate from the speed so far; None while there is none."""
+        """An estimate from what recent steps of each kind took; None while there is none.
+
+        A kind without a finished step takes, for its cost, as long as the others. Between two reports the
+        time that passes is taken off, up to what the steps under way take.
+        """
         whole, rest = self._costs()
         elapsed = self.clock() - self._start
         if elapsed < _MEASURED_SECONDS or self._worked < _MEASURED_SHARE * whole:
             return None
-        return rest * elapsed / self._worked
+        paces = dict(self._paces)
+        others = sum(pace.seconds for pace in paces.values()) / sum(pace.cost for pace in paces.values())
+        known = {kind: pace.seconds / pace.cost for kind, pace in paces.items() if pace.cost}
+        ahead = sum(cost * known.get(kind, others) for kind, cost in rest.items())
+        under_way = sum(cost * known.get(kind, others) for kind, cost in self._under_way())
+        return ahead - min(self.clock() - self._now, under_way)
 
-    def _costs(self) -> tuple[float, float]:
-        """Of the whole work and of what is left of it; layers follow each other, so earlier ones are done."""
-        whole = rest = 0.0
+    def _under_way(self) -> Iterator[tuple[tuple[str, float], float]]:
+        """Kind and cost of each step under way: between tasks, of the first step of the next one."""
+        running = self.running
+        for status in running:
+            yield status.task.kind, status.task.costs(status.done + 1) - status.task.costs(status.done)
+        coming = [] if running else [task for task in self._tasks.values() if task.name not in self._begun]
+        yield from ((task.kind, task.costs(1)) for task in coming[:1])
+
+    def _costs(self) -> tuple[float, dict[tuple[str, float], float]]:
+        """Of the whole work, and by kind what is left; layers follow each other, so earlier ones are done."""
+        whole, rest = 0.0, dict[tuple[str, float], float]()
         with self._lock:
             begun = [self._layers.index(layer) for layer in self._begun_layers()]
             done_layers = self._layers[: max(begun, default=0)]
@@ -123,7 +175,8 @@ class Workload:
                     continue
                 steps, done = (status.total, status.done) if status else (task.steps, 0)
                 whole += task.costs(steps)
-                rest += max(task.costs(steps) - task.costs(done), 0.0)
+                left = max(task.costs(steps) - task.costs(done), 0.0)
+                rest[task.kind] = rest.get(task.kind, 0.0) + left
         return whole, rest
 
     def heading(self) -> str:

@@ -78,7 +78,7 @@ def _tables(tables: Mapping[str, ClaimTable], numbers: Sequence[Number]) -> Iter
     contexts = {f"table {label}" for label in printed}
     for number in numbers:
         if number.context.startswith("table ") and number.context not in contexts:
-            yield f"line {number.line}: {number.text} stands in {number.context}, which is not published"
+            yield f"line {number.line}: {number.text} is in {number.context}, which is not published"
     for label, parts in printed.items():
         ours = [text for table in parts for text in _cells(table)]
         theirs = [number for number in numbers if number.context == f"table {label}"]
@@ -141,7 +141,7 @@ def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[NotClaimRul
     seen: dict[str, str] = {}
     for at, value, name in named:
         if there.get(at) != value:
-            yield f"{name}: {value} does not stand at {at}, there is {there.get(at, 'no number')}"
+            yield f"{name}: {value} is not at {at}, there is {there.get(at, 'no number')}"
         elif at in seen:
             yield f"{at} is named twice: {seen[at]}, {name}"
         seen[at] = name

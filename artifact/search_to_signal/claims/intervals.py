@@ -172,8 +172,8 @@ def sd(items: Sequence[Interval]) -> Interval:
     ends = [_far_ends(item, items) for item in items]
     if (open_ends := sum(len(pair) > 1 for pair in ends)) > _MOST_OPEN:
         raise LedgerError(
-            f"a check asks for the deviation of {len(items)} numbers, {open_ends} of which may lie above or "
-            f"below the mean of the others: {_MOST_OPEN} at most may"
+            f"a check asks for the deviation of {len(items)} numbers, of which {open_ends} may be above or "
+            f"below the mean of the others: give numbers with at most {_MOST_OPEN} such ones"
         )
     corners = product(*ends)
     most = max(_squares(corner) for corner in corners)

@@ -19,20 +19,29 @@ HEAD = (
     *("direction", "embedded", "comparison", "beside"),
 )
 INTRODUCTION = """\
-Every number of the paper and its supplement. *Consistent* and *inconsistent* speak of published numbers among
-themselves: each stands for every number that rounds to it, and a check asks whether exact numbers could have
-been rounded to all of them. *Implemented as published* is a setting that this repository has, too. *Text and
-equation disagree* is a finding about the paper. *Not derivable* follows from nothing published, and no run
-gives it. The others need a run. No check reads numbers of another evidence layer, but for the differences
-that the paper itself defines between two.
+Every number of the paper and its supplement, with a verdict:
 
-Our own estimates are of other, smaller models: they stand beside, are never pooled with published numbers,
-confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
-the sign of a difference, a ratio above or below 1, a level above or below Frozen of its table. *Same* and
-*opposite direction* say what more seeds do than a coin would (sign test at 0.05), *undecided* that it would
-do as much, *tied* that they are halved; what has no direction is *not comparable*, for the reason given. n
-counts seeds; other numbers say what they are. Entries that rest on the same numbers of ours are one
-comparison, called by the first of them, and count once."""
+- *Consistent* or *inconsistent*: whether the published numbers fit each other. A published number may be any
+  number that rounds to it, and a check asks whether exact numbers exist that round to all of them.
+- *Implemented as published*: a setting that this repository has, too.
+- *Text and equation disagree*: a finding about the paper.
+- *Not derivable*: it follows from nothing published, and no run gives it.
+- The others need a run.
+
+A check reads numbers of one evidence layer only, except for differences that the paper itself defines between
+two layers.
+
+Our own estimates come from other, smaller models. They are shown next to the published numbers, are never
+pooled with them, and decide no verdict. Only directions are compared, seed by seed: the sign of a difference,
+a ratio above or below 1, or a level above or below Frozen in the same table.
+
+- *Same* or *opposite direction*: more seeds agree on it than chance explains (sign test at 0.05).
+- *Undecided*: chance explains it.
+- *Tied*: half of the seeds point each way.
+- *Not comparable*: there is no direction, for the reason given.
+
+n counts seeds unless something else is named. Entries that rest on the same estimates count as one
+comparison, named after the first of them."""
 
 
 def summary(findings: Sequence[ClaimFinding]) -> str:
@@ -48,10 +57,10 @@ def summary(findings: Sequence[ClaimFinding]) -> str:
     by_direction = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
     compared = f", {directions.total()} comparisons ({by_direction})" if by_direction else ""
     missing = len(given) - len(known)
-    lacking = f", {missing} lack theirs in this report" if missing else ""
+    lacking = f", {missing} more need a table that this report lacks" if missing else ""
     return (
-        f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
-        f"{len(known)} have our own estimate beside them{compared}{lacking}"
+        f"{len(findings)} entries: {', '.join(parts)}; {conditions} were also checked against a condition; "
+        f"{len(known)} have an estimate from our runs{compared}{lacking}"
     )
 
 
@@ -97,8 +106,8 @@ def csv_text(findings: Sequence[ClaimFinding]) -> str:
 
 
 def awaited_note(lacking: str) -> str:
-    """Say what runs that are still to come mean for the directions of ours."""
-    return f"{lacking}: no direction of ours is decided"
+    """Say what runs that are still to come mean for the directions of our estimates."""
+    return f"{lacking}: until the rest is recorded, no direction of our estimates is decided"
 
 
 def page(
@@ -118,7 +127,7 @@ def page(
         "## What does not fit",
         _entries(wrong) if wrong else "Nothing: every check of a published number can be met.",
         f"{joint[0].upper()}{joint[1:]}.",
-        "What to know of single checks:",
+        "Notes on single checks:",
         "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items()),
     ]
     # Statements without a number; there are none without a report.
@@ -127,15 +136,15 @@ def page(
         stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
         rows = ((f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated)
         parts += [
-            "## Statements beside our runs",
-            "Negative statements (mixed, not every) first: they hold where no uniform order is found.",
+            "## Statements, compared with our runs",
+            "Negative statements (mixed, not every) come first: they hold where no uniform order is found.",
             _markdown([("entry", "statement", "form", "verdict", "for ours", "ours"), *rows]),
         ]
     neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts += [
         "## Neighbours in other layers",
-        "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
-        _markdown([("entry", "published", "beside"), *neighbours]),
+        "Readers will compare these. They come from other runs, and no verdict rests on them.",
+        _markdown([("entry", "published", "neighbour"), *neighbours]),
     ]
     for name in ledger.layers:
         own = [f for f in findings if f.entry.layer == name]

@@ -228,7 +228,8 @@ def load_reports(results: Path, order: Sequence[str] = ()) -> MergedTables:
         return MergedTables(load_report(results / "report"), (results.resolve().name,))
     if (results / MANIFEST).is_file():
         raise LedgerError(
-            f"{results} is one run, whose report lies elsewhere: make it (s2s report {results} --out PAGE) "
+            f"{results} is a single run, and its report is in another directory: make it (s2s report "
+            f"{results} --out PAGE) "
             "and give --results PAGE"
         )
     if not results.is_dir():

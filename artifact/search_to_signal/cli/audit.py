@@ -25,7 +25,7 @@ _LARGEST_FREED = 31 * 1024 * 1024
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
+    """Audit the log of a GRPO trainer (TRL, verl, slime and others): what to change, the costliest first."""
     from search_to_signal.audit import report
     from search_to_signal.audit.importers.base import ReadOptions
 
@@ -178,7 +178,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 
 def _normalizers(arguments: argparse.Namespace) -> None:
-    """What each framework's normalizer makes of a group: the atlas as a table."""
+    """List the normalizers of the frameworks: how each turns the rewards of a group into advantages."""
     from search_to_signal.audit.atlas.entry import chosen, document, sources, table
 
     entries = chosen(arguments.name)
@@ -196,7 +196,7 @@ def register(add: Add) -> None:
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
     command.add_argument("--format", help="the format of the log, if it is not recognized")
     command.add_argument(
-        "--normalizer", metavar="NAME", help="the trainer's normalizer, by its name in s2s normalizers"
+        "--normalizer", metavar="NAME", help="the trainer's normalizer, as s2s normalizers names it"
     )
     command.add_argument(
         "--class", dest="label", metavar="COLUMN", help="the column that holds the class of a completion"
@@ -218,7 +218,9 @@ def register(add: Add) -> None:
     command.add_argument(
         "--every", type=float, default=5.0, metavar="SECONDS", help="how often --follow reads the log"
     )
-    text = "exit with code 1 if the share of these groups (in a search: candidates) is greater"
+    text = (
+        "exit with code 1 if more than this share of groups (in a search: candidates) is NAME, such as dead"
+    )
     add_repeated(command, "--fail-on", text, metavar="NAME=SHARE")
     atlas = add(_normalizers, "s2s normalizers verl --json")
     atlas.add_argument("name", nargs="?", help="show only entries whose name or framework begins with this")

@@ -107,7 +107,7 @@ def add_draws(check: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--draws",
         action="store_true",
-        help="read every recorded token once through its model, here, against the numbers that drew it",
+        help="read every recorded token through its model, and check that the run's random numbers draw it",
     )
     check.add_argument(
         "--updates",
@@ -136,7 +136,7 @@ _LEVELS_OF = (
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Check checksums and records."""
+    """Check a results directory: every file's checksum, and the records against each other."""
     from search_to_signal import verify as levels
     from search_to_signal.records.differences import VerificationResult
     from search_to_signal.records.manifest import runs_below
@@ -284,7 +284,7 @@ def _seal(arguments: argparse.Namespace) -> None:
 
 def register(add: Add) -> None:
     check = add(_verify, "s2s verify results/embedded")
-    check.add_argument("directory", type=Path)
+    check.add_argument("directory", type=Path, help="results directory, or run")
     allow_code(check, "mapping", "normalizer")
     check.add_argument(
         "--tables",
@@ -300,7 +300,7 @@ def register(add: Add) -> None:
     check.add_argument("--sample", type=int, metavar="N", help="execute or read only N groups of every run")
     check.add_argument("--seed", type=int, help="which groups --sample draws (default: drawn, and printed)")
     check.add_argument(
-        "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
+        "--state", type=Path, metavar="FILE", help="keep results here, so that an interrupted command goes on"
     )
     check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
     text = "your own model: --recompute reads its tokenizer, --draws its weights"
@@ -314,5 +314,5 @@ def register(add: Add) -> None:
     )
     check.add_argument("--identity", metavar="NAME", help="the name that must have signed")
     seal = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
-    seal.add_argument("directory", type=Path)
+    seal.add_argument("directory", type=Path, help="results directory, or run")
     seal.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

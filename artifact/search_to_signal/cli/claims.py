@@ -17,7 +17,7 @@ _SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    """A verdict for every number of the paper.
+    """Judge every number of the paper.
 
     Prints the count of each verdict, a table of them by layer, then what does not fit.
     """

@@ -17,11 +17,10 @@ _NOT_COMPARED = 11
 def _conformance(arguments: argparse.Namespace) -> int:
     """Compare our host with a CALM checkout, whose code runs with your rights.
 
-    A line per finding; the last one counts them, by family and with the draws behind them. Prompts, and
-    whatever else the host prints, are not; standard error says how far it is. Exit codes: 0 all equal; 1
-    something differs; 11 nothing differs, but something was not compared; 12 the checkout is another
-    revision, or lacks a file, a signature or an option of the released host, and nothing of it ran; 130
-    Ctrl-C or SIGTERM.
+    Prints a line per finding, then a line that counts them by family, with the draws behind them. What the
+    checkout itself prints is left out; progress goes to standard error. Exit codes: 0 all equal; 1 something
+    differs; 11 nothing differs, but something was not compared; 12 the checkout is another revision, or lacks
+    a file, a signature or an option of the released host, and none of its code ran; 130 Ctrl-C or SIGTERM.
     """
     require(*EXTRAS["run"])
     from search_to_signal.search.hosts.released.host import quiet
@@ -55,15 +54,15 @@ def _conformance(arguments: argparse.Namespace) -> int:
     tally = ", ".join(f"{count} {kind.value}" for kind, count in counts.items())
     ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
     state, code = next((ends[kind] for kind in ends if counts[kind]), ("EQUAL", 0))
-    told = (f"{name} {families[name]}" + f" ({draws[name]} draws)" * (draws[name] > 0) for name in families)
-    print(f"s2s: {state}: {tally}; of {', '.join(told)}")
+    parts = (f"{name} {families[name]}" + f" ({draws[name]} draws)" * (draws[name] > 0) for name in families)
+    print(f"s2s: {state}: {tally}; of {', '.join(parts)}")
     return code
 
 
 def _released(arguments: argparse.Namespace) -> None:
     """Run a CALM checkout, whose code runs with your rights, with one of our mappings.
 
-    With model_name online/NAME an endpoint answers, one completion a round, and nothing is trained.
+    With model_name online/NAME an endpoint answers, with one completion per round, and nothing is trained.
     """
     require(*EXTRAS["run"])
     from search_to_signal.run.released import Order, run_released
@@ -98,11 +97,13 @@ def register(add: Add) -> None:
     run = add(_released, f"s2s released {example}")
     run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
-    run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")
+    run.add_argument("--problem", help="tsp, obp, cvrp or op: refuse a configuration of another problem")
     run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
     run.add_argument("--normalizer", default="group", help="only group: the host's trainer has no other")
     run.add_argument("--seed", type=int, default=42, help="seed of the host's random draws (default: 42)")
     run.add_argument("--out", type=Path, required=True, help="run directory")
     run.add_argument(
-        "--any-revision", action="store_true", help="take another revision than artifact/calm/pin.toml names"
+        "--any-revision",
+        action="store_true",
+        help="accept another revision than artifact/calm/pin.toml names",
     )

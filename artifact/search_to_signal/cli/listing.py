@@ -130,7 +130,7 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    """Profiles, layers, mappings, normalizers, problems, hosts and models by name; what can be fetched."""
+    """List profiles, layers, mappings, normalizers, problems, hosts, rules and models by name."""
     if arguments.kind is not None and arguments.kind not in KINDS:
         raise ConfigError(f"nothing is called {arguments.kind!r}: list one of {', '.join(KINDS)}")
     for kind in [arguments.kind] if arguments.kind else KINDS:

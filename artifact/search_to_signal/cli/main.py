@@ -48,7 +48,8 @@ class _Version(argparse.Action):
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="s2s",
-        description="From Search to Signal: run, check and read search-coupled online post-training.",
+        description="Run a search whose language model is trained while it searches; check and read its "
+        "records; audit the logs of GRPO trainers.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="the version, and the source's hash")

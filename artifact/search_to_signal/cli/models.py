@@ -31,7 +31,7 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 
 
 def _card(arguments: argparse.Namespace) -> None:
-    """Measure an embedded model again."""
+    """Measure an embedded model again, and write its card."""
     from search_to_signal.base.settings import load_toml
     from search_to_signal.recipe.model_card import write_card
     from search_to_signal.recipe.training import RECIPE, Recipe
@@ -78,11 +78,11 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 
 def _model(_: argparse.Namespace) -> None:
-    """Bring a pretrained model: s2s model fetch."""
+    """Fetch a pretrained model: s2s model fetch."""
 
 
 def _fetch(arguments: argparse.Namespace) -> None:
-    """Bring a pretrained model into a model directory with card, licence and checksums.
+    """Fetch a pretrained model into a directory with card, licence and checksums.
 
     Its files come from the hub at a pinned revision, or from what you already have; either way their SHA-256
     decides. A GGUF file is converted: its weights dequantized and stored as bfloat16.
@@ -128,13 +128,14 @@ def _add_fetch(model: argparse.ArgumentParser) -> None:
 
 def register(add: Add) -> None:
     make = add(_pretrain, "s2s pretrain artifact/models/qwen2-2.1m/recipe.toml --out my-model")
-    make.add_argument("recipe", type=Path)
-    make.add_argument("--out", required=True, type=Path)
+    make.add_argument("recipe", type=Path, help="recipe.toml of the model")
+    make.add_argument("--out", required=True, type=Path, help="model directory to write")
     card = add(_card, "s2s card artifact/models/qwen2-2.1m")
-    card.add_argument("model", type=Path)
+    card.add_argument("model", type=Path, help="model directory")
     serve = add(_serve, "s2s serve qwen2-2.1m --port 8321")
     serve.add_argument("model", help="name of an embedded model, or path of a model directory")
     serve.add_argument("--port", type=int, default=8321, help="0 takes any free port (default: 8321)")
-    serve.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    serve.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    serve.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    numbers = "numbers of the weights (default: float32)"
+    serve.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help=numbers)
     _add_fetch(add(_model, "s2s model fetch qwen2.5-coder-0.5b-instruct"))

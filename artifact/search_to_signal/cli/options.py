@@ -30,9 +30,9 @@ class Add(Protocol):
 
 def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> None:
     """Add an option --KIND PKG.MOD:OBJ that allows third-party code, since records cannot allow it."""
-    text = "of your own that the runs used, and whose code may run"
     for kind in kinds:
-        add_repeated(parser, f"--{kind}", f"{note}a {kind} {text}", metavar="PKG.MOD:OBJ")
+        text = f"{note}your own {kind} that the runs used; its code will run"
+        add_repeated(parser, f"--{kind}", text, metavar="PKG.MOD:OBJ")
 
 
 def add_repeated(

@@ -20,7 +20,7 @@ _SHOWN_RUNS = 3
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    """Tables, figures and page of a results directory."""
+    """Make tables, figures and pages of a results directory."""
     from search_to_signal.layers.reproduction import write_report
     from search_to_signal.records.manifest import MANIFEST
     from search_to_signal.report.build import HTML
@@ -82,8 +82,8 @@ def _refuse_listed(directory: Path) -> None:
 def _replay(arguments: argparse.Namespace) -> None:
     """Recompute rewards and advantages from records.
 
-    Records have to be those of their run's SHA256SUMS. The recorded rewards and advantages are not compared
-    with them: s2s verify does that.
+    Records have to match their run's SHA256SUMS. The recorded rewards and advantages are not compared: s2s
+    verify does that.
     """
     from search_to_signal.layers.replay import normalizers_of, refuse_changed_inputs, replay
 
@@ -103,7 +103,7 @@ def _replay(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    """Settings, metrics and first differing records of two results directories, or of two runs.
+    """Compare two results directories, or two runs: settings, metrics, and the first record that differs.
 
     Ends with 0 where settings and records are equal, with 1 where they differ.
     """
@@ -158,7 +158,7 @@ def _run_names(runs: tuple[str, ...]) -> str:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    """A number of a table, then its formula and the records behind it."""
+    """Print a number of a table, its formula and the records behind it."""
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
     load_allowed(arguments)
@@ -233,17 +233,17 @@ def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
 
 def register(add: Add) -> None:
     page = add(_report, "s2s report results/embedded")
-    page.add_argument("directory", type=Path)
+    page.add_argument("directory", type=Path, help="results directory")
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
     allow_code(page, "mapping", "normalizer")
     replay = add(_replay, "s2s replay results/embedded/cohort --out audit")
-    replay.add_argument("directories", type=Path, nargs="+")
+    replay.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
     add_repeated(replay, "--mapping", "name or pkg.mod:obj", otherwise="the paper's")
     add_repeated(replay, "--normalizer", "name or pkg.mod:obj", otherwise="the runs' own")
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")
     compare = add(_compare, "s2s compare results/embedded /mnt/other/results/embedded")
-    compare.add_argument("first", type=Path)
-    compare.add_argument("second", type=Path)
+    compare.add_argument("first", type=Path, help="results directory, or run")
+    compare.add_argument("second", type=Path, help="another of the same kind")
     trace = add(_trace, "s2s trace results/embedded core_results native 'Final best' --show 2")
     trace.add_argument("directory", type=Path, help="results directory, or shipped evidence")
     trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")

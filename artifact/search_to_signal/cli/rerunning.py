@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    """Execute recorded runs again, model and learner too, and compare record for record.
+    """Execute recorded runs again, with model and learner, and compare every record.
 
     Ends with 0 where all are equal, with 1 where one differs.
     """
@@ -58,7 +58,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
 
 def _retrain(arguments: argparse.Namespace) -> None:
-    """Make the final adapters of recorded runs again, by their recorded updates alone.
+    """Make the final adapters of recorded runs again from their recorded updates.
 
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
@@ -160,15 +160,19 @@ def _print_rerun(finished: "Rerun", progress: Progress) -> None:
 def register(add: Add) -> None:
     command = add(_rerun, "s2s rerun results/embedded cohort/native-s42")
     command.add_argument("directory", type=Path, help="results directory, or shipped evidence")
-    command.add_argument("run", nargs="*", metavar="RUN", help="a run's place below it, cohort/native-s42")
-    command.add_argument("--sample", type=int, metavar="N", help="N runs drawn at random")
+    command.add_argument(
+        "run", nargs="*", metavar="RUN", help="a run's path in it, such as cohort/native-s42"
+    )
+    command.add_argument("--sample", type=int, metavar="N", help="draw N runs at random")
     command.add_argument("--seed", type=int, help="which runs --sample draws (default: drawn, and printed)")
-    command.add_argument("--out", type=Path, help="where to run, and to go on when interrupted")
+    command.add_argument(
+        "--out", type=Path, help="keep the runs here, so that an interrupted command goes on"
+    )
     command.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
     _allow(command)
     again = add(_retrain, "s2s retrain artifact/evidence main/cohort/native-s42 --out adapters")
     again.add_argument("directory", type=Path, help="results directory, or shipped evidence")
-    again.add_argument("run", nargs="+", metavar="RUN", help="a trained run's place below it")
+    again.add_argument("run", nargs="+", metavar="RUN", help="a trained run's path in it")
     again.add_argument("--out", type=Path, required=True, help="RUN/adapter of each run goes here")
     again.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
     _allow(again)

@@ -23,7 +23,7 @@ from search_to_signal.records.files import refuse_special_files, storage_errors
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    """Run every run of a profile, then report.
+    """Make every run of a profile, then the report.
 
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
@@ -111,7 +111,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
 
 def _updates(arguments: argparse.Namespace) -> None:
-    """Update one adapter by every mapping's credit on the same recorded groups."""
+    """Train the same adapter on the same recorded groups with each mapping's rewards, and compare."""
     from search_to_signal.credit import PUBLISHED, get_mapping
     from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
     from search_to_signal.layers.updates.layer import matched_updates
@@ -138,7 +138,7 @@ def _updates(arguments: argparse.Namespace) -> None:
 
 
 def _heldout(arguments: argparse.Namespace) -> None:
-    """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
+    """Score a cohort's final heuristics on held-out instances, and find which programs behave alike."""
     from search_to_signal.layers.heldout.layer import heldout
     from search_to_signal.run.config import HeldoutSettings
 
@@ -150,7 +150,7 @@ def _heldout(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    """Record the runs of the evidence plan, in its order; goes on after any stop.
+    """Record the runs of the evidence plan, in its order. The same command goes on after a stop.
 
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
@@ -177,7 +177,7 @@ def _record(arguments: argparse.Namespace) -> None:
 def register(add: Add) -> None:
     run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
-    run.add_argument("--out", required=True, type=Path, help="results directory")
+    run.add_argument("--out", required=True, type=Path, help="results directory to write")
     add_repeated(run, "--layer", "only this evidence layer of the profile")
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
@@ -192,15 +192,19 @@ def register(add: Add) -> None:
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
     add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
     record.add_argument(
-        "--finished", type=Path, metavar="DIR", help="packed evidence or results whose runs are not run again"
+        "--finished",
+        type=Path,
+        metavar="DIR",
+        help="packed evidence or results: their runs are not made again",
     )
     record.add_argument("--jobs", type=int, help="runs side by side, over all cards (default: the profile's)")
-    record.add_argument("--minutes", type=float, help="stop after so many; each run finishes its group")
-    record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop as well once this file exists")
+    record.add_argument("--minutes", type=float, help="stop after this time; each run finishes its group")
+    record.add_argument("--stop-file", type=Path, metavar="FILE", help="also stop once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")
     one.add_argument("--out", required=True, type=Path, help="run directory")
     one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
-    one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
+    interval = "groups between two checkpoints (default: 1)"
+    one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS", help=interval)
     one.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="wait for another process that writes it"
     )
@@ -216,6 +220,6 @@ def register(add: Add) -> None:
     updates.add_argument("--withheld", type=int, default=1, help="later groups to measure on (default: 1)")
     held = add(_heldout, "s2s heldout results/embedded --instances 8")
     held.add_argument("directory", type=Path, help="results directory with a complete cohort")
-    held.add_argument("--instances", type=int, help="only the first ones of each split (default: all)")
+    held.add_argument("--instances", type=int, help="use the first N instances of each split (default: all)")
     allow_code(held, "problem")
     held.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

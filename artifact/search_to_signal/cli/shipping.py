@@ -15,7 +15,7 @@ _TIMEOUT_S = 1800.0
 
 
 def _pack(arguments: argparse.Namespace) -> None:
-    """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
+    """Pack finished runs of results directories, to ship them; runs packed before stay as they are."""
     from search_to_signal.records.plan import PLAN, read_plan
     from search_to_signal.study.container import list_evidence
     from search_to_signal.study.packing import pack
@@ -48,7 +48,7 @@ def _pack(arguments: argparse.Namespace) -> None:
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
-    """Bring packed results back, byte for byte, and check them against their own lists."""
+    """Unpack packed results, byte for byte, and check them against their own checksums."""
     from search_to_signal.study.container import packed_results
     from search_to_signal.study.unpacking import is_left_out, is_rebuilt, lacks_ids, unpack
 
@@ -105,10 +105,10 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
 
 def _standings(arguments: argparse.Namespace) -> int:
-    """Score the best program of every condition on held-out instances, to stand beside those of the field.
+    """Score the best program of every condition on held-out instances, to compare with published heuristics.
 
-    With --every-run the final best of every run, too, to stand beside the heuristic that it began with. With
-    --check nothing is written: the recorded scores are compared with ones made now.
+    With --every-run, also score the final best of every run, to compare it with the heuristic that the run
+    began with. With --check nothing is written: the recorded scores are compared with scores made now.
     """
     from search_to_signal.study.scored_standings import recomputed_differences, score_best_programs
 
@@ -158,12 +158,20 @@ def register(add: Add) -> None:
     rebuild.add_argument("directory", type=Path, help="packed evidence with its plan")
     rebuild.add_argument("--out", type=Path, required=True, help="directory for tables, figures and pages")
     rebuild.add_argument(
-        "--readme", type=Path, metavar="FILE", help="a page to hold the first table (default: the checkout's)"
+        "--readme",
+        type=Path,
+        metavar="FILE",
+        help="a page that has to show the first table (default: the checkout's)",
     )
     rebuild.add_argument("--ship", action="store_true", help="replace the shipped tables by the new ones")
     standings = add(_standings, "s2s standings artifact/evidence --check 4")
     standings.add_argument("directory", type=Path, help="packed evidence with its plan")
-    standings.add_argument("--check", type=int, metavar="N", help="compare on the first N instances")
+    standings.add_argument(
+        "--check",
+        type=int,
+        metavar="N",
+        help="write nothing, and compare the recorded scores of the first N instances",
+    )
     every = "also evaluate the best final program of every run; later calls do so, too"
     standings.add_argument("--every-run", action="store_true", help=every)
     slots = "programs evaluated side by side (default: %(default)s)"

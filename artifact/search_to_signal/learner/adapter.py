@@ -67,7 +67,7 @@ def load_adapter(model: Any, directory: Path) -> Any:
         adapted = _attached(model, config, seed=0)
         expected = {name: tensor.shape for name, tensor in adapter_tensors(adapted).items()}
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
-            raise ValueError("its tensors are not those of this model and rank")
+            raise ValueError("its tensors do not fit this model and rank")
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError, ConfigError) as error:
         raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
     set_adapter(adapted, tensors)

@@ -56,7 +56,9 @@ def _files(directory: Path) -> list[Path]:
 
     paths = list(islice(shown(), _MOST_ENTRIES + 1))
     if len(paths) > _MOST_ENTRIES:
-        raise ModelFileError(f"{directory} holds more than {_MOST_ENTRIES} files: give the model's alone")
+        raise ModelFileError(
+            f"{directory} holds more than {_MOST_ENTRIES} files: give a directory with only the model's"
+        )
     return sorted(path for path in paths if path.is_file())
 
 
@@ -311,7 +313,7 @@ def convert(path: Path, out: Path, progress: Progress) -> None:
         try_model(out)
         ForeignTokenizer(out)
     except ModelFileError as error:
-        raise ModelFileError(f"what {path} holds makes no model ({error})") from error
+        raise ModelFileError(f"{path} cannot be turned into a model ({error})") from error
 
 
 def _write_weights(path: Path, into: Path, stored: Sequence[StoredTensor], progress: Progress) -> None:

@@ -70,7 +70,7 @@ def stored_tensors(data: bytes | mmap) -> dict[str, StoredTensor]:
     for name in sorted(header.keys() - {"__metadata__"}):
         start, end = header[name]["data_offsets"]
         if not 0 <= start <= end <= len(body):
-            raise ValueError(f"{name} lies outside")
+            raise ValueError(f"{name} is outside the file")
         shape = tuple(int(size) for size in header[name]["shape"])
         tensors[name] = StoredTensor(header[name]["dtype"], shape, body[start:end])
         tensor_bytes += end - start

@@ -129,7 +129,7 @@ def write_partial(directory: Path, mark: Partial) -> None:
 def read_partial(directory: Path) -> Partial | None:
     """The mark of a directory, None where it has none; raises RunDirectoryError for an unreadable one."""
     path = directory / PARTIAL
-    return read_json(path, Partial, f"{path} went away") if path.is_file() else None
+    return read_json(path, Partial, f"{path} was removed while it was read") if path.is_file() else None
 
 
 # Runs of a plan that are still to come: while one is, what is recorded decides nothing.

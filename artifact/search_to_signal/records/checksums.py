@@ -185,7 +185,7 @@ def sum_problems(directory: Path, digest: Callable[[Path], str] = sha256_file) -
     for name in _changed(exact, present, digest):
         problems[name] = f"bytes differ from {SUMS}"
     for name in _changed(data, present, image_sha256):
-        problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"
+        problems[name] = f"damaged, or its image data differ from {DATA_SUMS}"
     return dict(sorted(problems.items()))
 
 

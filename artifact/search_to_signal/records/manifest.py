@@ -314,7 +314,7 @@ def read_roster(directory: Path) -> list[str]:
     Raises RunDirectoryError for an unreadable list, and for a name that is not that of a directory in here.
     """
     path = directory / ROSTER
-    names = read_json(path, list[str], f"{path} went away") if path.exists() else []
+    names = read_json(path, list[str], f"{path} was removed while it was read") if path.exists() else []
     for name in names:
         if not is_component(name):
             raise RunDirectoryError(

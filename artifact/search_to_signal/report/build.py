@@ -31,7 +31,7 @@ from search_to_signal.report.summary import (
 )
 from search_to_signal.report.tables.catalogue import NOT_RUN, Evidence, read_evidence
 from search_to_signal.report.tables.cells import Table, to_markdown, write_table
-from search_to_signal.report.tracing import full_value, short_origins, trace_command
+from search_to_signal.report.tracing import formulas, full_value, row_origins, trace_command
 
 LEDGER = Path("claims") / "claims.csv"
 _LEDGER_COLUMNS = (
@@ -112,12 +112,13 @@ def read_ledger(report: Path) -> JudgedLedger | None:
 
 
 FIGURES = "figures"
-HTML, MARKDOWN = "report.html", "report.md"
+HTML, MARKDOWN, LEDGER_HTML, TABLES = "report.html", "report.md", "ledger.html", "tables"
 _HEADLINE = "core_results"
 
 
 def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
-    """Write tables, figures, report.html and the short report.md; returns the latter.
+    """Write tables, figures, report.html with a page per table beside it, and the short report.md; returns
+    the latter.
 
     ``ledger`` is called with ``out`` after the tables are written, to judge the paper's numbers with them;
     analysis does not import the claims package. Tables and figures of smoke runs are named smoke_*, so that
@@ -136,8 +137,15 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     if ledger is not None:
         ledger(out)
     values = _page_values(evidence, drawn, facts, read_ledger(out))
-    for name, template in ((HTML, "page.html"), (MARKDOWN, "page.md")):
-        text = render("search_to_signal.report", template, **values)
+    pages: dict[str, tuple[str, Mapping[str, Any]]] = {HTML: ("page.html", {}), MARKDOWN: ("page.md", {})}
+    if values["ledger"] is not None:
+        pages[LEDGER_HTML] = "ledger.html", {}
+    for table in evidence.catalogue.tables:
+        own = {"table": table, "layer": get_layer(table.layer).name}
+        pages[f"{TABLES}/{table.name}.html"] = "table.html", own
+    (out / TABLES).mkdir(exist_ok=True)
+    for name, (template, own) in pages.items():
+        text = render("search_to_signal.report", template, **values, **own)
         (out / name).write_text(text, encoding="utf-8")
     return out / MARKDOWN
 
@@ -196,7 +204,8 @@ def _page_values(
         "absent_figures": drawn.absent,
         "headline": headline,
         "full_value": full_value,
-        "short_origins": short_origins,
+        "formulas": formulas,
+        "row_origins": row_origins,
         "trace_command": trace_command,
         "sections": {name: tables for name, tables in layers.items() if tables},
         "absent": evidence.catalogue.absent,
@@ -213,5 +222,7 @@ def _page_values(
         "tables": len(evidence.catalogue.tables),
         "figures": len(drawn.figures),
         "page": HTML,
+        "ledger_page": LEDGER_HTML,
+        "tables_folder": TABLES,
         "allowed": "".join(option for option in dict.fromkeys(options) if ":" in option),
     }

@@ -437,7 +437,7 @@ class Results:
         smoke = [p.name for p in places if read_manifest(p).facts.purpose != "formal"]
         if smoke and len(smoke) < len(places):
             raise RunDirectoryError(
-                f"{self.directory} holds smoke runs beside formal ones ({', '.join(smoke)}): "
+                f"{self.directory} holds both smoke runs and formal ones ({', '.join(smoke)}): "
                 "no formal table may include them; move them away"
             )
         return bool(smoke)

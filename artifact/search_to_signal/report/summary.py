@@ -50,7 +50,7 @@ def _answer_signal(evidence: Evidence) -> Iterator[PageFinding]:
             "Does the choice of reward reach the learner?",
             " ".join(answer for answer, _ in parts),
             tuple(command for _, command in parts),
-            "More groups that the mappings do not tell apart, or cosines near 1.",
+            "More groups in which the mappings give equal advantages, or cosines near 1.",
         )
 
 
@@ -81,10 +81,10 @@ def _describe_separation(evidence: Evidence) -> Iterator[tuple[str, str]]:
     )
     yield (
         f"Two mappings give equal advantages (to 0.001) in {_format_range(equal_shares)} of the same "
-        f"{groups} groups. Equal by construction, as shifted and scaled images or flat, are "
-        f"{built} of {equal} over all pairs. "
-        f"Within 0.05 are {_format_range(across('Within 0.05 (%)'))}, in another order or with other ties "
-        f"{_format_range(across('Order changes (%)'))}; the median of a group's largest difference is "
+        f"{groups} groups. Of these, {built} of {equal} over all pairs are equal by construction: one reward "
+        "is the other shifted and scaled, or both are flat. Advantages are within 0.05 in "
+        f"{_format_range(across('Within 0.05 (%)'))} of the groups, and in another order or with other ties "
+        f"in {_format_range(across('Order changes (%)'))}. The median of a group's largest difference is "
         f"{_format_range(across('Median difference'), '')}.",
         _trace_command(table),
     )
@@ -98,9 +98,9 @@ def _describe_updates(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if table is not None and known:
         low, high = min(value for value, _ in known), max(value for value, _ in known)
         yield (
-            f"Matched updates by two mappings, from one adapter on the same tokens: mean cosines from "
-            f"{low:.2f} to {high:.2f} in {len(known)} cells and kinds of update, "
-            f"{sum(n for _, n in known)} comparisons in all. A cosine of 1 is the same direction.",
+            "Two mappings, trained on the same tokens from the same adapter, move it in directions with mean "
+            f"cosines from {low:.2f} to {high:.2f} ({len(known)} cells and kinds of update, "
+            f"{sum(n for _, n in known)} comparisons). A cosine of 1 is the same direction.",
             _trace_command(table),
         )
 

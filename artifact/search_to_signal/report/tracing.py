@@ -99,20 +99,30 @@ def full_value(cell: Cell) -> str:
     return f"{full}{spread}, n = {cell.n}"
 
 
-def trace_command(table: Table, row: str, column: str) -> str:
-    return f"s2s trace . {shlex.join([table.name, row, column])}"
+def trace_command(table: Table, row: str) -> str:
+    return f"s2s trace . {shlex.join([table.name, row])} COLUMN"
+
+
+def formulas(table: Table, column: int) -> list[str]:
+    """The formulas of a column, of which rows over seeds have another than rows of a run."""
+    return list(dict.fromkeys(row.cells[column].formula for row in table.rows))
+
+
+def row_origins(row: Row) -> str:
+    """The records behind a row, in short."""
+    return short_origins([origin for cell in row.cells for origin in cell.origins])
 
 
 def short_origins(origins: Sequence[Origin]) -> str:
     """Format origins, equal ones merged: ``cohort/{native-s1,native-s2}/steps.jsonl: all lines``."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], dict[str, None]] = {}
     for origin in origins:
         folders, _, name = origin.path.rpartition("/")
         above, _, folder = folders.rpartition("/")
-        groups.setdefault((above, name, _short_ranges(origin.lines)), []).append(folder)
+        groups.setdefault((above, name, _short_ranges(origin.lines)), {})[folder] = None
     texts = []
     for (above, name, lines), runs in groups.items():
-        inner = runs[0] if len(runs) == 1 else f"{{{','.join(runs)}}}"
+        inner = "".join(runs) if len(runs) == 1 else f"{{{','.join(runs)}}}"
         texts.append(f"{'/'.join(part for part in (above, inner, name) if part)}: {lines}")
     return "; ".join(texts)
 

@@ -210,7 +210,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
         fitting = free // most * len(cards)
         remedy = f"set jobs = {fitting}" if fitting else 'use another card, or model.quantization = "nf4"'
         raise ConfigError(
-            f"{beside} runs of {model} side by side take up to {beside * most:,} MiB of the "
+            f"{beside} runs of {model} at the same time take up to {beside * most:,} MiB of the "
             f"card, which has {free:,} MiB free: {remedy}"
         )
 

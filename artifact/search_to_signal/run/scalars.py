@@ -81,7 +81,7 @@ def require_tensorboard(results: Path, out: Path) -> None:
     """Raise MissingExtraError without the package, ConfigError where ``out`` lies in ``results``."""
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(
-            f"--tensorboard {out} lies in {results}, which is sealed: give a directory outside of it"
+            f"--tensorboard {out} is inside {results}, which is sealed: give a directory outside of it"
         )
     require("tensorboard")
 

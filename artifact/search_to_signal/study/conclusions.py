@@ -23,7 +23,7 @@ TITLES = {
     OutcomeVerdict.CLOSED: "Undecided, closed before all seeds were recorded",
 }
 DESCRIBED = "Described, where the paper has the same"
-ASKED_BESIDES = "Asked besides the plan, exploratory"
+ASKED_BESIDES = "Asked in addition to the plan, exploratory"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _wholly_undecided(comparisons: Sequence[QuestionOutcome]) -> Iterator[str]:
         question = same[0].question
         if all(outcome.verdict is OutcomeVerdict.OPEN for outcome in same) and len(same) > 1:
             yield (
-                f"{key}, undecided {len(same)} times; what counts against, by the plan: "
+                f"{key}: undecided {len(same)} times; by the plan, this would count against it: "
                 f"{question.counts_against.strip()}"
             )
 
@@ -142,8 +142,8 @@ def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns])
         if fewest == most_further:
             further = counted(fewest, "further group")
         described.append(
-            f"What was left to find: {runs} that went on after {continued.groups} groups, for {further}, "
-            f"gained {gain} in {measure.heading} on average ({least} to {most})"
+            f"Longer runs: {runs} went on after {continued.groups} groups, for {further}, and gained {gain} "
+            f"in {measure.heading} on average ({least} to {most})"
         )
     return described
 
@@ -169,7 +169,7 @@ def build_continued_table(longer: Sequence[ContinuedRuns]) -> Table:
             scaled = measure.factor * value
             cells[heading] = Cell(scaled, n, f"{what} {over}", origins, measure.decimals)
         lines.append((runs.side, cells))
-    note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
+    note = "The best of all groups minus the best of the groups compared, of one run; n counts seeds."
     return table_of("continued", "What longer runs still found", "Runs", lines, note)
 
 
@@ -187,7 +187,7 @@ def _described_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
             values.append(f"{outcome.name} {ours} (paper: {paper})")
         yield (
             f"{same[0].study.key}: {metric_heading(same[0])}, n = {_count_seeds(same)}: {', '.join(values)}; "
-            f"what would count against: {question.counts_against.strip()}"
+            f"this would count against it: {question.counts_against.strip()}"
         )
 
 

@@ -62,13 +62,13 @@ def _say_closings(plan: Plan, closed: Mapping[str, Amendment]) -> Iterator[str]:
         if study.key in closed and any(question.role == "primary" for question in study.questions)
     ]
     early = [key for at, key in enumerate(keys) if key in closed and not closed.keys() >= {*keys[at:]}]
-    yield f"{len(closed)} of {len(keys)} studies are closed by amendments: " + ", ".join(
+    yield f"amendments closed {len(closed)} of {len(keys)} studies: " + ", ".join(
         key for key in keys if key in closed
     )
     if primary:
         yield f"the primary questions of {', '.join(primary)} have no answer, since these studies are closed"
     if early:
-        yield f"closed out of the plan's order, before later studies that were recorded: {', '.join(early)}"
+        yield f"closed although later studies of the plan were recorded: {', '.join(early)}"
 
 
 def _plan_wide_deviations(
@@ -102,11 +102,14 @@ def _plan_wide_deviations(
         yield f"{len(strange)} runs have seeds that the plan does not name: {shortened(strange)}"
     unplanned = sorted({place.split("/")[0] for place in runs} - set(plan.profiles))
     if unplanned:
-        yield f"recorded and not in the plan: {', '.join(unplanned)}"
+        yield f"recorded although the plan does not name it: {', '.join(unplanned)}"
     incomplete: list[str] = []
     for study in plan.studies:
         if incomplete and _begun(study, runs, outcomes):
-            yield f"{study.key} was recorded before all of {', '.join(incomplete)}, which the plan sets first"
+            yield (
+                f"{study.key} was recorded before all of {', '.join(incomplete)}, which come first in the "
+                "plan"
+            )
         own = (one for one in outcomes if one.study.key == study.key and not one.answered_elsewhere)
         if any(len(outcome.values) < outcome.planned for outcome in own):
             incomplete.append(study.key)
@@ -122,8 +125,8 @@ def _mixed_seeds(kinds: Mapping[str, str]) -> str:
         layer, _, name = place.rpartition("/")
         by_seed.setdefault(layer, {}).setdefault(split_run_name(name)[1], set()).add(kind)
     mixed = {layer: [len(found) > 1 for found in seeds.values()] for layer, seeds in by_seed.items()}
-    told = [f"{sum(of)} of {counted(len(of), 'seed')} of {layer}" for layer, of in mixed.items() if any(of)]
-    return f"; within {', '.join(told)} they differ" if told else ""
+    named = [f"{sum(of)} of {counted(len(of), 'seed')} of {layer}" for layer, of in mixed.items() if any(of)]
+    return f"; within {', '.join(named)} the two sides differ in it" if named else ""
 
 
 def _begun(study: Study, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]) -> bool:
@@ -164,10 +167,10 @@ def _shared_answers(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
     for outcome in outcomes:
         if outcome.answered_elsewhere:
             asked, answer = outcome.question, outcome.source
-            told = f"{asked.key}, {outcome.name}: answered as {answer.key} is"
+            line = f"{asked.key}, {outcome.name}: {answer.key} answers it"
             if answer.seeds != asked.seeds:
-                told += f", over its {counted(answer.seeds, 'seed')}, not over {asked.seeds}"
+                line += f", over {counted(answer.seeds, 'seed')} instead of {asked.seeds}"
             if answer.comparisons != asked.comparisons:
                 level = counted(answer.comparisons, "comparison")
-                told += f", at the level of its {level}, not of {asked.comparisons}"
-            yield told
+                line += f", corrected for {level} instead of {asked.comparisons}"
+            yield line

@@ -25,27 +25,27 @@ from search_to_signal.study.metric_values import compute_values, pair_with_horiz
 from search_to_signal.study.verdicts import QuestionOutcome
 
 _EQUAL_EFFORT: dict[Match, str] = {
-    "fewest_calls": "called the evaluator less often ends, the paper's match?",
-    "fewest_programs": "proposed fewer distinct valid programs ends, of which training makes more or fewer?",
-    "least_processor_time": "took fewer processor seconds ends, by seeds whose times compare?",
-    "least_wall_time": "took fewer wall seconds ends, by seeds whose times compare?",
+    "fewest_calls": "equally many evaluator calls (the paper's match)",
+    "fewest_programs": "equally many distinct valid programs (how many there are is an effect of training)",
+    "least_processor_time": "equal processor seconds, in the seeds whose times compare",
+    "least_wall_time": "equal wall seconds, in the seeds whose times compare",
 }
 _EXPLORATORY_QUESTIONS = {
     measures.COPIES: "How many of the valid completions copy a parent?",
-    measures.COPIED_SCORES: "And how many are no copy by code, but score as a parent that was shown?",
+    measures.COPIED_SCORES: "And how many have other code than every parent shown, but the score of one?",
     measures.NOT_COPIED: "How many completions are valid and copy no parent?",
     measures.RETUNED: "How many of the admitted heuristics are a parent with other numbers?",
     measures.NEW_FORMS: (
-        "How many heuristics of a run have a form and a score that are new to it, numbers aside?"
+        "How many heuristics of a run have a new score, and a form that is new even without its numbers?"
     ),
-    measures.EACH_ONCE: "What is the difference in score where each program counts once?",
-    measures.MEDIAN: "And in the median score, beside the mean?",
+    measures.EACH_ONCE: "What is the difference in score if each program counts once?",
+    measures.MEDIAN: "And in the median score instead of the mean?",
     measures.USABLE: "How many completions have rationale, code and the function that is asked for?",
     measures.VALID_OF_USABLE: "And how many of these are valid?",
 }
 _OF_FLAT_GROUPS = {
-    measures.FLAT: "In how many groups would Factorized leave no advantage, whoever proposed them?",
-    measures.FLAT_VALID: "In how many of these are all completions valid, and none better than another?",
+    measures.FLAT: "In how many of each condition's groups would Factorized give no advantage?",
+    measures.FLAT_VALID: "In how many of these are all completions valid with equal rewards?",
 }
 
 
@@ -75,12 +75,12 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
             )
         best = question.role == "primary" and question.metric == measures.FINAL_BEST.field
         if best and question.estimator == "mean_difference" and question.match == "completions":
-            for match, ends in _EQUAL_EFFORT.items():
+            for match, effort in _EQUAL_EFFORT.items():
                 yield replace(
                     question,
                     key=f"{question.key}+{match}",
                     match=match,
-                    asks=f"And where both runs are cut where the one that {ends}",
+                    asks=f"And after {effort}?",
                     smallest_effects=(),
                     published=(),
                 )
@@ -95,7 +95,7 @@ def _exploratory_questions(study: Study) -> Iterator[Question]:
                     asks=asks,
                     pairs=tuple((side,) for side in {**frozen, **sides}),
                     published=(),
-                    counts_against="as large a share of frozen runs, of groups that are as often valid",
+                    counts_against="as large a share in frozen runs, in groups that are as often valid",
                 )
 
 

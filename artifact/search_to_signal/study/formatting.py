@@ -82,7 +82,7 @@ def _amendment(outcome: QuestionOutcome) -> str:
 
 
 def _source(outcome: QuestionOutcome) -> str:
-    return f", as {outcome.source.key} says" if outcome.answered_elsewhere else ""
+    return f", answered by {outcome.source.key}" if outcome.answered_elsewhere else ""
 
 
 def _undecided_bounds(outcome: QuestionOutcome) -> str:
@@ -97,8 +97,10 @@ def _undecided_bounds(outcome: QuestionOutcome) -> str:
         format_value(outcome, effect).removeprefix("+")
         for effect in (outcome.recorded_effect, outcome.smallest_effect)
     )
-    by_plan = "" if outcome.smallest_effect is None else f"; {planned} by the plan"
-    return f"{bounds} (by the recorded deviation {recorded} would likely have been seen{by_plan})"
+    by_plan = "" if outcome.smallest_effect is None else f"; of {planned} by the plan"
+    return (
+        f"{bounds} (an effect of {recorded} would likely have been seen, by the recorded deviation{by_plan})"
+    )
 
 
 Content = TypeVar("Content")
@@ -187,26 +189,26 @@ def build_outcome_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Tabl
     count = sum(len(outcome.sides) > 1 and not outcome.answered_elsewhere for outcome in outcomes)
     level = plan.analysis.level
     note = (
-        f"First minus second of one seed. Low and High: interval at {level:.0%} for each alone; the verdict "
-        "takes the one at the level that its comparisons leave (Bonferroni within the question). "
-        f"{count} comparisons stand here, {len(outcomes)} lines in all; nothing corrects over questions. "
-        "Smallest effects are those that the planned seeds see with probability "
-        f"{plan.analysis.power:g}: by the pilot's deviations, and by the recorded one. A comparison that "
-        "several questions ask for has the answer of the one with the most seeds, which Verdict of names."
+        "First minus second, within one seed. Low and High are the uncorrected interval at "
+        f"{level:.0%}; the verdict uses the wider interval, corrected for the comparisons of its question "
+        f"(Bonferroni). The table has {count} comparisons in {len(outcomes)} lines, and nothing corrects "
+        "across questions. A smallest effect is what the planned seeds detect with probability "
+        f"{plan.analysis.power:g}, by the pilot's deviation and by the recorded one. Where several questions "
+        "ask for the same comparison, the one with the most seeds answers it; Verdict of names that question."
     )
     if any(outcome.verdict is OutcomeVerdict.MISSING for outcome in outcomes):
-        note += f" Finished runs of what is {OutcomeVerdict.MISSING.value} may wait for an earlier seed."
+        note += f" Where it says {OutcomeVerdict.MISSING.value}, finished runs may wait for an earlier seed."
     return table_of(NAME, "Plan and outcome", "Question/comparison", _outcome_lines(outcomes), note)
 
 
 def build_exploratory_table(outcomes: Sequence[QuestionOutcome], plan: Plan) -> Table:
     """Build the table of exploratory outcomes, with the columns of planned ones."""
     note = (
-        "Exploratory: asked of the plan's runs after it was written, over the pairs, seeds and comparisons "
-        f"of the question named first. Intervals at {plan.analysis.level:.0%} for each alone, verdicts at "
-        "the level that the comparisons leave."
+        "Exploratory: asked of the plan's runs after the plan was written, with the pairs, seeds and "
+        f"comparisons of the question named first. Low and High are the uncorrected interval at "
+        f"{plan.analysis.level:.0%}; verdicts are corrected for the comparisons."
     )
-    title, head = "Asked besides the plan", "Question+what/comparison"
+    title, head = "Asked in addition to the plan", "Question+what/comparison"
     return table_of(EXPLORATORY, title, head, _outcome_lines(outcomes), note)
 
 
@@ -262,10 +264,11 @@ _COLUMNS = {
 }
 AGREES, DISAGREES = "agrees", "disagrees"
 BESIDE_NOTE = (
-    "The paper's numbers are of a model of 7 billion parameters and 500 groups: the mean of its differences "
-    "within seeds, and the seeds above zero. Only directions are compared: a verdict agrees with the paper "
+    "The paper's numbers come from a model of 7 billion parameters and 500 groups: the mean "
+    "difference within "
+    "seeds, and how many seeds are above zero. Only directions are compared: a verdict agrees with the paper "
     "where it has the sign that all the paper's seeds have. All other numbers of the paper are judged in "
-    "claims/claims.md beside this page."
+    "claims/claims.md."
 )
 
 

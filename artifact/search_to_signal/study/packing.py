@@ -71,7 +71,7 @@ def pack(
     refuse_special_files(results)
     refuse_special_files(out)
     if out.resolve().is_relative_to(results.resolve()):
-        raise ConfigError(f"{out} lies in the directory that is packed: give another --out")
+        raise ConfigError(f"{out} is inside the directory that is packed: give another --out")
     runs = {run: run.relative_to(results).as_posix() for run in runs_below(results)}
     finished = {run: name for run, name in runs.items() if (run / SUMS).is_file() and finished_manifest(run)}
     if not finished:

@@ -60,9 +60,10 @@ from search_to_signal.study.verdicts import (
 # The plan's primary questions in one figure: every seed, the mean and its interval, zero as a line.
 
 CAPTION = (
-    "Primary questions of the plan. Small circles are seeds, diamonds their means, bars the interval for "
-    "each alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; "
-    "grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
+    "Primary questions of the plan. Small circles are seeds, diamonds their means, thick bars the "
+    "uncorrected "
+    "interval, thin bars the wider interval that decides. Blue: the wider interval is above zero; red: below "
+    "zero; grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
 )
 _COLORS = {
     OutcomeVerdict.ABOVE.value: BLUE,

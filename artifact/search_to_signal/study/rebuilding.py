@@ -216,7 +216,7 @@ def rebuild_plan(
     standings, unscored = _build_standings(root, found, finals, plan.analysis.level)
     problems += unscored
     if standings is None and found:
-        remarks.append(f"no {FILE}: s2s standings sets the best programs beside those of the field")
+        remarks.append(f"no {FILE}: s2s standings compares the best programs with published heuristics")
     page = write_plan_report(
         summary, out / REPORT, survived, pages, others.pages, embedded, drawn, standings, answered
     )
@@ -293,7 +293,7 @@ def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[S
     packed = next((plan / profile for plan in plans if (plan / profile / FILES).is_file()), None)
     if packed is None:
         raise RunDirectoryError(
-            f"{root / PLAN.name} compares with runs of {profile}, which no plan beside it has packed: "
+            f"{root / PLAN.name} compares with runs of {profile}, which no other plan here has packed: "
             "rebuild the whole evidence"
         )
     asked = {run for runs in conditions for run in runs}
@@ -435,7 +435,7 @@ def _refuse_moved_plan(root: Path) -> None:
     shown = {row.partition(",")[0] for row in rows} if head.startswith("cohort,") else set()
     if missing := shown.difference(read_plan(root / PLAN.name).profiles):
         raise ConfigError(
-            f"{root} is a further plan without the one before it, which is that of "
+            f"{root} is a further plan without the one before it, which has the profiles "
             f"{', '.join(sorted(missing))}: put it back into the evidence that it is from, and give that"
         )
 
@@ -444,9 +444,11 @@ def _checked_names(root: Path, out: Path, required: bool) -> list[str]:
     """The names of the packed directories of a plan, checked; raises as ``rebuild``."""
     packed = packed_results(root)
     if root in packed:
-        raise RunDirectoryError(f"{root} holds {FILES} itself: give the directory above, where the plan lies")
+        raise RunDirectoryError(
+            f"{root} holds {FILES} itself: give the directory above it, which has the plan"
+        )
     if out.resolve().is_relative_to(root.resolve()):
-        raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
+        raise ConfigError(f"{out} is inside the evidence that is checked: give another --out")
     if not packed and required:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
     if packed and (damaged := unpacking.damages(root)):

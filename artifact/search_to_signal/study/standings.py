@@ -130,7 +130,10 @@ def score_problems(wanted: Sequence[ScoredProgram], scores: Sequence[ProgramScor
         place = (scored.code_sha256, scored.split)
         where = f"program {scored.code_sha256[:12]} on {scored.split}"
         if place not in names or given[place] > 1:
-            yield f"{where} is none of those that are wanted, or listed twice: s2s standings makes it anew"
+            yield (
+                f"{where} is not one of the programs to score, or is listed twice: s2s standings makes "
+                "the file again"
+            )
         elif not _possible(scored):
             yield f"{where}: scores that no tours of these instances have: restore the file"
 
@@ -146,11 +149,11 @@ def _possible(scores: ProgramScores) -> bool:
 
 _FINAL_BESTS_NOTE = (
     "Exploratory: the plan does not ask for it, and no verdict follows. The gap of a final best is the "
-    "mean, over 64 instances, of (its length - the seed heuristic's) / the seed heuristic's, in percent: "
-    "lower is better, above zero is worse than what the search began with. Rows are means over runs. A "
-    "condition has all of its recorded runs, so conditions may differ in seeds; a difference is within the "
-    "seeds that both sides have, below zero where training gave the shorter tours. Shorter counts runs, or "
-    "seeds, of which that is so. A program that failed there, or ran out of its time, is counted and left "
+    "mean, over 64 instances, of (its length - the seed heuristic's) / the seed heuristic's, in percent. "
+    "Lower is better; above zero is worse than what the search began with. Rows are means over runs. A "
+    "condition has all of its recorded runs, so conditions may differ in seeds. A difference is taken within "
+    "the seeds that both sides have, and is below zero where training gave the shorter tours. Shorter counts "
+    "the runs, or seeds, with a gap below zero. A program that failed or ran out of time is counted and left "
     "out of the mean."
 )
 
@@ -197,8 +200,8 @@ def build_beside_seed(
         rows += own
         for frozen in (gaps for gaps in own if gaps.what == FROZEN):
             rows += (_difference(gaps, frozen) for gaps in own if gaps is not frozen)
-    note = f"{_FINAL_BESTS_NOTE} Intervals at {level:.0%}, for each alone."
-    title = "Every final best beside the heuristic that its search began with"
+    note = f"{_FINAL_BESTS_NOTE} Intervals at {level:.0%}, uncorrected."
+    title = "Every final best, compared with the heuristic that its search began with"
     table = table_of("final_bests", title, "Final best of", [_line(gaps, level) for gaps in rows], note)
     head = ("Final best of", *(text for size in SIZES for text in (f"Gap {size} (%)", "Shorter")))
     sentences = tuple(_sentence_beside_seed(*both, lengths) for both in zip(cohorts, conditions, strict=True))
@@ -274,17 +277,17 @@ def _sentence_beside_seed(cohort: Sequence[FinalBest], conditions: Sequence[_Gap
     return (
         f"Of {cohort[0].profile}'s {counted(len(cohort), 'final best')}, {listed(shorter)} give shorter "
         f"tours than the heuristic that every search began with, on instances of {listed(SIZES)} nodes "
-        f"that no search has seen, by the mean ratio per instance, {listed(in_all)} by the total "
-        f"length{itself}."
+        f"that no search has seen (by the mean ratio per instance; {listed(in_all)} by the total "
+        f"length{itself})."
     )
 
 
 _NOTE = (
-    "Mean tour length and mean gap to the shipped reference tours, lower is better, on the same 64 instances "
-    "of each size for every row. A condition's program is the best of its seeds by its score in training: "
-    "one program, so no mean and no test. A dash: it failed there, or ran out of its time. What sources "
-    "report stands with each program below: on their own instances, by their own references, so that no "
-    "difference to the table has a meaning."
+    "Mean tour length and mean gap to the shipped reference tours, on the same 64 instances of each size for "
+    "every row; lower is better. A condition's program is the best of its seeds by its score in training: "
+    "one program, so there is no mean and no test. A dash: it failed there, or ran out of time. Below, each "
+    "program has the numbers that its source reports. They are for other instances and references, and "
+    "cannot be compared with the table."
 )
 
 
@@ -342,7 +345,7 @@ def build_standings(found: Sequence[FoundProgram], scores: Sequence[ProgramScore
     own_lines = [
         (program.name, _score_cells(program.final.model, program.sha256, by_program)) for program in found
     ]
-    title = "Where the programs found here stand"
+    title = "The programs found here, compared with published heuristics"
     table = table_of("standings", title, "Program", [*field_lines, *own_lines], _NOTE)
     field = (
         (each.name, each.idea, f"{each.source}. It reports {_reported(each)}", each.program)

@@ -144,7 +144,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
 
     refuse_special_files(packed)
     if out.resolve().is_relative_to(packed.resolve()):
-        raise ConfigError(f"{out} lies in the evidence that is unpacked: give another --out")
+        raise ConfigError(f"{out} is inside the evidence that is unpacked: give another --out")
     existing = next(path for path in (out, *out.parents) if path.exists())
     if out.is_symlink() or not existing.is_dir():
         raise ConfigError(f"{out} is not a directory: give another --out")

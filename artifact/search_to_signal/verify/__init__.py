@@ -12,7 +12,7 @@ SIGNATURE = "verify --signer"
 PROMISES = MappingProxyType(
     {
         VERIFY: (
-            "the files are those of the list, and texts, program hashes, scores, rewards, advantages, "
+            "the files are the listed ones, and texts, program hashes, scores, rewards, advantages, "
             "archive, adapters and manifests agree with each other. What was not compared is counted. "
             "Somebody who forged all of them consistently and wrote a new list would pass."
         ),

@@ -113,7 +113,7 @@ def _excuses(directory: Path) -> dict[str, str]:
     excuses = {name: why_left_out(name) or "" for name in unshipped(directory)}
     index = directory / BLOCKS
     if excuses and index.is_file() and is_block_index(directory):
-        excuses[BLOCKS] = "the index of those files that are here, made as they were unpacked"
+        excuses[BLOCKS] = "the index of the files that are here, made when they were unpacked"
     return excuses
 
 
@@ -147,7 +147,7 @@ def _shared_facts(directory: Path) -> Iterator[str]:
         shared["purpose"].add(facts.purpose)
         shared["source"].add(manifest.made_by)
         if parts and (directory / COHORT).is_dir() and facts.layer != parts[0]:
-            yield f"{run.name} is of layer {facts.layer} and lies in {parts[0]}"
+            yield f"{run.name} is of layer {facts.layer} but is in {parts[0]}"
         if manifest.model_files and models.setdefault(facts.model, manifest.model_files) != (
             manifest.model_files
         ):
@@ -239,7 +239,7 @@ def model_problems(model: str, files: dict[str, str]) -> Iterator[str]:
         return
     lines = (line.split(None, 1) for line in listing.read_text(encoding="utf-8").splitlines())
     if files and files != {name.lstrip("*"): digest for digest, name in lines}:
-        yield f"model_files are not those shipped as {model}"
+        yield f"model_files differ from the shipped {model}"
 
 
 def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str]:

@@ -85,7 +85,7 @@ def _entry_problems(record: PreferenceRecord, group: Group) -> Iterator[str]:
                 yield f"step {record.step} has no completion {index}: restore the file"
                 return
     if record.pairs != entries_of(group):
-        yield f"the pairs of step {record.step} are not those that its completions make"
+        yield f"the pairs of step {record.step} are not the ones that its completions make"
 
 
 class _PairRounds:

@@ -103,7 +103,9 @@ def recompute(directory: Path, options: RecomputeOptions, progress: Progress) ->
     """
     refuse_special_files(directory)
     if options.state is not None and options.state.resolve().is_relative_to(directory.resolve()):
-        raise ConfigError(f"{options.state} lies in the directory that is checked: keep the state elsewhere")
+        raise ConfigError(
+            f"{options.state} is inside the directory that is checked: keep the state elsewhere"
+        )
     all_findings: list[Finding] = []
     with ExitStack() as stack:
         evaluations = stack.enter_context(closing(Evaluations(options.state, source().sha256)))
@@ -155,7 +157,10 @@ def _parts(directory: Path) -> Iterator[Part]:
         if again is not None and (directory / layer.key / again.MANIFEST).is_file():
             yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():
-        yield UPDATES, lambda tools: iter([Finding("all", "matched updates: they take the learner", False)])
+        yield (
+            UPDATES,
+            lambda tools: iter([Finding("all", "matched updates: they need the learner", False)]),
+        )
 
 
 def _run_part(directory: Path, run: Path) -> Part:
@@ -294,7 +299,9 @@ def released_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     yield Finding("all", HOST_INTERNAL, False)
     scored = _has_same_noise(manifest)
     if not scored:
-        yield Finding("all", "scores of ant colonies: the noise of its torch is another one", False)
+        yield Finding(
+            "all", "scores of ant colonies: its torch draws other random numbers than this one", False
+        )
     elif problem_text := _seed_problem(heuristics, programs):
         scored = False
         yield Finding("seed heuristic", problem_text)

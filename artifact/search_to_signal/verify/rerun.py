@@ -274,7 +274,7 @@ def rerun(
 def refuse_inside(out: Path, directory: Path) -> None:
     """Raise ConfigError where the output directory ``out`` lies within ``directory``."""
     if out.resolve().is_relative_to(directory.resolve()):
-        raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
+        raise ConfigError(f"{out} is inside the directory that is checked: give another --out")
 
 
 def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:

@@ -54,9 +54,7 @@ def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
     if signature.stat().st_size > _LARGEST_SIGNATURE:
         raise SignatureError(f"{signature} is not a signature: it has more than {_LARGEST_SIGNATURE} bytes")
     if signers.resolve().is_relative_to(directory.resolve()):
-        raise SignatureError(
-            f"{signers} lies in the directory that it should vouch for: use a list of your own"
-        )
+        raise SignatureError(f"{signers} is inside the directory that was signed: use a list of your own")
     name = identity or _principal(signature, signers)
     arguments = ("-f", str(signers), "-I", name, "-n", NAMESPACE, "-s", str(signature))
     checked = _ssh_keygen("verify", *arguments, standard_input=read_regular(listing))

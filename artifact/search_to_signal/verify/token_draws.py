@@ -86,7 +86,7 @@ def sampled_run(
     if config.generation.backend in _UNKNOWN_NUMBERS:
         raise ConfigError(_UNKNOWN_NUMBERS[config.generation.backend])
     if config.base.quantization != "none":
-        raise ConfigError("its model was in 4 bits, which a card alone unpacks")
+        raise ConfigError("its model was in 4 bits, which only a GPU unpacks")
     filtered = config.generation.top_k is not None or config.generation.top_p < 1.0
     if filtered and (config.base.dtype != "float32"):
         raise ConfigError("with top_k or top_p in bfloat16 rounding decides which tokens are left out")
@@ -113,7 +113,7 @@ def _stored_adapter(
         return None
     parent = (run / config.parent.run).resolve()
     if not parent.is_relative_to(root.resolve()):
-        raise ConfigError("the run that it starts from lies elsewhere: give the whole results directory")
+        raise ConfigError("the run that it starts from is not here: give the whole results directory")
     parent_name = parent.relative_to(root.resolve())
     for directory in (parent, *([adapters / parent_name] if adapters is not None else [])):
         if (directory / ADAPTER).is_dir():
@@ -392,7 +392,7 @@ def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> No
     draws.adapter_distance = distance_to_stored(sampled, model)
     if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
         draws.add_problem(
-            f"the final adapter lies {draws.adapter_distance:.2f} of the smaller one's size away from the "
+            f"the final adapter differs by {draws.adapter_distance:.2f} of the smaller one's size from the "
             "one that the recorded updates make: another adapter, or scaled"
         )
 
@@ -473,8 +473,7 @@ def _form_findings(
 def _check_total_distance(tally: Tally, draws: RunDraws, where: str = "") -> None:
     if tally.together > tally.allowed:
         draws.add_problem(
-            f"the {tally.unequal} of {tally.tokens} tokens that differ lie {tally.together:.2g} apart "
-            f"together in log-odds, where rounding explains {tally.allowed:.2g}: another model, temperature "
-            "or seed",
+            f"{tally.unequal} of {tally.tokens} tokens differ, by {tally.together:.2g} together in log-odds, "
+            f"where rounding explains {tally.allowed:.2g}: another model, temperature or seed",
             where,
         )

@@ -64,10 +64,10 @@ def test_waste_comes_first_with_its_remedy(tmp_path: Path, capsys: pytest.Captur
     assert "10 of 12 groups are dead: 6 all right, 2 all wrong, 2 tie in between" in first["says"]
     assert first["severity"] == "high"
     assert first["cost"] == pytest.approx(40 / 48)
-    assert first["change"].startswith("Harder prompts; GRPOConfig")
+    assert first["change"].startswith("Take harder prompts; GRPOConfig")
     assert "takes 6 times the generation" in first["instead"]
-    assert "5 of 6 prompts that were sampled again tied each time" in first["instead"]
-    assert "without them 0 % of generation would buy nothing" in first["instead"]
+    assert "5 of 6 prompts were sampled again and tied each time" in first["instead"]
+    assert "without them 0 % of generation would still buy nothing" in first["instead"]
     out = capsys.readouterr().out
     assert out.index("1. [high] 83 %") < out.index("12 groups with 48 completions")
     page = html.unescape((tmp_path / "out" / "audit.html").read_text(encoding="utf-8"))
@@ -420,7 +420,7 @@ def test_a_frozen_run_is_said_to_have_no_reward(tmp_path: Path, capsys: pytest.C
         write_synthetic_run(tmp_path / f"{condition}-s1", condition, 1)
     assert main(["audit", str(tmp_path / "frozen-s1")]) == 0
     out = capsys.readouterr().out
-    assert "This run trains nothing, as a frozen one: it has scores and no reward of its own." in out
+    assert "This run is not trained: it has scores and no rewards." in out
     assert "reward function" not in out
     (command,) = re.findall(r"these groups: `(s2s replay .*)`", out)
     words = shlex.split(command)[1:]

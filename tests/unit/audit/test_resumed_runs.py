@@ -183,7 +183,7 @@ def test_a_step_in_several_files_is_one_step(
     out = told(tmp_path, capsys) if together else audit.conclusions(audit.audit(audit.read(tmp_path)))[0]
     assert size in out
     if together:
-        assert "rows of a step that stand in several files" in out
+        assert "rows of one step in several files" in out
         assert ("stand in several places" in out) == ("share groups" in kind)
 
 

@@ -109,7 +109,7 @@ def test_a_parent_without_a_score_is_not_compared(parent: Any, tmp_path: Path) -
     """A child is no improvement over a parent of which nothing is known, and the page is one of a search."""
     path = trace(tmp_path, 0.5, parent=parent)
     assert said(whole(path))["candidates"]["compared"] == 0
-    assert "None of 1 candidates has a score and one before it" in verdicts(path)
+    assert "No candidate of 1 has both a score and an earlier one" in verdicts(path)
     assert "advantage" not in verdicts(path)
 
 
@@ -358,7 +358,7 @@ def test_a_search_in_which_all_failed_is_one(tmp_path: Path) -> None:
     """Nothing to compare is no reason to speak of advantages and group sizes."""
     found = audit.audit(read(samples(tmp_path, None, math.nan)))
     page = audit.text(found)
-    assert "None of 2 candidates has a score" in page
+    assert "No candidate of 2 has both a score" in page
     assert "failed (1), failed: score nan (1)" in page
     assert "advantage" not in page
     assert "rollout.n" not in page

@@ -98,7 +98,7 @@ def test_one_comparison_counts_once(
     summary = capsys.readouterr().out.splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
     once = {(row["comparison"], row["direction"]) for row in rows}
-    assert f"{len(rows)} have our own estimate beside them, {len(once)} comparisons (" in summary
+    assert f"{len(rows)} have an estimate from our runs, {len(once)} comparisons (" in summary
     opposite = sum(direction == "opposite direction" for _, direction in once)
     assert f" {opposite} opposite direction" in summary
     same = {

@@ -176,7 +176,7 @@ def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPath
     assert {"cohort", "restart", "audit", "api"} <= {finding.entry.layer for finding in shown}
     text = (
         page(ledger, check_feasibility(ledger), findings)
-        .partition("## Statements beside our runs")[2]
+        .partition("## Statements, compared with our runs")[2]
         .partition("##")[0]
     )
     forms = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| ")][2:]

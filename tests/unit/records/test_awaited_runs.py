@@ -19,7 +19,10 @@ pytestmark = pytest.mark.slow
 PLAN = plan_text({})
 CLOSING = '[[amendments]]\ndate = 2001-02-03\nwhat = "closes"\nstudies = ["main"]\nwhy = "No machine."\n'
 DECIDED = {Direction.SAME, Direction.OPPOSITE, Direction.TIED, Direction.HOLDS, Direction.FAILS}
-AWAITED = "main: cohort PARTIAL: 4 of 6 planned runs are there: no direction of ours is decided"
+AWAITED = (
+    "main: cohort PARTIAL: 4 of 6 planned runs are there: until the rest is recorded, no direction of "
+    "our estimates is decided"
+)
 NAMES = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (1, 2, 3)]
 # Six seeds, whose directions a sign test tells from chance.
 TABLE = "".join(f"frozen,{seed},-5.0\nnative,{seed},-4.9\n" for seed in range(6))
@@ -86,7 +89,7 @@ def test_what_is_closed_is_decided_in_a_profile_too(
     for results in (evidence, evidence / "main"):
         decided, told = judged(results)
         assert decided, results
-        assert "no direction of ours is decided" not in told
+        assert "no direction of our estimates" not in told
 
 
 def test_results_that_are_whole_or_follow_no_plan_are_decided(
@@ -118,7 +121,10 @@ def test_a_report_decides_nothing_either(tmp_path: Path) -> None:
     shutil.rmtree(results / "report")
     write_roster(results / "cohort", [name for name in NAMES if not name.endswith("-s3")])
     ledger = results / "report" / "claims" / "claims.md"
-    awaited = "main: restart PARTIAL: 0 of 2 planned runs are there: no direction of ours is decided"
+    awaited = (
+        "main: restart PARTIAL: 0 of 2 planned runs are there: until the rest is recorded, no direction "
+        "of our estimates is decided"
+    )
     for restarts in (["native-s1", "native-s2"], []):
         write_roster(results / "restart", restarts)
         assert main(["report", str(results)]) == 0

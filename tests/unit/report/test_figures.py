@@ -324,7 +324,7 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
         for what, value in own.items():
             assert value == table.cell(f"tsp tiny, {name}: native – factorized", what).value
     assert "2 consecutive groups in sequence" in caption
-    assert "each group alone, one step with a fresh optimizer" in caption
+    assert "each group by itself, one step with a fresh optimizer" in caption
 
 
 def plot_with_updates(results: Path, directory: Path) -> tuple[Plot, CsvFrame]:

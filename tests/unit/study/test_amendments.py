@@ -113,9 +113,9 @@ def test_the_page_counts_what_was_closed_and_says_what_is_noted(packed: Path, tm
     main(["rebuild", str(evidence), "--out", str(tmp_path / "noted"), "--ship"])
     text = (tmp_path / "noted" / "report" / "evidence.md").read_text()
     wide = text.partition("## Deviations that concern all studies")[2]
-    assert "1 of 4 studies are closed by amendments: restart" in wide
+    assert "amendments closed 1 of 4 studies: restart" in wide
     assert "the primary questions of restart have no answer" in wide
-    assert "before later studies that were recorded: restart" in wide
+    assert "although later studies of the plan were recorded: restart" in wide
     assert "main, note of 2001-02-03: Begun again" in wide
     assert "amendment of 2001-02-03 closes it: Begun again" not in text
 

@@ -108,7 +108,7 @@ def test_each_program_counts_once_besides(made: Path, capsys: pytest.CaptureFixt
 
     found = mean(each_once(f"native-s{seed}") - each_once(f"frozen-s{seed}") for seed in (1, 2, 3, 4))
     top = (made / "report" / "evidence.md").read_text().partition("\n## ")[0]
-    besides = top.partition("**Asked besides the plan, exploratory**")[2]
+    besides = top.partition("**Asked in addition to the plan, exploratory**")[2]
     assert f"Valid-only perf., each program once against frozen, n = 4: native {found:+.4f}" in besides
     assert "Copies of a parent (points) against frozen, n = 4: native +0.00" in besides
     assert "besides" not in (made / "report" / "outcomes.csv").read_text()
@@ -132,7 +132,7 @@ def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> N
 
     gain = mean(best(seed, groups) - best(seed, 40) for seed, groups in LONGER.items())
     text = (made / "report" / "evidence.md").read_text()
-    said = "2 frozen runs that went on after 40 groups, for 30 to 50 further groups, gained"
+    said = "2 frozen runs went on after 40 groups, for 30 to 50 further groups, and gained"
     assert f"{said} {gain:.4f} in Final best" in text.partition("\n## ")[0].partition("**Undecided**")[2]
     assert said in text.partition("\n## ")[2]
 

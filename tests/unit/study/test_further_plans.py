@@ -94,7 +94,9 @@ def test_half_a_study_leads_nothing(
     assert "n = 2 of 3: partial: no verdict" in pages[1].read_text()
     assert "larger: cohort PARTIAL: 4 of 6" in (pages[1].parent / "claims" / "claims.md").read_text()
     assert "PARTIAL" not in pages[0].read_text()
-    besides = pages[1].read_text().partition("<summary>Asked besides the plan, exploratory</summary>")[2]
+    besides = (
+        pages[1].read_text().partition("<summary>Asked in addition to the plan, exploratory</summary>")[2]
+    )
     copies = "native minus frozen: Copies of a parent (points) +0.00"
     assert re.search(re.escape(copies) + r".*?, n = 2 of 3 planned: partial: no verdict", besides)
     assert copies in pages[1].with_suffix(".md").read_text().partition("\n## Main\n")[2]
@@ -251,7 +253,10 @@ def test_a_further_plan_is_not_rebuilt_far_from_those_before_it(
     alone = Path(shutil.copytree(shipped / "further", tmp_path / "alone"))
     assert main(["rebuild", str(alone), "--out", str(tmp_path / "out"), "--ship"]) == 2
     said = capsys.readouterr().err
-    assert f"{alone} is a further plan without the one before it, which is that of main: put it back" in said
+    assert (
+        f"{alone} is a further plan without the one before it, which has the profiles main: put it back"
+        in said
+    )
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     (evidence / "further" / "plan.toml").unlink()
     for given in (evidence, evidence / "further"):

@@ -59,17 +59,17 @@ def test_one_comparison_has_one_answer(
     )
     (other,) = (one for one in found if one.question.key == "main.fewer")
     assert "n = 4:" in format_outcome(other)
-    assert format_outcome(other).endswith(", as main.q says")
+    assert format_outcome(other).endswith(", answered by main.q")
     table = build_outcome_table(found, plan)
     assert table.cell("main.fewer/native minus frozen", "Seeds").value == 4
     assert table.cell("main.fewer/native minus frozen", "Verdict of").value == "main.q"
-    assert "1 comparisons stand here, 2 lines in all" in table.note
+    assert "1 comparisons in 2 lines" in table.note
     grid = build_study_grid([other])
     assert grid is not None
     assert "n = 4:" in str(grid.rows)
     sentences = find_deviations(plan, "", {}, found)["main"]
-    told = "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3"
-    assert f"{told}, at the level of its 2 comparisons, not of 1" in sentences
+    told = "main.fewer, native minus frozen: main.q answers it, over 4 seeds instead of 3"
+    assert f"{told}, corrected for 2 comparisons instead of 1" in sentences
 
 
 def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> N
     alike, fewer = {**WHOLE, "key": "main.again"}, {"seeds": 4, "comparisons": 1, "key": "main.alone"}
     plan, found = planned_outcomes(root, tmp_path, WHOLE, alike, fewer)
     assert find_deviations(plan, "", {}, found)["main"][-2:] == [
-        "main.again, native minus frozen: answered as main.q is",
-        "main.alone, native minus frozen: answered as main.q is, at the level of its 2 comparisons, not of 1",
+        "main.again, native minus frozen: main.q answers it",
+        "main.alone, native minus frozen: main.q answers it, corrected for 2 comparisons instead of 1",
     ]
 
 
@@ -90,7 +90,7 @@ def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> N
     finally:
         (tmp_path / "away").rename(root / "main/cohort/native-s4")
     assert [one.verdict for one in found] == [OutcomeVerdict.PARTIAL, OutcomeVerdict.PARTIAL]
-    assert "n = 3 of 4 planned: partial: no verdict, as main.q says" in format_outcome(found[1])
+    assert "n = 3 of 4 planned: partial: no verdict, answered by main.q" in format_outcome(found[1])
 
 
 def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_is_undecided_says_what_it_can_hardly_be(root: Path, tmp_path: Path
     assert found.recorded_effect is not None
     low, high = (format_value(found, end) for end in found.corrected)
     seen = format_value(found, found.recorded_effect).removeprefix("+")
-    expected = f"undecided, not above {high} nor below {low} (by the recorded deviation {seen} would likely"
+    expected = f"undecided, not above {high} nor below {low} (an effect of {seen} would likely"
     assert expected in format_outcome(found)
     shift = found.recorded_effect * 2 / stdev(found.values.values())
     assert nct.sf(student.ppf(1 - 0.05 / 8, 3), 3, shift) == pytest.approx(0.8, abs=1e-6)

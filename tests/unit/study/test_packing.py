@@ -203,7 +203,7 @@ def test_evidence_goes_beside_what_is_packed(results: Path, capsys: pytest.Captu
     """Into its own directory it would be packed itself the next time: refused before anything is written."""
     before = files(results)
     assert main(["pack", str(results), "--into", str(results / "evidence")]) == 2
-    assert "lies in the directory that is packed" in capsys.readouterr().err
+    assert "is inside the directory that is packed" in capsys.readouterr().err
     assert files(results) == before
 
 

@@ -75,7 +75,7 @@ def test_what_the_plan_describes_beside_the_paper_is_in_short(outcomes: list[Que
     (line,) = group.lines
     assert group.title == "Described, where the paper has the same"
     assert "n = 2: native 50.00 [12.50, 87.50] (paper: 66.67)" in line
-    assert line.endswith(f"what would count against: {question.counts_against}")
+    assert line.endswith(f"this would count against it: {question.counts_against}")
     assert not group_by_verdict([replace(found, question=replace_struct(question, published=()))])
 
 
@@ -84,7 +84,7 @@ def test_a_question_that_is_undecided_throughout_has_the_plans_words(outcomes: l
     first, other = outcomes
     asked = first.question
     same = [replace(first, verdict=OutcomeVerdict.OPEN), replace(other, question=asked, source=asked)]
-    words = f"main.q, undecided 2 times; what counts against, by the plan: {asked.counts_against}"
+    words = f"main.q: undecided 2 times; by the plan, this would count against it: {asked.counts_against}"
     undecided = [same[0], replace(same[1], verdict=OutcomeVerdict.OPEN)]
     assert words in [line for group in group_by_verdict(undecided) for line in group.lines]
     decided = [same[0], replace(same[1], verdict=OutcomeVerdict.ABOVE)]

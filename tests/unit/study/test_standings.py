@@ -113,7 +113,7 @@ def test_the_page_says_where_programs_stand(
     assert "return min(unvisited_nodes" in section
     assert "return max(unvisited_nodes" not in section
     assert "a &lt;found&gt; idea<br>main/cohort/frozen-s2; score in training -6.0000" in section
-    assert "## Where the programs found here stand" in (tmp_path / "report" / "evidence.md").read_text()
+    assert "## The programs found here, compared" in (tmp_path / "report" / "evidence.md").read_text()
 
 
 @pytest.mark.usefixtures("few_known")
@@ -167,7 +167,7 @@ def test_another_best_program_asks_for_scores(
         f"PROBLEM {FILE}: main: frozen, best of 3 seeds has no scores on heldout_50: s2s standings makes them"
     ) in lines
     assert any(
-        "program 000000000000 on heldout_50 is none of those that are wanted" in line for line in lines
+        "program 000000000000 on heldout_50 is not one of the programs to score" in line for line in lines
     )
 
 
@@ -244,7 +244,7 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
     assert "Of main&#39;s 5 final bests, 0, 0 and 0 give shorter tours" in page
     assert "per instance, 0, 0 and 0 by the total length; 2 are that heuristic itself." in page
     assert f"<td>{middle:+.2f} [{middle - half:+.2f}, {middle + half:+.2f}]</td><td>2 of 2</td>" in page
-    assert "### Every final best beside" in (tmp_path / "report" / "evidence.md").read_text()
+    assert "### Every final best, compared" in (tmp_path / "report" / "evidence.md").read_text()
 
 
 def test_whole_seeds_alone_choose_a_conditions_program(

@@ -52,7 +52,7 @@ def test_an_unpacked_run_without_its_adapter_passes_and_says_so(
         assert f"NOT COMPARED {names} x belongs to a final adapter" in told
         assert "PROBLEM" not in told
     assert "never packed (cohort/interrupted/frozen-s1-1/" in told
-    assert "NOT COMPARED 1 x the index of those files that are here" in told
+    assert "NOT COMPARED 1 x the index of the files that are here" in told
 
 
 def test_an_adapter_that_is_lost_is_a_problem(results: Path) -> None:

@@ -295,11 +295,11 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
         "PARTIAL.",
         "Main, against frozen, n = 3 of 4 seeds: no verdict yet. So far Valid (points) +",
         "Is it so?",
-        "1 comparison at once. What would count against: an interval below zero",
+        "Corrected for 1 comparison. What would count against it: an interval below zero",
         "n = 3 of 4 planned: partial: no verdict",
         "main.r: 3 of 4 seeds: no verdict",
         "10 runs were not recorded under this plan",
-        "data:image/png;base64,",
+        'src="figures/outcomes.png"',
     ):
         assert words in page
     assert (tmp_path / "out" / "figures" / "outcomes.csv").read_text().count("\n") == 4
@@ -328,7 +328,7 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
     plan = read_plan(path)
     runs, found = read_recorded_runs(root), compute_outcomes(root, plan)
     told = find_deviations(plan, plan_sha256(path), runs, found)
-    assert "later was recorded before all of main, which the plan sets first" in told[""]
+    assert "later was recorded before all of main, which come first in the plan" in told[""]
     without = {place: manifest for place, manifest in runs.items() if "/anchor/" not in place}
     told = find_deviations(plan, plan_sha256(path), without, found)
     assert told["later"] == [NOTHING]
@@ -353,7 +353,7 @@ def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
 
     native, frozen = "main/cohort/native-s2", "main/cohort/frozen-s2"
     seeds = len({name.rpartition("-s")[2] for name in runs if name.startswith("main/cohort/")})
-    assert told(native) == [f"within 1 of {seeds} seeds of main/cohort they differ"] * 2
+    assert told(native) == [f"within 1 of {seeds} seeds of main/cohort the two sides differ in it"] * 2
     assert told(native, frozen) == ["", ""]
     assert told() == []
 

@@ -34,7 +34,7 @@ _BATCH = re.compile(r"rollouts_\d{8}_\d{4}\.jsonl(\.gz|\.zst)?")
 _NO_ROLLOUTS = "files of the directory that hold no rollouts, or are damaged, are left out"
 _CUT = "the end of the file was cut, as by a writer that was stopped: what is whole is read"
 _REPEATED = "a file with the rows of the one before it is the same batch written again, and is left out"
-_JOINED = "rows of a step that stand in several files, as of ranks or tasks, are read as one step"
+_JOINED = "rows of one step in several files, such as one file per rank or task, are read as one step"
 
 
 def in_turn(sources: Sequence[Source]) -> Iterator[RewardGroups]:

@@ -148,7 +148,8 @@ class Beginnings:
         self._checked = len(ordered)
         if (ordered[1:] == ordered[:-1]).any():
             raise ScatteredGroupsError(
-                f"{self._source}: rows of a group or step stand in several places: read it without `together`"
+                f"{self._source}: rows of a group or step are spread over several places: read it "
+                "without `together`"
             )
 
 

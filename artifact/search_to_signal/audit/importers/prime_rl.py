@@ -473,12 +473,12 @@ def _complete_again(glances: Sequence[Glance]) -> bool:
 
 
 _SURVIVORS = (
-    "these are traces that were trained: what was sampled and filtered before is in `all`, if that was kept "
-    "beside `effective` (give the run's directory), and is no waste here"
+    "these are the trained traces only: what was sampled and filtered before does not count as waste "
+    "here; it is in the directory `all` of the run, if it was kept (give that directory)"
 )
 _FILTERED = "a trace that was sampled and that no batch trained teaches nothing: filtered, stale or failed"
 _WAITING = "groups that arrived after the last batch may still be trained, and are left out"
-_EVALUATIONS = "evaluations stand among the episodes, and are left out"
+_EVALUATIONS = "evaluations among the episodes are left out"
 
 
 def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:

@@ -69,7 +69,7 @@ COPIES = Told(
 )
 REPEATED = Told(
     "repeated_programs",
-    "a program whose id stands in the log again counts once",
+    "a program whose id is in the log more than once counts once",
     ("repetitions",),
 )
 
@@ -150,8 +150,8 @@ def _read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     first = next(rows, None)
     if first is None:
         raise RecordError(
-            f"{path} holds no groups: no program is in it; those of a run that was killed are in "
-            f"{path.name}-wal, which has to be beside it as a whole"
+            f"{path} holds no groups: no program is in it; if the run was killed, its programs are in "
+            f"{path.name}-wal: put the whole of that file into the same directory"
         )
     yield from batches(str(path), consecutive(chain([first], rows)), options.rows, candidates(_SHINKA, tally))
 
@@ -236,7 +236,7 @@ _LLM4AD = (
 )
 _AGAIN = Told(
     "sample_orders",
-    "sample orders stand again, as after a second run into one directory: its candidates count, and are "
+    "sample orders repeat, as after a second run into one directory: its candidates count, and are "
     "compared with the best of both runs",
     ("candidates of such an order",),
 )
@@ -333,7 +333,7 @@ _EARLIER_RULE = Told(
 _FIRST, _SINCE = 1747309612, 1784380547
 _RESUMED = Told(
     "resumed",
-    "iterations stand again with another program, as after a resume from a checkpoint: all of them count",
+    "iterations repeat with another program, as after a resume from a checkpoint: all of them count",
     ("candidates of such an iteration",),
 )
 _TRACED = "a group is one candidate, improvement is over its parent, and admission is not logged"
@@ -473,7 +473,7 @@ TRACE_JSON = replaced(
 
 Program = dict[str, Any]
 _CHECKPOINT = (
-    "a group is one program of the last checkpoint: those that the population had dropped are not in it; "
+    "a group is one program of the last checkpoint, which lacks the programs that the population dropped; "
     "improvement is over the parent, admission is to the archive"
 )
 _EMPTY = Told("empty_islands", "islands of the checkpoint hold no program", ("empty", "islands"))

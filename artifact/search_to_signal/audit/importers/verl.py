@@ -49,13 +49,13 @@ _SAID = {
     "sample with the reward of the last, as verl's GRPO has it (its other estimators count every output)",
     "named_groups": "a group is the rows of one step with the same uid",
     "equal_inputs": "a group is the rows of one step with the same input: the log names no group and "
-    "reorders its rows, so a prompt that stands twice in a step is one group",
+    "reorders its rows, so a prompt that occurs twice in a step is one group",
     "turns": "a row whose input begins with another's input and output is a later turn of the same sample, "
     "which has the reward of its last turn",
     "unknown_turns": "a row whose input goes on from another's, or is another than that of its uid, may be a "
     "later turn of a sample, and counts as a sample of its own: the log does not say",
     PENALTY: "the trained reward is score + overlong_reward: the reward function's own score, before the "
-    "penalty, stands in the column score",
+    "penalty, is in the column score",
     "validation": "a column reward that repeats what was scored is of a validation (validation_data_dir): "
     "nothing of it was trained",
 }

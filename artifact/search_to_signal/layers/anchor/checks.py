@@ -34,4 +34,4 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     for run in runs:
         facts = read_manifest(run).facts
         if contract.run_groups.get(str(facts.seed)) != facts.groups:
-            yield f"{run.name}: {facts.groups} groups are recorded, but the contract says otherwise"
+            yield f"{run.name}: {facts.groups} groups are recorded, the contract has another number"

@@ -51,7 +51,7 @@ def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Itera
     if problem is not None and (
         manifest.splits != heldout_splits(problem) or manifest.behaviour_split not in problem.splits
     ):
-        yield f"its splits are not those of {problem.name}"
+        yield f"its splits differ from the held-out splits of {problem.name}"
     if manifest.isolation.keys() != ISOLATION_FACTS:
         yield "isolation is not what a sandbox reports"
 

@@ -46,7 +46,7 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     tokenizer = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
     if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != read_regular(folder / BANK):
-        yield Finding(BANK, "its prompts are not those of the frozen runs")
+        yield Finding(BANK, "its prompts differ from the prompts of the frozen runs")
     for checkpoint in manifest.checkpoints:
         file = folder / f"{checkpoint.name}.jsonl"
         if file.parent != folder:

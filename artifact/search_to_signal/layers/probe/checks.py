@@ -43,7 +43,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     yield from _bank_problems(directory / COHORT, bank, manifest)
     names = [INITIAL, *(name for name, run in cohort.items() if run.final_adapter_sha256 is not None)]
     if sorted(checkpoint.name for checkpoint in manifest.checkpoints) != sorted(names):
-        yield "its checkpoints are not those of the cohort"
+        yield "its checkpoints differ from the cohort's"
     yield from _probe_setting_problems(manifest, cohort)
     # A probe has the settings of a frozen run; all runs of a cohort share this one.
     idea_end = next((run.facts.idea_end for run in cohort.values()), ANY_FENCE)

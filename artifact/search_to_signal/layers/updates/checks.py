@@ -43,7 +43,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         if (folder / UPDATES).is_file():
             yield f"there is no {SETUP}: they are not finished, or the file was removed"
         return
-    setup = read_json(folder / SETUP, _Setup, f"{SETUP} went away")
+    setup = read_json(folder / SETUP, _Setup, f"{SETUP} was removed while it was read")
     directories = {"/".join(run.parts[-2:]): run for run in runs_below(directory)}
     credit: dict[str, Credit] = {}
     manifests: dict[str, Manifest] = {}
@@ -55,7 +55,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         manifest = manifests[source.run] = read_manifest(run)
         files = {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)}
         if (files, manifest.model_files) != (source.files, source.model):
-            yield f"they were made of other files than those of {source.run}"
+            yield f"they were made from other files than {source.run} has"
         credit[source.run] = _credit(run, setup.settings)
         if manifest.source.sha256 != setup.source_sha256:
             yield f"{SETUP} names another source than {source.run}"
@@ -100,10 +100,10 @@ def _update_problems(
             yield f"{where}: it has another purpose, problem or model than its run"
         earlier = first.setdefault((record.run, record.steps), record)
         if (earlier.fixed, earlier.training_tokens) != (record.fixed, record.training_tokens):
-            yield f"{where}: its fixed inputs are not those of the other updates of its steps"
+            yield f"{where}: its fixed inputs differ from the other updates of its steps"
         values = credit[record.run].get((record.mapping, record.normalizer))
         if values is not None and not _has_credit(record, values):
-            yield f"{where}: its advantages are not those of {record.mapping} and {record.normalizer}"
+            yield f"{where}: its advantages are not what {record.mapping} and {record.normalizer} give"
         if record.optimizer_steps != len(record.steps) or len(record.grad_norms) != len(record.steps):
             yield f"{where}: it does not have one step for each of its groups"
         if abs(record.withheld_mean_change) > record.withheld_max_change:

@@ -224,8 +224,8 @@ PAIRED_EFFECTS = Plot(
     "Paired effects",
     """Differences between runs of the same seed in the live cohort. Diamonds are means, bars the range of
     the seeds, open circles the seeds. Right of zero favours the first condition. Against Frozen, a
-    difference combines online updating with the construction; against Native it is the construction
-    alone.""",
+    difference combines online updating with the construction of the reward; against Native only the
+    construction differs.""",
     paired_table,
     _draw_paired,
     (7.0, 5.2 * -(-len(measures.ALL) // _PAIRED_COLUMNS) / 3),

@@ -23,14 +23,14 @@ from search_to_signal.report.tables.cells import unit_of
 PARTS = 10
 COURSES = "courses"
 _COURSES_CAPTION = (
-    "The course of the runs; several models stand side by side, each with scales of its own. Lines are means "
-    "over seeds in ten equal parts of a run, bands reach from the lowest to the highest seed. Distinct "
+    "The course of the runs. Columns are models, each with its own scales. Lines are means over seeds in ten "
+    "equal parts of a run, bands reach from the lowest to the highest seed. Distinct "
     "programs are canonical programs per valid completion of a part. Higher is better; fewer distinct "
     "programs are a loss of variety."
 )
 UNPAIRED = (
-    "Where planned runs are missing, every condition has all of its own finished runs, n beside its name: "
-    "the conditions' seeds differ while the layer is unfinished, and lines are not compared within seeds."
+    "Planned runs are missing: every condition shows all of its finished runs, with n after its name. So "
+    "conditions may have different seeds, and lines are not compared within seeds."
 )
 _WIDTH, _HEIGHT = 2.35, 1.5
 # A list of five conditions below each model, taller than one line of them.

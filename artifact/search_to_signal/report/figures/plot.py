@@ -163,15 +163,16 @@ _PIXELS_PER_INCH = 140
 
 
 class EmbeddedPicture(NamedTuple):
-    """A picture's bytes as a data URL, and its width on the page in pixels."""
+    """A picture's bytes as a data URL, and its size on the page in pixels."""
 
     data: str
     width: int
+    height: int
 
 
 def embed_picture(path: Path) -> EmbeddedPicture:
     """Embed a PNG that a plot was drawn to; its letters have one size, however many panels it has."""
     png = read_regular(path)
-    pixels = int.from_bytes(png[16:20], "big")
+    pixels = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
     data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-    return EmbeddedPicture(data, round(pixels / PNG_DPI * _PIXELS_PER_INCH))
+    return EmbeddedPicture(data, *(round(side / PNG_DPI * _PIXELS_PER_INCH) for side in pixels))

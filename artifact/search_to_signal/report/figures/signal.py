@@ -155,12 +155,12 @@ def _describe_counts(frame: CsvFrame) -> str:
     if not steps:
         return ""
     most = max((int(n) for n in frame.where(steps="1").names("n") if n), default=0)
-    alone = f"each group alone, one step with a fresh optimizer, mean over n = {most} groups per cell."
+    single = f"each group by itself, one step with a fresh optimizer, mean over n = {most} groups per cell."
     if not steps[1:]:
-        return f"In (d): {alone}"
+        return f"In (d): {single}"
     return (
         f"Filled in (d): {steps[-1]} consecutive groups in sequence, one step each with one optimizer, like "
-        f"the paper's matched updates, n = 1 sequence per cell. Open: {alone}"
+        f"the paper's matched updates, n = 1 sequence per cell. Open: {single}"
     )
 
 
@@ -228,12 +228,12 @@ SIGNAL = Plot(
     """(a) Share of groups whose advantages move by more than 0.001 when their recorded rewards are shifted
     by the group's frontier, multiplied by ten, set to zero for all but improvers, or cubed. Open
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
-    positive advantage mass (filled), means over seeds; beside them the second over the first, the
+    positive advantage mass (filled), means over seeds; the numbers are the second over the first, the
     enrichment (D29). (c) Share of a cell's recorded groups, its runs together, in which two mappings
     give advantages that differ by more than 0.001. In (c) and (d) a colour is a task, a shape a model.
     (d) Two mappings from one adapter on the same tokens: cosine of the adapter changes, and the largest
     difference of log-probabilities, in nats, in withheld contexts, of means over each completion's
-    tokens and of single tokens. This separates mechanisms; it shows no efficacy.""",
+    tokens and of single tokens. This separates mechanisms and does not show that search gets better.""",
     signal_table,
     _draw,
     (7.0, 5.6),

@@ -118,7 +118,7 @@ def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunCompari
         (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, FROZEN)
     ]
     if not comparisons:
-        raise NoTableError("no cell has a trained run beside its frozen one")
+        raise NoTableError("no cell has both a trained and a frozen run")
     return comparisons
 
 

@@ -220,11 +220,12 @@ def _note(records: MatchedRecords) -> str:
 
 
 _NOTE = (
-    "Within a row all is equal but credit: initial adapter, tokens, masks, reference log-probabilities "
-    "and steps. One step: every group alone with a fresh optimizer, mean and deviation over groups. Several "
-    "steps: one optimizer over all groups. Plain descent: the same without Adam, decay and clipping, at a "
-    "rate of its own. Changes are of raw LoRA tensors, or of the product of their factors. Withheld numbers "
-    "are of log-probabilities in completions not trained on: of the mean over each completion's tokens, or "
-    "of every single token; the largest is over all of them, per comparison. Without credit: no cosine. By "
-    "construction: equal credit, or, up to Adam's epsilon, proportional credit in a single step."
+    "Within a row only credit differs: initial adapter, tokens, masks, reference log-probabilities and steps "
+    "are the same. One step: each group by itself with a fresh optimizer; mean and deviation over groups. "
+    "Several steps: one optimizer over all groups. Plain descent: the same without Adam, decay and clipping, "
+    "at its own rate. Changes are of raw LoRA tensors, or of the product of their factors. Withheld numbers "
+    "are changes of log-probabilities in completions not trained on: of the mean over each completion's "
+    "tokens, or of single tokens; the largest is taken over all of them, per comparison. Without "
+    "credit there "
+    "is no cosine. By construction: equal credit, or, up to Adam's epsilon, proportional credit in one step."
 )

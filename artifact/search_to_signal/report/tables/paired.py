@@ -150,7 +150,7 @@ def restart_signs(results: Results) -> Noted:
     return _signs(results.once(restart_comparisons))
 
 
-STATEMENT = "endpoint gains alone are no evidence of a better generator"
+STATEMENT = "a better endpoint does not show a better generator"
 Trio = tuple[RecordedRun, RecordedRun, RecordedRun]
 
 
@@ -164,7 +164,7 @@ def trios(results: Results) -> dict[str, list[Trio]]:
         if parent is not None and frozen is not None:
             by_condition.setdefault(run.condition, []).append((parent, run, frozen))
     if not by_condition:
-        raise NoTableError("no restart has its live run and the frozen run of its seed beside it")
+        raise NoTableError("no restart has both its live run and the frozen run of its seed")
     return by_condition
 
 
@@ -297,8 +297,8 @@ def intervals(results: Results) -> Noted:
     note = (
         f"Percentile intervals of the mean over seeds, nominally {LEVEL:.0%}; {DRAWS} resamples. "
         f"Measured on {TRIALS} simulated samples of normal seeds (± standard error) they cover {measured}. "
-        f"{len(sizes)} intervals stand here at once, uncorrected: at that coverage about {missed:.0f} of "
-        "them miss their mean."
+        f"The table has {len(sizes)} intervals, uncorrected: at that coverage about {missed:.0f} of them "
+        "miss their mean."
     )
     return Noted(lines, note)
 
@@ -310,7 +310,7 @@ def _interval_cells(name: str, field: str, cells: Sequence[Cell], covered: Mappi
     low, high = percentile_interval(values, rng) if known else (None, None)
     formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"
     share = 100.0 * covered[middle.n] if known else None
-    covers = f"of {TRIALS} samples of {middle.n} normal values those whose interval covers, in percent"
+    covers = f"samples of {middle.n} normal values whose interval covers their mean, of {TRIALS}, in percent"
     return {
         "Mean": middle,
         "Low": Cell(low, n, formula, middle.origins, middle.decimals),

@@ -333,7 +333,7 @@ def audited_cells(results: Results) -> Mapping[str, Runs]:
         with suppress(NoTableError):
             more: Mapping[str, Runs] = getattr(results, layer)
             if twice := sorted(set(cells) & set(more)):
-                raise RunDirectoryError(f"{', '.join(twice)} lies in breadth and in audit: move one away")
+                raise RunDirectoryError(f"{', '.join(twice)} is in breadth and in audit: move one away")
             cells = {**cells, **more}
     return cells
 
@@ -387,7 +387,7 @@ PAIRS = """\
 A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
 is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
 positive affine images of each other or flat in both, which every normalizer that removes shift and scale
-erases, and *by data* otherwise. Affine groups that are not equivalent differ through the stabilizer alone.
+erases, and *by data* otherwise. Affine groups that are not equivalent differ only through the stabilizer.
 Order changes count groups whose advantages are not in the same weak order."""
 CONTEXT = """\
 Groups whose midranks change when the indicator is compared before score. Comparator and frontier have one
@@ -405,7 +405,7 @@ Each other reading of a decision (spec/decisions.toml) against the choice, under
 how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
 of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
 enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
-Readings that change what is recorded are settings of a run, and no replay can tell what hangs on them."""
+Readings that change what is recorded are settings of a run; a replay cannot show what they change."""
 
 
 def csv_text(table: Table) -> str:

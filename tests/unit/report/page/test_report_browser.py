@@ -1,4 +1,4 @@
-"""The page in a real browser, as wide as a desk and as narrow as a phone."""
+"""The pages in a real browser, as wide as a desk and as narrow as a phone."""
 
 import functools
 import html
@@ -19,38 +19,46 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
 ]
-WIDTHS = (1280, 390)
+WIDTHS = (1400, 390)
+PAGES = ("report.html", "tables/paired.html", "ledger.html")
 
-# Loads the page in a frame of every width, looks at it, opens cells, and writes what it saw.
+# Loads pages in frames of every width, looks at them, opens rows, and writes what it saw.
 PROBE = """<!doctype html><link rel="icon" href="data:,"><body>
 <script>
-const widths = %s, seen = {};
-function look(frame, width) {
+const [widths, pages] = %s, seen = {};
+function look(frame, name, width) {
   const page = frame.contentDocument, root = page.documentElement;
   const all = (query) => [...page.querySelectorAll(query)];
   all("details.table").forEach((part) => { part.open = true; });
-  const cells = all("td details");
-  cells[0].open = true; cells[5].open = true;
-  const panel = cells[5].querySelector("p").getBoundingClientRect();
-  const wide = all("body *").filter((part) => !part.closest(".scroll, pre") && !part.closest("td details")
+  const [heading, row] = [all("thead details")[0], all("tbody details")[0]];
+  let panel = null;
+  if (row) {
+    heading.open = true; row.open = true;
+    const box = row.querySelector("p").getBoundingClientRect();
+    const top = page.elementFromPoint(width / 2, box.top + 20);
+    panel = [box.left, box.right, box.bottom, frame.clientHeight, row.contains(top), !heading.open];
+  }
+  const wide = all("body *").filter((part) => !part.closest(".scroll, pre") && !part.closest("th details")
     && part.getBoundingClientRect().right > width + 0.5);
-  seen[width] = {
+  seen[name + width] = {
     client: root.clientWidth, scroll: root.scrollWidth, wide: wide.map((part) => part.tagName),
     boxes: all(".scroll").filter((box) => box.scrollWidth > box.clientWidth).length,
-    tables: all("[id^=table-]").map((part) => part.id.slice(6)),
+    tables: all(".tables code").map((part) => part.textContent),
     figures: all("figure img").map((image) => image.complete && image.naturalWidth > 500),
     dangling: all("a[href^='#']").filter((link) => !page.getElementById(link.hash.slice(1))).length,
-    panel: [panel.left, panel.right, panel.bottom, frame.clientHeight],
-    shown: cells[5].querySelector("code").textContent, closed: !cells[0].open,
+    panel,
     small: Math.min(...all("p, td, th, dd, figcaption").map((p) => parseFloat(getComputedStyle(p).fontSize))),
   };
 }
-let left = widths.length;
-for (const width of widths) {
+let left = widths.length * pages.length;
+for (const width of widths) for (const name of pages) {
   const frame = document.createElement("iframe");
-  Object.assign(frame, {width, height: 900, src: "report.html", style: "border:0"});
-  frame.onload = () => {
-    look(frame, width);
+  Object.assign(frame, {width, height: 900, src: name, style: "border:0"});
+  frame.onload = async () => {
+    const images = [...frame.contentDocument.images];
+    images.forEach((image) => { image.loading = "eager"; });
+    await Promise.all(images.map((image) => image.decode()));
+    look(frame, name, width);
     if (--left === 0) {
       document.body.innerHTML = "<pre id=seen></pre>";
       document.getElementById("seen").textContent = JSON.stringify(seen);
@@ -81,7 +89,7 @@ class _Handler(SimpleHTTPRequestHandler):
         if self.path != "/probe.html":
             super().do_GET()
             return
-        body = (PROBE % json.dumps(WIDTHS)).encode()
+        body = (PROBE % json.dumps([WIDTHS, PAGES])).encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
@@ -101,7 +109,7 @@ def _browse(address: str, profile: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="session")
 def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit:
-    """One visit of headless Chromium to the page."""
+    """One visit of headless Chromium to the pages."""
     asked: list[str] = []
     handler = type("Handler", (_Handler,), {"asked": asked})
     serve = functools.partial(handler, directory=str(drawn_report))
@@ -118,38 +126,40 @@ def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit
     return Visit(json.loads(html.unescape(found[1])), asked, console)
 
 
-def test_it_loads_without_complaint_and_asks_for_nothing(visit: Visit) -> None:
-    """No message on the console, and no request but for the page itself."""
+def test_they_load_without_complaint_and_ask_for_their_own_pictures(visit: Visit, drawn_report: Path) -> None:
+    """No message on the console, and no request but for the pages and the pictures beside them."""
     assert visit.console == []
     assert visit.asked[0] == "/probe.html"
-    assert set(visit.asked[1:]) == {"/report.html"}
+    pictures = {f"/figures/{path.name}" for path in (drawn_report / "figures").glob("*.png")}
+    assert {f"/{page}" for page in PAGES} <= set(visit.asked[1:]) <= {f"/{page}" for page in PAGES} | pictures
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_is_wider_than_the_screen(visit: Visit, width: int) -> None:
-    """With all tables open, the page does not scroll sideways; wide tables scroll in their box."""
-    seen = visit.seen[str(width)]
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_wider_than_the_screen(visit: Visit, page: str, width: int) -> None:
+    """With all sections open, a page does not scroll sideways; wide tables scroll in their box."""
+    seen = visit.seen[f"{page}{width}"]
     assert seen["client"] == width
     assert seen["scroll"] == width
     assert seen["wide"] == []
-    assert seen["boxes"] > 5
     assert seen["small"] >= 11
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_everything_is_there(visit: Visit, drawn_report: Path, width: int) -> None:
-    """Every table and every figure of the report is on the page, and every link leads somewhere."""
-    seen = visit.seen[str(width)]
-    assert sorted(seen["tables"]) == sorted(path.stem for path in drawn_report.glob("*.csv"))
-    assert seen["figures"] == [True] * len(list((drawn_report / "figures").glob("*.png")))
     assert seen["dangling"] == 0
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_number_opens_without_scripts_of_its_own(visit: Visit, width: int) -> None:
-    """Its records are shown at the foot of the screen, and the number before it closes."""
-    seen = visit.seen[str(width)]
-    left, right, bottom, height = seen["panel"]
+def test_everything_is_there(visit: Visit, drawn_report: Path, width: int) -> None:
+    """The first page shows every figure, and links every table but the one that it has."""
+    seen = visit.seen[f"report.html{width}"]
+    tables = {path.stem for path in drawn_report.glob("*.csv")}
+    assert sorted(seen["tables"]) == sorted(tables - {"core_results"})
+    assert seen["figures"] == [True] * len(list((drawn_report / "figures").glob("*.png")))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("page", PAGES[:2])
+def test_a_row_opens_without_scripts_of_its_own(visit: Visit, page: str, width: int) -> None:
+    """Its records are shown at the foot of the screen, before all else, and what was open closes."""
+    left, right, bottom, height, on_top, closed = visit.seen[f"{page}{width}"]["panel"]
     assert (left, right, bottom) == (0, width, height)
-    assert seen["shown"].startswith("s2s trace . core_results ")
-    assert seen["closed"]
+    assert on_top
+    assert closed

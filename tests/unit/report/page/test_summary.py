@@ -73,7 +73,7 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
             lined += bool(fits and gaps[-1] <= 0.001)
     n, answer = len(gaps), found["replay_pairs"].answer
     assert f"are {lined} of {sum(gap <= 0.001 for gap in gaps)} over all pairs" in answer
-    assert f"Within 0.05 are {100 * sum(gap <= 0.05 for gap in gaps) / n:.2f} % (native" in answer
+    assert f"are within 0.05 in {100 * sum(gap <= 0.05 for gap in gaps) / n:.2f} % (native" in answer
     assert f"in another order or with other ties {100 * turned / n:.2f} % (native" in answer
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 

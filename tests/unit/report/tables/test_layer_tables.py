@@ -359,7 +359,7 @@ def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
     assert cells == {"cohort", "cvrp-m", "obp-m"}
     assert replay_pairs(again).cell("obp-m/native, factorized", "Groups").value == 40
     write_synthetic_run(tmp_path / "audit" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="audit")
-    with pytest.raises(RunDirectoryError, match="cvrp-m lies in breadth and in audit"):
+    with pytest.raises(RunDirectoryError, match="cvrp-m is in breadth and in audit"):
         replay_pairs(Results(tmp_path))
 
 

@@ -195,7 +195,7 @@ def require_model(plan: ReleasedPlan, list_models: ListModels) -> None:
         require_served(plan.config, plan.options, list_models)
     elif _is_path(plan.model):
         if not (Path(plan.model) / "config.json").is_file():
-            raise HostError(f"{plan.config}: model_name is {plan.model}, where no config.json lies")
+            raise HostError(f"{plan.config}: model_name is {plan.model}, which has no config.json")
     elif _offline() and not _cached(plan.model):
         raise HostError(
             f"{plan.config}: model_name is {plan.model}, which is not in the cache, and HF_HUB_OFFLINE keeps "
@@ -298,7 +298,7 @@ def _nvml_needs(main: Path) -> str:
     names = ", ".join(dict.fromkeys(node.attr for node in _nvml_calls(main)))
     return (
         "main.py asks NVML for the graphics cards while it is imported; for a model behind an endpoint, a "
-        f"module {NVML} on PYTHONPATH with {names} stands in for it"
+        f"module {NVML} on PYTHONPATH with {names} replaces it"
     )
 
 
