@@ -11,7 +11,6 @@ from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import own_name
-from search_to_signal.layers import part
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
 from search_to_signal.records.adapters import ADAPTER, adapter_problems, unfit_names, unshipped, why_left_out
@@ -20,7 +19,7 @@ from search_to_signal.records.checksums import SUMS, listed_files, nested_proble
 from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
 from search_to_signal.records.files import files_named, read_json, read_regular, refuse_special_files
-from search_to_signal.records.layers import COHORT, LAYERS
+from search_to_signal.records.layers import COHORT, LAYERS, layer_part
 from search_to_signal.records.manifest import (
     INTERRUPTED,
     ISOLATION_FACTS,
@@ -125,7 +124,7 @@ def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
 
     An unreadable file is a finding, and ends the checks of its layer.
     """
-    checks = {layer.key: part(layer.key, "checks") for layer in LAYERS}
+    checks = {layer.key: layer_part(layer.key, "checks") for layer in LAYERS}
     places = (
         ("", _shared_facts(directory)),
         ("", _rosters(directory)),
@@ -135,7 +134,6 @@ def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
 
 
 def _shared_facts(directory: Path) -> Iterator[str]:
-    """Facts that runs of a results directory have to share, and the folder of each run's layer."""
     shared: dict[str, set[str]] = {"purpose": set(), "source": set()}
     models: dict[str, dict[str, str]] = {}
     initial: dict[str, str | None] = {}
@@ -204,7 +202,6 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def _manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield the contradictions between a manifest and the other files of its run."""
     config, facts = manifest.config, manifest.facts
     if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
         yield f"{CONFIG} is not the configuration of the manifest"

@@ -16,13 +16,12 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
-from search_to_signal.layers import part
 from search_to_signal.models.base import completion_text, request_seeds
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.differences import Finding, VerificationResult, same_bits
 from search_to_signal.records.files import StorageError, refuse_special_files
-from search_to_signal.records.layers import LAYERS, UPDATES
+from search_to_signal.records.layers import LAYERS, UPDATES, layer_part
 from search_to_signal.records.manifest import (
     DATABASE,
     Environment,
@@ -151,9 +150,10 @@ def _with_errors(findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -
 
 def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
-        yield _run_part(directory, run)
+        name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
+        yield name, partial(_findings, run, name)
     for layer in LAYERS:
-        again = part(layer.key, "again")
+        again = layer_part(layer.key, "again")
         if again is not None and (directory / layer.key / again.MANIFEST).is_file():
             yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():
@@ -161,11 +161,6 @@ def _parts(directory: Path) -> Iterator[Part]:
             UPDATES,
             lambda tools: iter([Finding("all", "matched updates: they need the learner", False)]),
         )
-
-
-def _run_part(directory: Path, run: Path) -> Part:
-    name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
-    return name, lambda tools: _findings(run, name, tools)
 
 
 def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
@@ -247,7 +242,6 @@ def _texts(recorded: RecordedGroup) -> list[RecordedText]:
 def _sampling_findings(
     recorded: RecordedGroup, config: RunConfig, tokenizer: ModelTokenizer | None
 ) -> Iterator[Finding]:
-    """Differences of a group's token ids, or of its requests to an endpoint."""
     where, generation = f"step {recorded.step.step}", recorded.generation
     truncated = [record.truncated for record in recorded.group]
     if config.generation.backend == "api":

@@ -4,11 +4,13 @@ Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from search_to_signal.layers.restart.tables import restart_comparisons, restarts_and_live
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
@@ -21,14 +23,9 @@ from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
 from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
 
 _ENDS = (measures.FINAL_BEST, measures.AUC)
-_OUTCOME_COLORS: Mapping[Outcome, str] = {
-    Outcome.VALID: drawing.BLUE,
-    Outcome.RANDOMNESS: drawing.PURPLE,
-    Outcome.RUNTIME_FAILURE: drawing.ORANGE,
-    Outcome.MISSING_FUNCTION: drawing.YELLOW,
-    Outcome.MISSING_CODE: drawing.SKY,
-    Outcome.MISSING_RATIONALE: drawing.RED,
-}
+_COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
+_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(drawing.GREY)), strict=False)
+_OUTCOME_COLORS: Mapping[Outcome, str] = dict([_VALID, *reversed(_FAILED)])
 
 
 def best_so_far_table(evidence: Evidence) -> str:
@@ -74,8 +71,8 @@ def outcomes_table(evidence: Evidence) -> str:
 def _single_gains(results: Results) -> tuple[tuple[measures.RunComparison, ...], ...]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
-        _, live = paired.restarts_and_live(results)
-        restarted = (c for c in paired.restart_comparisons(results) if c.second == f"live/{FROZEN}")
+        _, live = restarts_and_live(results)
+        restarted = (c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}")
         return measures.compare_with(live, FROZEN), tuple(restarted)
     except NoTableError:
         return measures.compare_with(results.cohort, FROZEN), ()
