@@ -117,10 +117,10 @@ class Cvrp:
         return -colonies.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
-        """Say whether the compiled colony gives this score, or the slower one on torch operations."""
+        """Say whether the compiled colony gives this score, or the slower one, for broken loads."""
         from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
 
-        return colonies.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
+        return colonies.score_path(instance["demands"], float(instance["capacity"]))
 
 
 def _draw(seed: int, count: int, customers: int) -> Array:

@@ -121,10 +121,8 @@ class Op:
         return colonies.best_prize(prize, distance, limit, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
-        """Say whether the compiled colony gives this score, or the slower one on torch operations."""
-        from search_to_signal.problems.ant_colony import colonies  # numba takes a second to import
-
-        return colonies.orienteering_score_path(len(instance["prize"]), ANTS, ITERATIONS)
+        """The compiled colony gives every score."""
+        return "fast"
 
 
 def depot_prizes(from_depot: Array) -> Array:

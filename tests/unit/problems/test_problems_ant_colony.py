@@ -1,4 +1,4 @@
-"""The compiled colonies and the torch ones give the oracle's bits, ugly matrices included."""
+"""Both colonies give the oracle's bits, ugly matrices included."""
 
 import functools
 import itertools
@@ -56,17 +56,14 @@ def own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp()))
 
 
-@pytest.fixture(params=["compiled", "torch"])
-def way(request, monkeypatch):
-    """Run the colonies both ways, whatever torch was found to agree to."""
-    chosen = "fast" if request.param == "compiled" else "fallback"
-    monkeypatch.setattr(colonies, "score_path", lambda *_: chosen)
-    monkeypatch.setattr(colonies, "orienteering_score_path", lambda *_: chosen)
-    return request.param
+@pytest.fixture(params=["fast", "fallback"])
+def routing_path(request, monkeypatch):
+    """Route ants both ways, whatever the loads."""
+    monkeypatch.setattr(colonies, "score_path", lambda *_: request.param)
 
 
 @pytest.mark.parametrize("kind", MATRICES)
-def test_routing_equals_the_oracle(kind, way):
+def test_routing_equals_the_oracle(kind, routing_path):
     """Cost of the best path, or refusal, of small instances for every kind of matrix."""
     for seed, customers in ((0, 4), (1, 9), (2, 16)):
         case = routing_case(seed, customers)
@@ -76,7 +73,7 @@ def test_routing_equals_the_oracle(kind, way):
 
 
 @pytest.mark.parametrize("kind", MATRICES)
-def test_orienteering_equals_the_oracle(kind, way):
+def test_orienteering_equals_the_oracle(kind):
     """Largest prize sum, or refusal, of small instances for every kind of matrix."""
     for seed, nodes in ((0, 5), (1, 12), (2, 20)):
         case = orienteering_case(seed, nodes)
@@ -85,7 +82,7 @@ def test_orienteering_equals_the_oracle(kind, way):
         assert ours == _orienteering_expected(kind, seed, nodes)
 
 
-def test_a_row_without_weight_is_refused_where_an_ant_could_go_on(way):
+def test_a_row_without_weight_is_refused_where_an_ant_could_go_on():
     """A row of zeros is refused as soon as an ant stands there with somewhere to go, and only then."""
     prize, distance, _ = orienteering_case(0, 6)
     matrix = np.ones((6, 6))
@@ -98,7 +95,7 @@ def test_a_row_without_weight_is_refused_where_an_ant_could_go_on(way):
     assert colonies.best_prize(prize, distance, 0.0, np.full((4, 4), np.nan), 20, 6) == prize[0]
 
 
-def test_more_nodes_than_one_vector_lane(way):
+def test_more_nodes_than_one_vector_lane(routing_path):
     """Sizes around a multiple of the padded width lose no node."""
     for customers in (62, 63):
         case = routing_case(customers, customers)
@@ -195,7 +192,7 @@ def test_waiting_at_the_depot_is_laid_once():
     assert np.array_equal(pheromone, expected)
 
 
-def test_pheromone_floor_binds(way, monkeypatch):
+def test_pheromone_floor_binds(routing_path, monkeypatch):
     """A floor high enough to matter within a few iterations changes both alike."""
     monkeypatch.setattr(colonies, "PHEROMONE_FLOOR", 5.0)
     case = routing_case(0, 14)
@@ -219,7 +216,7 @@ def _paths_that_meet_their_limit():
     return found
 
 
-def test_limit_that_a_path_meets_exactly(way):
+def test_limit_that_a_path_meets_exactly():
     """Single-precision travel and the order of its sum decide whether the last node is still in reach."""
     for case, expected in _paths_that_meet_their_limit():
         assert colonies.best_prize(*case, np.ones((5, 5)), 20, 1) == expected
@@ -237,11 +234,11 @@ def test_sums_have_the_order_of_torch(ants):
 
 
 def test_broken_loads_take_the_slower_path():
-    """Fractional demands could round in single precision, so torch runs them, and the record can say so."""
+    """Fractional demands could round in single precision, so they run step by step; the record says so."""
     distance, demands, capacity = routing_case(3, 6)
-    assert colonies.score_path(demands, capacity, 30, 4) == "fast"
+    assert colonies.score_path(demands, capacity) == "fast"
     demands[1] = 2.7
-    assert colonies.score_path(demands, capacity, 30, 4) == "fallback"
+    assert colonies.score_path(demands, capacity) == "fallback"
     matrix = 1.0 / distance
     expected = _routing_oracle((distance, demands, capacity), matrix, 4)
     assert colonies.best_cost(distance, demands, capacity, matrix, 30, 4) == expected
@@ -257,7 +254,7 @@ def test_customer_that_fits_no_vehicle_is_refused():
 
 @pytest.mark.parametrize("name", ["cvrp", "op"])
 def test_colonies_take_the_compiled_path_here(name):
-    """On the locked torch no training instance needs the fallback."""
+    """No training instance needs the fallback."""
     problem = PROBLEMS[name]
     instance = problem.instances("train")[0]
     assert problem.score_path(instance, np.ones_like(instance["distance"])) == "fast"

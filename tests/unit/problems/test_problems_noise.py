@@ -1,5 +1,6 @@
 """The noise table survives on disk, and a damaged or unwritable cache only costs time."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import torch
 
 from search_to_signal.problems.ant_colony import noise
 from search_to_signal.problems.ant_colony import noise as store
-from search_to_signal.problems.ant_colony.agreement import kernels_agree
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +25,9 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "search-to-signal" / "noise"
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.5."), reason="newer releases draw other noise")
 def test_blocks_are_those_of_torch_multinomial():
-    """The k-th block decides torch's k-th draw, whatever the weights."""
+    """The k-th block decides the k-th draw of torch 2.5.1, whatever the weights."""
     table = noise.draw_exponentials(SHAPE)
     generator = torch.Generator().manual_seed(noise.GENERATOR_SEED)
     for block in table:
@@ -42,7 +43,6 @@ def test_stored_noise_comes_back_unchanged(cache):
     found = store.load("table")
     assert np.array_equal(found.exact, drawn.exact)
     assert np.array_equal(found.coarse, drawn.coarse)
-    assert found.agrees is True
     with pytest.raises(ValueError, match="read-only"):
         found.exact[0] = 1.0
 
@@ -70,8 +70,7 @@ def test_no_cache_directory_falls_back_to_memory(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
-    table = noise.noise_for.__wrapped__(SHAPE)
-    assert table.agrees
+    assert np.array_equal(noise.noise_for.__wrapped__(SHAPE).exact, noise.draw_exponentials(SHAPE))
     assert store.load("anything") is None
 
 
@@ -84,26 +83,18 @@ def test_writers_at_the_same_time_leave_whole_files(cache):
     assert len(list(cache.iterdir())) == 3
 
 
-def test_cached_noise_needs_no_torch(cache):
-    """A later process scores from the stored table without importing torch."""
+def test_noise_needs_no_torch(cache):
+    """Drawn or stored, a score's noise is there without torch."""
     code = (
         "import sys; from search_to_signal.problems.ant_colony.noise import Colony, noise_for;"
-        "noise_for(Colony(40, 6, 9)); print('torch' in sys.modules)"
+        "noise_for(Colony(40, 6, 9)); sys.exit('torch' in sys.modules)"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parents[1])}
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
-        )
-        for _ in range(2)
-    ]
-    assert [run.stdout.strip() for run in runs] == ["True", "False"]
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
-def test_foreign_noise_is_not_trusted():
-    """Noise that is not torch's own, or leaves the sound range, sends the colonies to the slower path."""
-    table = noise.draw_exponentials(SHAPE)
-    assert kernels_agree(table)
-    assert not kernels_agree(table[::-1])
-    table[35] = 1e-13
-    assert not kernels_agree(table)
+def test_the_noise_of_the_training_sets_is_one_everywhere():
+    """Another numpy, processor or logarithm that gave other numbers would be found here."""
+    digest = hashlib.sha256(noise.draw_exponentials(noise.Colony(200, 30, 51)).tobytes()).hexdigest()
+    assert digest == "f3da2a99d2d661614b1c217fba8033256de48c6e35f3f6b284dbf26b4398d706"

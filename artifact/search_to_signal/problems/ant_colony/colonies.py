@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.problems.ant_colony import kernels
-from search_to_signal.problems.ant_colony.noise import GENERATOR_SEED, Colony, noise_for
+from search_to_signal.problems.ant_colony import fallback, kernels
+from search_to_signal.problems.ant_colony.noise import Colony, noise_for
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, ScorePath
 
 # What the host does to a heuristic matrix before its ants see it.
@@ -37,11 +37,11 @@ def colony_of(demands: Array, ants: int, iterations: int) -> Colony:
     return Colony(iterations * 2 * (len(demands) - 1), ants, len(demands))
 
 
-def score_path(demands: Array, capacity: float, ants: int, iterations: int) -> ScorePath:
+def score_path(demands: Array, capacity: float) -> ScorePath:
     """Say which colony runs: the compiled one takes whole loads, as it keeps them in single precision."""
     loads = np.append(demands, capacity)
     whole = bool((loads == np.floor(loads)).all()) and loads.min() >= 0 and loads.max() <= LARGEST_LOAD
-    return "fast" if whole and noise_for(colony_of(demands, ants, iterations)).agrees else "fallback"
+    return "fast" if whole else "fallback"
 
 
 def best_cost(
@@ -49,13 +49,12 @@ def best_cost(
 ) -> float:
     """Return the cost of the best path; InfeasibleAnswerError when the matrix gives no probabilities."""
     weights, rates = floored(matrix), (iterations, DECAY, PHEROMONE_FLOOR)
-    if score_path(demands, capacity, ants, iterations) == "fast":
-        noise, loads = noise_for(colony_of(demands, ants, iterations)), demands.astype(np.float32)
+    noise = noise_for(colony_of(demands, ants, iterations))
+    if score_path(demands, capacity) == "fast":
+        loads = demands.astype(np.float32)
         cost = kernels.route(np.array(distance), loads, capacity, weights, noise.exact, noise.coarse, *rates)
     else:
-        from search_to_signal.problems.ant_colony import fallback  # imports torch
-
-        cost = fallback.route(distance, demands, capacity, weights, ants, *rates, GENERATOR_SEED)
+        cost = fallback.route(distance, demands, capacity, weights, noise.exact, *rates)
     if math.isnan(cost):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: not finite, or all zero")
     return cost
@@ -69,11 +68,6 @@ def orienteering_colony_of(nodes: int, ants: int, iterations: int) -> Colony:
     return Colony(iterations * nodes, ants, nodes + 1)
 
 
-def orienteering_score_path(nodes: int, ants: int, iterations: int) -> ScorePath:
-    """Say which colony runs: the compiled one wherever torch was found to agree with it."""
-    return "fast" if noise_for(orienteering_colony_of(nodes, ants, iterations)).agrees else "fallback"
-
-
 def best_prize(
     prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
 ) -> float:
@@ -83,13 +77,8 @@ def best_prize(
     refuses to write its uniform fallback, of single precision, into double precision.
     """
     weights, rates = floored(matrix), (iterations, DECAY)
-    if orienteering_score_path(len(prize), ants, iterations) == "fast":
-        noise, ways = noise_for(orienteering_colony_of(len(prize), ants, iterations)), np.array(distance)
-        collected = kernels.orient(np.array(prize), ways, maxlen, weights, noise.exact, noise.coarse, *rates)
-    else:
-        from search_to_signal.problems.ant_colony import fallback  # imports torch
-
-        collected = fallback.orient(prize, distance, maxlen, weights, ants, *rates, GENERATOR_SEED)
+    noise, ways = noise_for(orienteering_colony_of(len(prize), ants, iterations)), np.array(distance)
+    collected = kernels.orient(np.array(prize), ways, maxlen, weights, noise.exact, noise.coarse, *rates)
     if math.isnan(collected):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: nothing it may go to weighs")
     return collected
