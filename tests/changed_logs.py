@@ -306,6 +306,8 @@ LOGS: dict[str, _Log] = {
     "skyrl-eval": (logs.skyrl_eval, _lines, _write_lines),
     "prime-rl": (logs.prime_traces, _lines, _write_lines),
     "prime-rl-tokens": (logs.prime_tokens, _lines, _write_lines),
+    "prime-rl-rollouts": (logs.prime_rollouts, _lines, _write_lines),
+    "areal": (logs.areal, _lines, _write_lines),
     "tinker": (logs.tinker, _lines, _write_lines),
     "ttt-discover": (logs.ttt, _lines, _write_lines),
     "slime": (logs.slime, _lines, _write_lines),

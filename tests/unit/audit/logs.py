@@ -428,6 +428,55 @@ def roll(directory: Path) -> Path:
     return jsonl(directory / "rollout_dump_data.step_9.jsonl", [line])
 
 
+def areal(directory: Path, versions: Sequence[int] = (3,), tasks: Sequence[int] = (2,)) -> Path:
+    """Tasks of four samples in each version, the last of which older weights finished; task 0 fails."""
+    for version in versions:
+        for task in tasks:
+            rows = [
+                {
+                    "task_id": 100 * version + task,
+                    "sample_idx": at,
+                    "seqlen": 40 + at,
+                    "prompt_len": 12,
+                    "head_version": version - 1,
+                    "tail_version": version - at // 2,
+                    "version_rle": [[version - 1, 20], [version, 8 + at]],
+                    "reward": float(at % 2 if task else 0),
+                    "prompt": f"task {task}",
+                    "completion": f"c{at}",
+                }
+                for at in range(4)
+            ]
+            path = directory / "rollout" / str(version) / f"{100 * version + task}.jsonl"
+            jsonl(path, rows)
+    return path
+
+
+def prime_rollouts(directory: Path) -> Path:
+    """Two groups of two of a batch of prime-rl in May 2026: one that differs, and one that is filtered."""
+    rows = [
+        {
+            "example_id": group,
+            "env_name": "math",
+            "group_id": f"uuid {group}",
+            "prompt": [{"role": "user", "content": f"q{group}"}],
+            "completion": [{"role": "assistant", "content": f"a{at}"}],
+            "reward": float(at or group),
+            "metrics": {"turns": 1.0},
+            "is_truncated": bool(at),
+            "stop_condition": "stop",
+            "advantage": 0.0 if group else at - 0.5,
+            "is_filtered": bool(group),
+            "filters": {"zero_advantage": bool(group)},
+        }
+        for at in range(2)
+        for group in range(2)
+    ]
+    step = directory / "rollouts" / "step_4"
+    jsonl(step / "eval_rollouts_math.jsonl", rows[:1])
+    return jsonl(step / "train_rollouts.jsonl", rows)
+
+
 def own_records(directory: Path) -> Path:
     """Two steps of two completions: each time one that failed and one that was admitted."""
     path = directory / "completions.jsonl"

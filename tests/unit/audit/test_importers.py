@@ -82,6 +82,27 @@ READ: dict[str, tuple[Any, ReadOptions, dict[str, Any], dict[str, dict[str, int]
         },
         {"sequences_alone": {"sequences": 1}},
     ),
+    # A task is a group of its version's step, whatever the versions of its samples are.
+    "areal": (
+        logs.areal,
+        ReadOptions(),
+        {
+            **{"sizes": [4], "step": [3], "reward": [0.0, 1.0, 0.0, 1.0], "tokens": [28, 29, 30, 31]},
+            "tail_version": [3.0, 3.0, 2.0, 2.0],
+        },
+        {"tasks": {"groups": 1, "groups of 4": 1}},
+    ),
+    # What was filtered is masked; the step is that of the directory.
+    "prime-rl-rollouts": (
+        logs.prime_rollouts,
+        ReadOptions(),
+        {
+            **{"sizes": [2, 2], "step": [4, 4], "reward": [0.0, 1.0, 1.0, 1.0], "name": ["uuid 0", "uuid 1"]},
+            **{"advantage": [-0.5, 0.5, 0.0, 0.0], "masked": [False, False, True, True]},
+            "statuses": ["stop", "truncated"] * 2,
+        },
+        {},
+    ),
     "tinker": (
         logs.tinker,
         ReadOptions(),
@@ -239,6 +260,14 @@ def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
     assert any("look like one without --group-size" in one.says for one in whole(path).assumptions)
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
+
+
+def test_runs_that_are_multiples_of_most_are_several_groups(tmp_path: Path) -> None:
+    """As where a prompt comes twice in a row in NeMo-RL or ThetaEvolve; the last may be incomplete."""
+    rows = [{"step": 5, **logs.sample(at) | {"prompt": name}} for at, name in enumerate("aabbccccddeef")]
+    groups = whole(logs.jsonl(tmp_path / "5.jsonl", rows))
+    assert groups.sizes.tolist() == [2, 2, 2, 2, 2, 2, 1]
+    assert any("several groups" in one.says for one in groups.assumptions)
 
 
 def test_trl_rewards_that_lack_a_part_are_counted(tmp_path: Path) -> None:

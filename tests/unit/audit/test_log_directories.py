@@ -105,46 +105,26 @@ def test_files_that_are_no_rollouts_stop_no_directory(
     assert "are left out: 0_metadata.json, config.json, empty.jsonl and others (7 files)" in out
 
 
-def areal(directory: Path) -> Path:
-    """Three tasks of four samples in each of two versions, as AReaL dumps them."""
-    for version in (3, 10):
-        for task in range(3):
-            rows = [
-                {
-                    "task_id": 100 * version + task,
-                    "sample_idx": at,
-                    "tail_version": version,
-                    "reward": float(at % 2 if task else 0),
-                    "prompt": f"task {task}",
-                    "completion": f"c{at}",
-                }
-                for at in range(4)
-            ]
-            logs.jsonl(directory / "rollout" / str(version) / f"{100 * version + task}.jsonl", rows)
-    return directory / "rollout"
-
-
 @pytest.mark.parametrize("above", [0, 1, 2])
 def test_directories_of_versions_are_read_in_order(above: int, tmp_path: Path, printed: Printed) -> None:
-    """With a map, from the directory of the versions or from one above; one version by itself."""
-    rollout = areal(tmp_path / "logs" / "trial")
-    given = ["--map", "group=task_id,step=tail_version,response=completion"]
+    """From the directory of the versions or from one above, with and without a map; one version by itself."""
+    rollout = logs.areal(tmp_path / "logs" / "trial", (3, 10), range(3)).parents[1]
     place = (rollout, *rollout.parents)[above]
-    out = printed(place, *given)
-    assert "6 groups with 24 completions in 2 steps (groups: 6 of 4)." in out
-    assert "2 of 6 groups (33.3 %) are dead" in out
-    columns = {"group": "task_id", "step": "tail_version"}
-    batches = audit.read(place, options=audit.ReadOptions(columns=columns))
-    assert [int(step) for batch in batches for step in np.unique(batch.step)] == [3, 10]
-    assert "3 groups with 12 completions in 1 step (groups: 3 of 4)." in printed(rollout / "10", *given)
+    for options in ([], ["--map", "group=task_id,response=completion"]):
+        out = printed(place, *options)
+        assert "6 groups with 24 completions" in out
+        assert "2 of 6 groups (33.3 %) are dead" in out
+    assert [int(step) for batch in audit.read(place) for step in np.unique(batch.step)] == [3, 10]
+    assert "3 groups with 12 completions in 1 step (groups: 3 of 4)." in printed(rollout / "10")
 
 
-def test_directories_of_versions_without_a_map_name_a_file(tmp_path: Path, printed: Printed) -> None:
+def test_directories_of_unknown_files_name_one(tmp_path: Path, printed: Printed) -> None:
     """Where the rows are, what columns they have, and how to say what these mean."""
-    rollout = areal(tmp_path)
+    for version in ("3", "4"):
+        logs.jsonl(tmp_path / version / "300.jsonl", [{"task": 1, "sample": 0, "score": 0.5}])
     err = printed(tmp_path, code=5)
-    assert str(rollout / "3" / "300.jsonl") in err
-    assert "task_id, sample_idx" in err
+    assert str(tmp_path / "3" / "300.jsonl") in err
+    assert "task, sample, score" in err
     assert "--map reward=COLUMN,group=COLUMN" in err
 
 

@@ -24,6 +24,7 @@ WEIGHED = audit.ReadOptions(components=("length", "vowels"), weights={"length": 
         ("trl-1.16.0-columns-of-its-own", "trl-grpo", "trl-grpo-none", TWO),
         ("trl-1.16.0-columns-of-its-own", "trl-grpo", "trl-grpo-none", None),
         ("trl-1.16.0-weights", "trl-grpo", "verl-grpo", WEIGHED),
+        ("trl-1.16.0-weights", "trl-grpo", "verl-grpo", None),
         ("trl-1.16.0-conversation", "trl-grpo", "trl-grpo-batch", None),
     ],
 )
@@ -37,9 +38,16 @@ def test_the_trainers_formula_is_named(
     assert other not in found.explaining
 
 
-def test_a_reward_that_was_taken_wrong_is_a_way_out() -> None:
+def test_weights_that_the_log_leaves_out_are_found() -> None:
+    """Those of the configuration that trained, by the advantages that they gave."""
+    (groups,) = audit.read(REAL / "trl-1.16.0-weights")
+    assert dict(groups.weights) == {"length": 0.5, "vowels": 2.0}
+
+
+def test_a_reward_that_was_taken_wrong_is_a_way_out(tmp_path: Path) -> None:
     """Nothing explains; the sentence that says so tells that the reward is assumed, and what names it."""
-    found = audit.audit(audit.read(REAL / "trl-1.16.0-weights"))
+    logs.trl(tmp_path, length=[0.0, 2.0, 0.0, 3.0], advantage=[0.5, 0.25, -0.5, 1.0])
+    found = audit.audit(audit.read(tmp_path))
     (line,) = [line for line in audit.conclusions(found) if line.startswith("No normalizer")]
     assert "--component" in line
     named = audit.audit(audit.of_arrays([0.0, 1.0], [2], advantage=[0.3, 0.9]))

@@ -126,6 +126,25 @@ def test_numbers_that_are_no_rewards_are_left_out(columns: dict[str, Any], tmp_p
     assert (found.counts["dead"], "trl-grpo" in found.explaining) == (1, True)
 
 
+@pytest.mark.parametrize("weights", [{"a": 1.0, "b": 0.5}, {"a": 0.2, "b": -3.0}, {"b": 0.05}])
+@pytest.mark.parametrize("divided", [True, False])
+def test_weights_are_found_where_equal_ones_explain_nothing(
+    weights: dict[str, float], divided: bool, tmp_path: Path
+) -> None:
+    """With and without division by the deviation, beside a column of weight 0, and parts that are missing."""
+    draw = np.random.default_rng(1)
+    columns = {name: draw.integers(0, 3, 24).astype(float) for name in ("a", "b", "extra")}
+    columns["a"][[3, 10]] = np.nan
+    reward = sum(weight * np.nan_to_num(columns[name]) for name, weight in weights.items())
+    groups = np.float32(reward).reshape(-1, 4)
+    advantage = credit(groups.ravel().tolist()) if divided else groups - groups.mean(axis=1, keepdims=True)
+    prompts = [f"q{row // 8}" for row in range(24)]
+    found = one(trl(tmp_path, prompts, np.ravel(advantage).tolist(), **columns))
+    assert dict(found.weights) == pytest.approx(weights)
+    assert (found.sizes == 4).all()
+    assert audit.audit(found).explaining[0] == ("trl-grpo" if divided else "trl-grpo-none")
+
+
 def test_the_reward_of_a_run_is_the_same_in_every_file(tmp_path: Path) -> None:
     """A file whose groups are flat, by which anything could be the reward, follows the others."""
     trl(tmp_path, TWO, [0.0] * 8, 1, accuracy=[1.0] * 8, latency=[1.0] * 8)

@@ -1,14 +1,15 @@
 """What an importer is, what a caller may say about a log, and what readers of records share."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.containers import JSON, Sniffed, container_of
 from search_to_signal.audit.importers.gathering import joined, runs_of, sampled_apart, until_damaged
 from search_to_signal.audit.importers.rows import (
@@ -207,16 +208,37 @@ RUNS = (
     "and two groups of one prompt in a row look like one without --group-size"
 )
 _SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
+_USUAL = (
+    "a group is a run of rows with the same prompt, and a run that is a multiple of most others is several "
+    "groups: --group-size says otherwise"
+)
+# Runs of one prompt that are looked at before they are split.
+_RUNS = 256
+
+
+def usual_run(sizes: Sequence[int]) -> int | None:
+    """The length of most runs of rows of one prompt, of which all are multiples: a longer run is of several
+    groups. None where there is no such length, or all runs have it."""
+    common = math.gcd(*sizes)
+    often = sizes.count(common)
+    return common if common > 1 and len(sizes) < 2 * often < 2 * len(sizes) else None
 
 
 def groups_by_prompt(
     path: Path, rows: Iterable[RolloutRow], options: ReadOptions, guess: int | None = None
 ) -> Iterator[Group]:
-    """Runs of rows with equal ``group``, split into groups of the size that the caller gave, else of a guess.
+    """Runs of rows with equal ``group``, split into groups of the size that the caller gave, else of a guess,
+    0 for none; without a guess of the ``usual_run``.
 
     Raises RecordError for a run that cannot be split evenly into the caller's size.
     """
-    for run in consecutive(rows):
+    runs = iter(consecutive(rows))
+    first = list(islice(runs, _RUNS))
+    if guess is None:
+        sizes = [len(run) for run in first]
+        # The last group of a log may be incomplete.
+        guess = usual_run(sizes) or usual_run(sizes[:-1])
+    for run in chain(first, runs):
         size = options.group_size or guess or len(run)
         if len(run) % size:
             if not options.group_size:
@@ -229,6 +251,12 @@ def groups_by_prompt(
         yield from (run[start : start + size] for start in range(0, len(run), size))
 
 
-def prompt_evidence(options: ReadOptions, says: str = RUNS) -> Evidence:
-    """How many runs of which length were taken for groups."""
-    return assumed("consecutive_prompts", _SPLIT if options.group_size else says)
+def prompt_evidence(options: ReadOptions, says: str = "") -> Evidence:
+    """How many runs of which length were taken for groups, in words of a format's own or these."""
+
+    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+        split = any(one[0].group == other[0].group for one, other in pairwise(groups))
+        said = _SPLIT if options.group_size else says or (_USUAL if split else RUNS)
+        return assumed("consecutive_prompts", said)(groups)
+
+    return evidence

@@ -38,7 +38,9 @@ from search_to_signal.audit.importers.streams import (
     start_of,
 )
 from search_to_signal.audit.importers.trainers import (
+    AREAL,
     NEMO_RL,
+    PRIME_RL_ROLLOUTS,
     SKYRL_EVAL,
     SLIME,
     THETA_EVOLVE,
@@ -173,6 +175,8 @@ FORMATS: tuple[Format, ...] = (
     SKYRL_EVAL,
     PRIME_RL,
     PRIME_RL_TOKENS,
+    PRIME_RL_ROLLOUTS,
+    AREAL,
     TINKER,
     TTT_DISCOVER,
     SLIME,

@@ -1,4 +1,5 @@
-"""Logs of trainers that have one small reader each: NeMo-RL, SkyRL, slime, ThetaEvolve, Tinker, TTT-Discover.
+"""Logs of trainers that have one small reader each: NeMo-RL, SkyRL, slime, ThetaEvolve, Tinker, TTT-Discover,
+AReaL, and prime-rl before July 2026.
 
 What each was read in is in its ``Format``; above it stands what its files hold and what they leave out.
 """
@@ -21,11 +22,13 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.containers import JSONL
-from search_to_signal.audit.importers.gathering import gathered
+from search_to_signal.audit.importers.gathering import gathered, sampled_apart
 from search_to_signal.audit.importers.rows import (
     Group,
     RolloutRow,
+    advantage,
     assumed,
+    consecutive,
     count,
     digest,
     digest_of,
@@ -457,4 +460,88 @@ TTT_DISCOVER = Format(
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
     met="real writer: _write_trajectory_logs, called with given trajectories",
+)
+
+
+# AReaL: ``rollout/{version}/{task_id}.jsonl`` in the log directory, one row per sample, appended; evaluations
+# are in ``eval-rollout``. A task is a group. The version is the newest weights that any token of the task was
+# sampled with: each sample has its own head_version and tail_version. Missing: advantages, which tasks
+# ``should_accept`` rejected, and samples whose last token is not trained.
+
+
+def _areal_row(version: int, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+    return RolloutRow(
+        group=record["task_id"],
+        member=record["sample_idx"],
+        prompt=options.prompts.add(record["prompt"]),
+        position=position,
+        step=version,
+        reward=score(record["reward"]),
+        tokens=sum(length for _, length in record["version_rle"]),
+        response=digest_of(record["completion"]),
+        label=value_at(record, options.label),
+        metrics=numbers({name: record.get(name) for name in _VERSIONS}),
+    )
+
+
+_VERSIONS = ("head_version", "tail_version", "original_reward")
+AREAL = Format(
+    name="areal",
+    container=JSONL,
+    needs=("task_id", "sample_idx", "version_rle", "reward", "prompt", "completion"),
+    patterns=("[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "rollout/[0-9]*/[0-9]*.jsonl"),
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_areal_row, _step_in(r"^(\d+)$", path.absolute().parent.name), options),
+        lambda rows: sampled_apart(consecutive(rows)),
+        assumed("tasks", "a group is one task, and its step is the version of the weights in its directory"),
+    ),
+    writer="areal-project/AReaL areal/infra/workflow_executor.py "
+    "cbff54d645d2cd8ee1f1c358a82f3f473588433d 2026-08-22",
+    met="reconstruction: by its _dump_trajectory",
+)
+
+
+# prime-rl from April to June 2026 (b194a6ed2 to 1caebf8a1): ``rollouts/step_N/train_rollouts.jsonl``, one row
+# per rollout of a batch: what verifiers returned, with advantage, is_filtered and, later, group_id. What was
+# filtered before the batch is in none. ``eval_rollouts*.jsonl`` beside it are evaluations.
+
+
+def _prime_row(step: int, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+    name = value_at(record, "group_id") or f"{record.get('env_name')}/{record['example_id']}"
+    return RolloutRow(
+        group=(step, name),
+        name=name,
+        prompt=options.prompts.add(record.get("prompt")),
+        position=position,
+        step=step,
+        reward=score(record["reward"]),
+        advantage=advantage(record["advantage"]),
+        masked=bool(record["is_filtered"]),
+        response=digest(repr(record.get("completion"))),
+        label=value_at(record, options.label or "env_name"),
+        status="truncated" if record.get("is_truncated") else value_at(record, "stop_condition"),
+        metrics=numbers(record.get("metrics")),
+    )
+
+
+PRIME_RL_ROLLOUTS = Format(
+    name="prime-rl-rollouts",
+    container=JSONL,
+    needs=("example_id", "reward", "advantage", "is_filtered", "filters"),
+    patterns=tuple(
+        f"{below}train_rollouts.jsonl" for below in ("", "step_*/", "rollouts/step_*/", "*/rollouts/step_*/")
+    ),
+    run=r".*(?=/rollouts/step_)",
+    read=lambda path, options: read_json(
+        path,
+        options,
+        partial(_prime_row, _step_in(r"^step_(\d+)$", path.absolute().parent.name), options),
+        gathered,
+    ),
+    usual="prime-rl-grpo",
+    writer="PrimeIntellect-ai/prime-rl src/prime_rl/orchestrator/orchestrator.py, utils.py "
+    "ea2f390045885105483cc568e2976b8d547b379a 2026-05-21",
+    met="reconstruction: by its save_rollouts",
 )

@@ -37,6 +37,7 @@ from search_to_signal.audit.importers.base import (
     groups_by_prompt,
     prompt_evidence,
     refuse_unknown_label,
+    usual_run,
     value_at,
 )
 from search_to_signal.audit.importers.containers import (
@@ -102,13 +103,27 @@ class Sample:
         """The largest size of which every run is a multiple; 0 without rows."""
         return math.gcd(*self.runs.tolist())
 
+    def groups(self, names: Sequence[str]) -> Iterator[tuple[Floats, Floats]]:
+        """Of each group the columns (G, names) and the advantages (G,), without their means; the smallest
+        groups in which advantages sum to 0."""
+        given = np.zeros(0) if self.advantage is None else self.advantage
+        table = np.stack([self.columns[name] for name in names], axis=1)
+        table = np.where(np.isnan(table), 0.0, table)
+        size = next((size for size in reversed(_divisors(self.common)) if _sums(given, size)), 0)
+        ends = np.arange(size, len(given), size) if size else np.cumsum(self.runs)[:-1]
+        for rows, credit in zip(np.split(table, ends), np.split(given, ends), strict=True):
+            if len(credit) and np.isfinite(credit).all() and np.isfinite(rows).all():
+                yield rows - rows.mean(axis=0), credit - credit.mean()
+
 
 @dataclass(frozen=True)
 class Told:
-    """What the files of a run say together: numbers that are no reward, and the usual group size."""
+    """What the files of a run say together: numbers that are no reward, the usual group size, and weights
+    where equal ones explain nothing."""
 
     extras: frozenset[str] = frozenset()
     size: int | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def sample_of(records: Iterable[tuple[int, Mapping[str, Any]]], names: Sequence[str]) -> Sample:
@@ -130,15 +145,67 @@ def told(samples: Sequence[Sample], weights: Mapping[str, float], named: bool) -
     """What the advantages of a run say; ``named``: the caller said which columns are the reward."""
     names = tuple(dict.fromkeys(name for sample in samples for name in sample.columns))
     guesses = [names] if named else [*_guesses(names)]
-    tried = ((guess, exact) for exact in (True, False) for guess in guesses)
-    explaining = (
-        guess for guess, exact in tried if _explains(samples, guess, weights, exact, guess == names)
-    )
-    chosen = next(explaining, None)
-    found = [size_of(sample, chosen or names, weights) for sample in samples]
+
+    def explaining(exact: bool) -> tuple[str, ...] | None:
+        tried = (one for one in guesses if _explains(samples, one, weights, exact, one == names))
+        return next(tried, None)
+
+    chosen = explaining(exact=True)
+    # Rewards that overflow are data.
+    with np.errstate(all="ignore"):
+        solved = _weights(samples, names) if chosen is None and not weights else {}
+    chosen = chosen or tuple(solved) or explaining(exact=False)
+    found = [size_of(sample, chosen or names, solved or weights) for sample in samples]
     sizes = Counter(size for size, proved in found if proved)
     size = max(sizes, key=lambda one: (sizes[one], one)) if sizes else None
-    return Told(frozenset(names) - frozenset(chosen or names), size)
+    return Told(frozenset(names) - frozenset(chosen or names), size, solved)
+
+
+def _weights(samples: Sequence[Sample], names: Sequence[str]) -> dict[str, float]:
+    """The weights under which some columns explain the advantages exactly; empty where none are found.
+
+    In a group the advantages are a multiple of the weighted sum, both without their mean. What is left of
+    each column beside the advantages has to cancel in every group, which gives the weights up to a factor,
+    and the slopes give that.
+    """
+    if len(names) < 2:
+        return {}
+    groups = [
+        (table, given)
+        for sample in samples
+        if sample.advantage is not None and set(sample.columns) == set(names)
+        for table, given in sample.groups(names)
+    ]
+    equations = sum(len(given) - 2 for _, given in groups)
+    if equations < len(names) + _CHECKS:
+        return {}
+    scale = np.sqrt(sum(np.square(table).sum(axis=0) for table, _ in groups)) + 1e-300
+    left = np.zeros((len(names), len(names)))
+    for table, given in groups:
+        unit = given / (np.linalg.norm(given) or 1.0)
+        beside = table / scale - np.outer(unit, unit @ (table / scale))
+        left += beside.T @ beside
+    values, vectors = np.linalg.eigh(np.nan_to_num(left))
+    # One way to cancel, not several; float32 costs some 1e-14 of a square.
+    if not values[0] <= 1e-10 * values[-1] < 1e-4 * values[1]:
+        return {}
+    weight = vectors[:, 0] / scale
+    weight = np.where(np.abs(vectors[:, 0]) < 1e-4, 0.0, weight / np.abs(weight).max())
+    weight *= np.sign(sum(given @ (table @ weight) for table, given in groups))
+    slopes, spreads = [], []
+    for table, given in groups:
+        reward = table @ weight
+        if (across := reward @ reward) > 0 and len(reward) > 1:
+            slopes.append(given @ reward / across)
+            spreads.append(math.sqrt(across / (len(reward) - 1)))
+    slope, rest = np.median(slopes), np.median(1.0 / np.array(slopes) - np.array(spreads))
+    for factor in (_EPSILON / rest, slope):
+        # As a person writes weights.
+        typed = {name: float(f"{factor * value:.3g}") for name, value in zip(names, weight, strict=True)}
+        typed = {name: value for name, value in typed.items() if value}
+        if _explains(samples, tuple(typed), typed, True, True):
+            return typed
+    return {}
 
 
 def size_of(
@@ -155,9 +222,8 @@ def size_of(
     if usual in divisors:
         divisors.insert(0, usual)
     if sample.advantage is None:
-        # Nothing to try it on: a run is of several groups where most runs are as long as the shortest.
-        most = 2 * np.count_nonzero(sample.runs == common) > len(sample.runs)
-        return (common if common > 1 and most and not even else None), False
+        # Nothing to try it on.
+        return usual_run(sample.runs.tolist()), False
     reward = sample.reward(names, weights)
     lines = {size: _line(sample.advantage, reward, np.full(len(reward) // size, size)) for size in divisors}
     for exact in (True, False):
@@ -342,10 +408,11 @@ def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardG
             "of each group; switch log_unique_prompts (wandb_log_unique_prompts) off, or give the Parquet "
             "files in completions/"
         )
-    size, proved = size_of(sample, components, options.weights, known.size)
+    weights = {name: (options.weights or known.weights).get(name, 1.0) for name in components}
+    size, proved = size_of(sample, components, weights, known.size)
     records = table.records(list(wanted))
-    rows = rows_of(path, records, lambda record, at: _row(record, at, components, options))
-    groups = groups_by_prompt(path, rows, options, size)
+    rows = rows_of(path, records, lambda record, at: _row(record, at, weights, options))
+    groups = groups_by_prompt(path, rows, options, size or 0)
     evidence = _evidence(
         _rewards(components, options, known),
         () if options.group_size else tuple(_evaluation(sample, size, known)),
@@ -390,10 +457,9 @@ def _evaluation(sample: Sample, size: int | None, known: Told) -> Iterator[Assum
 
 
 def _row(
-    record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions
+    record: dict[str, Any], position: int, weights: Mapping[str, float], options: ReadOptions
 ) -> RolloutRow:
-    values = {name: score(record[name]) for name in components}
-    weights = {name: options.weights.get(name, 1.0) for name in components}
+    values = {name: score(record[name]) for name in weights}
     credit = score(record["advantage"]) if "advantage" in record else None
     reward = _sum([(weights[name], value) for name, value in values.items() if not math.isnan(value)])
     completion = record["completion"]
@@ -430,9 +496,12 @@ def _rewards(components: Sequence[str], options: ReadOptions, known: Told) -> As
         chosen = "as named by the caller"
     elif known.extras:
         chosen = f"what explains the logged advantages; no part of it: {', '.join(sorted(known.extras))}"
-    weighing = (
-        "the caller's weights" if options.weights else "weights of 1, since TRL keeps its weights elsewhere"
-    )
+    weighing = "weights of 1, since TRL keeps its weights elsewhere"
+    if options.weights:
+        weighing = "the caller's weights"
+    elif known.weights:
+        shown = ", ".join(f"{name}={weight:g}" for name, weight in known.weights.items())
+        weighing = f"the weights {shown}, which TRL's formula needs to give these advantages"
     key = "named_reward" if options.components and options.weights else ASSUMED_REWARD
     return Assumption(key, f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}", {})
 
