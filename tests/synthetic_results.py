@@ -6,7 +6,7 @@ from typing import Any
 
 from spec.synthetic_runs import write_synthetic_run
 
-from search_to_signal.layers.replay import replay
+from search_to_signal.layers.audit.layer import replay
 from search_to_signal.records.manifest import Timing, run_directories, runs_below
 
 CONDITIONS = ("frozen", "native", "factorized", "tail_weighted")

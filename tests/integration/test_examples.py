@@ -53,32 +53,20 @@ groups = 2
 """
 ALLOWED = ("--mapping", CONDITION, "--normalizer", "my_normalizer:median_scaled")
 ALL_ALLOWED = (*ALLOWED, "--host", "my_host:HillClimber", "--problem", "nearest_number:problem")
-# Where the page puts what is no module of one's own.
-PLACED = ("repeat_layer.py", "repeat_table.py")
 NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "nearest_number")
 
 
 def put_layer_and_tables(artifact: Path) -> str:
     """Do to a copy of the package what the pages say of a table and of a layer; returns the layer's table."""
-    tables = artifact / "search_to_signal" / "report" / "tables"
+    catalogue = artifact / "search_to_signal" / "report" / "tables" / "catalogue.py"
     own = PAGES[0].partition("## A table\n")[2]
     section = PAGES[1].partition("## Adding an evidence layer\n")[2].partition("\n## ")[0]
-    (named,), (entry,) = (re.findall(r"```python\n(.*?)```", part, re.DOTALL) for part in (own, section))
+    (named,) = re.findall(r"```python\n(.*?)```", own, re.DOTALL)
     (setting,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[:1]
-    (registry,) = re.findall(r"`artifact/([\w/]+\.py)`", section)[:1]
-    module_place, table_place = (
-        artifact / place / name for name, place in re.findall(r"`(\w+\.py)` in `artifact/([\w/]+)`", section)
-    )
-    head, end, tail = (artifact / registry).read_text(encoding="utf-8").partition("\n)\n")
-    (artifact / registry).write_text(f"{head}\n{entry}{end.lstrip()}{tail}", encoding="utf-8")
-    shutil.copy(EXAMPLES / "repeat_layer.py", module_place)
-    shutil.copy(EXAMPLES / "repeat_table.py", table_place)
-    catalogue = (tables / "catalogue.py").read_text(encoding="utf-8")
-    start = "BUILDERS: Mapping[str, Builder] = {\n"
-    line = "from search_to_signal.report.tables.repeat import repeat\n\n"
-    catalogue = catalogue.replace(start, f'{line}{start}    "repeat": repeat,\n')
-    catalogue = catalogue.replace("OWN: Mapping[str, str] = {}\n", named)
-    (tables / "catalogue.py").write_text(catalogue, encoding="utf-8")
+    (folder,) = re.findall(r"Copy it to `artifact/([\w/]+)`", section)
+    shutil.copytree(EXAMPLES / "repeat", artifact / folder)
+    text = catalogue.read_text(encoding="utf-8")
+    catalogue.write_text(text.replace("OWN: Mapping[str, str] = {}\n", named), encoding="utf-8")
     return setting
 
 
@@ -118,7 +106,7 @@ def test_every_example_is_run() -> None:
     """
     elsewhere = {"__pycache__", "minimal_loop.py", "island_host.py"}
     found = {path.name for path in EXAMPLES.iterdir() if path.suffix not in (".jsonl", ".md")}
-    assert found - elsewhere == {*PLACED, *(f"{name}.py" for name in NAMED)}
+    assert found - elsewhere == {"repeat", *(f"{name}.py" for name in NAMED)}
 
 
 def test_their_results_verify_with_leave_alone(project: Path) -> None:

@@ -17,11 +17,12 @@ from search_to_signal.base.progress import PlainProgress
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.layers.heldout.checks import problems as heldout_problems
 from search_to_signal.layers.heldout.layer import heldout
+from search_to_signal.layers.heldout.settings import HeldoutSettings
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import read_heldout
 from search_to_signal.report.results import Results
-from search_to_signal.run.config import HeldoutSettings, RunConfig
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
 from search_to_signal.run.texts import ParsedTexts

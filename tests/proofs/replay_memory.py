@@ -25,7 +25,7 @@ NORMALIZERS = ["group", "rloo", "rank"]
 CHILD = """
 import resource, sys
 from pathlib import Path
-from search_to_signal.layers.replay import replay
+from search_to_signal.layers.audit.layer import replay
 source, out, mappings, normalizers = sys.argv[1:]
 replay([Path(source)], Path(out), mappings.split(","), normalizers.split(","))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

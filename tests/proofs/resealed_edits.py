@@ -30,7 +30,7 @@ from tests.figures import print_figure
 from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
 from search_to_signal.base.errors import S2SError
-from search_to_signal.layers.replay import audit_results
+from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.reproduction import write_report
 from search_to_signal.records.checksums import DATA_SUMS, SUMS, image_sha256, listed_files, write_sums
 from search_to_signal.records.layers import AUDIT

@@ -30,12 +30,16 @@ ORDER: tuple[tuple[str, ...], ...] = (
 )
 PLACE = {package: number for number, packages in enumerate(ORDER, start=1) for package in packages}
 
+# In the folder of an evidence layer, what stands with an earlier package: its settings are a profile's, its
+# tables a report's.
+OF_LAYERS = {"settings": "run", "tables": "report"}
+
 # Packages that read records only; of the sandbox they take what reads programs, which runs none.
 READERS = ("report", "claims")
 LAST_FOR_READERS = 4
 # Consistency checks replay a search by its records, too, and execute nothing, though recomputation does.
 READS_ONLY = ("verify/directory", "verify/learning", "verify/records")
-REPLAYED = ("run.recorded", "run.texts", "search.hosts.calm.settings", "layers.part")
+REPLAYED = ("run.recorded", "run.texts", "search.hosts.calm.settings", "records.layers")
 
 # Earlier, and still forbidden: search and learner read the same records and never each other.
 NEVER = {("search", "learner")}
@@ -68,7 +72,7 @@ LIGHT = (
     "audit.findings",
     "audit.importers",
     "audit.trl_callback",
-    "layers.replay",
+    "layers.audit.layer",
     "cli",
 )
 
@@ -96,7 +100,8 @@ def imported(name: str, tree: ast.Module) -> Iterator[str]:
 
 def package_of(name: str) -> str:
     """The package, or the file at the top, that a path belongs to."""
-    return Path(name).parts[0].removesuffix(".py")
+    parts = Path(name).with_suffix("").parts
+    return OF_LAYERS.get(parts[2], "layers") if len(parts) > 2 and parts[0] == "layers" else parts[0]
 
 
 @functools.cache
@@ -114,7 +119,7 @@ def edges() -> tuple[tuple[str, str, str], ...]:
 
 def allowed(package: str, target: str) -> bool:
     """Whether a package may import that module."""
-    other = target.split(".")[0]
+    other = package_of(target.replace(".", "/"))
     if package == other or (package, other) in NEVER:
         return package == other
     if package in READERS and other == "sandbox":

@@ -12,14 +12,15 @@ from tests.profiles import profile_head
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import MODELS, PROFILES
 from search_to_signal.base.settings import canonical_json, canonical_sha256, load_toml
-from search_to_signal.layers.api import references
-from search_to_signal.layers.cells import planned
+from search_to_signal.layers.api.layer import references
+from search_to_signal.layers.api.settings import ApiReference
+from search_to_signal.layers.restart.settings import RestartSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models import local
 from search_to_signal.models.local import load_model
 from search_to_signal.models.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
-from search_to_signal.run.config import ApiReference, RestartSettings, RunConfig
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import model_of_files
 from search_to_signal.run.profile import Profile, load_profile
 from search_to_signal.search.hosts.calm.settings import SearchSettings
@@ -165,7 +166,7 @@ def test_how_a_model_is_loaded_reaches_its_runs() -> None:
     assert isinstance(profile.model, ModelSettings)
     assert profile.model.loading == ModelLoading(device="cuda", dtype="bfloat16")
     cells = [
-        run for layer in ("breadth", "audit") for runs in planned(profile, layer).values() for run in runs
+        run for layer in ("breadth", "audit") for runs in profile.cell_runs(layer).values() for run in runs
     ]
     for run in (*profile.runs(), *cells):
         assert run.model == profile.model.name
@@ -248,7 +249,7 @@ def test_a_threshold_of_a_twentieth_is_a_number_in_every_run() -> None:
     )
     assert {run.search.collapse_threshold for run in profile.runs()} == {4}
     assert profile.run("frozen", 42, layer="anchor", groups=300).search.collapse_threshold == 4
-    cell = next(run for runs in planned(profile, "breadth").values() for run in runs)
+    cell = next(run for runs in profile.cell_runs("breadth").values() for run in runs)
     assert (cell.groups, cell.search.collapse_threshold) == (20, 1)
     (reference,) = references(profile, ApiReference(seeds=(42,), completions=120))
     assert reference.search.collapse_threshold == 6
@@ -297,7 +298,7 @@ def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
 
 def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
-    added = Layer("repeat", "Repeated runs", "nothing")
+    added = Layer("Repeated runs", "nothing", 10, key="repeat")
     monkeypatch.setattr("search_to_signal.run.profile.LAYERS", (*LAYERS, added))
     profile = Profile(**PLAIN, layers={"repeat": {"groups": 3}})
     assert profile.asks_for("repeat")

@@ -15,8 +15,7 @@ from search_to_signal.base.progress import (
     progress_display,
     slow_progress,
 )
-from search_to_signal.layers.planned_work import planned_work
-from search_to_signal.layers.reproduction import chosen_layers
+from search_to_signal.layers.reproduction import chosen_layers, planned_work
 from search_to_signal.run.profile import load_profile
 
 PLAN = [

@@ -85,7 +85,7 @@ def _replay(arguments: argparse.Namespace) -> None:
     Records have to be those of their run's SHA256SUMS. The recorded rewards and advantages are not compared
     with them: s2s verify does that.
     """
-    from search_to_signal.layers.replay import normalizers_of, refuse_changed_inputs, replay
+    from search_to_signal.layers.audit.layer import normalizers_of, refuse_changed_inputs, replay
 
     for directory in arguments.directories:
         if not directory.is_dir():

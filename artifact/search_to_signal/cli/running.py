@@ -28,8 +28,13 @@ def _run(arguments: argparse.Namespace) -> None:
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.layers.planned_work import planned_work
-    from search_to_signal.layers.reproduction import chosen_layers, on_this_machine, reproduce, require_start
+    from search_to_signal.layers.reproduction import (
+        chosen_layers,
+        on_this_machine,
+        planned_work,
+        reproduce,
+        require_start,
+    )
     from search_to_signal.run.execution import Execution
     from search_to_signal.run.machine_check import cards_of
     from search_to_signal.run.profile import load_profile
@@ -115,8 +120,8 @@ def _updates(arguments: argparse.Namespace) -> None:
     from search_to_signal.credit import PUBLISHED, get_mapping
     from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
     from search_to_signal.layers.updates.layer import matched_updates
+    from search_to_signal.layers.updates.settings import UpdateSettings
     from search_to_signal.records.manifest import runs_below
-    from search_to_signal.run.config import UpdateSettings
 
     for mapping in arguments.mapping:
         get_mapping(mapping)
@@ -140,7 +145,7 @@ def _updates(arguments: argparse.Namespace) -> None:
 def _heldout(arguments: argparse.Namespace) -> None:
     """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
     from search_to_signal.layers.heldout.layer import heldout
-    from search_to_signal.run.config import HeldoutSettings
+    from search_to_signal.layers.heldout.settings import HeldoutSettings
 
     load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from statistics import median_low
 from tempfile import TemporaryFile
@@ -13,12 +12,11 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from search_to_signal import layers
 from search_to_signal.base.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError, reason
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.base.plugins import third_party_errors
-from search_to_signal.base.progress import Progress
+from search_to_signal.base.progress import Progress, Task
 from search_to_signal.claims.page import write_ledger
 from search_to_signal.claims.settings import implementation
 from search_to_signal.credit import get_mapping, rewards_of
@@ -30,7 +28,8 @@ from search_to_signal.credit.normalizers import (
     advantages_by_group,
     get_normalizer,
 )
-from search_to_signal.layers.replay import audit_results
+from search_to_signal.layers.audit.layer import audit_results
+from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, tensor_shapes
 from search_to_signal.models.opening import model_files, require_model
@@ -43,14 +42,23 @@ from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import refuse_special_files, storage_errors
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
 from search_to_signal.records.heldout import TOURS, Tour, Tours, final_heuristic, read_tours, write_tours
-from search_to_signal.records.layers import API, AUDIT, BREADTH, COHORT, HELDOUT, LAYERS, UPDATES, Layer
+from search_to_signal.records.layers import (
+    API,
+    AUDIT,
+    BREADTH,
+    COHORT,
+    HELDOUT,
+    LAYERS,
+    UPDATES,
+    Layer,
+    layer_part,
+)
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.records.seal import seal
 from search_to_signal.report.build import report
 from search_to_signal.report.results import Results
-from search_to_signal.run.config import BreadthCell
 from search_to_signal.run.execution import Execution
 from search_to_signal.run.machine_check import Part, card_warnings, require_card, trains
 from search_to_signal.run.planned_runs import Reproduction, unfinished
@@ -264,9 +272,14 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
 
 
 def run_layer(layer: Layer, reproduction: Reproduction) -> None:
-    """Run a layer by the module of its key; raises RunDirectoryError where it needs a missing layer."""
-    module = layers.part(layer.key, "layer") or import_module(f"{layers.__name__}.{layer.key}")
-    module.run(reproduction)
+    """Run a layer; raises RunDirectoryError where it needs a missing one."""
+    layer_part(layer.key, "layer").run(reproduction)
+
+
+def planned_work(profile: Profile, keys: Sequence[str]) -> list[Task]:
+    """The tasks of these layers for progress; a layer without ``tasks`` tells of them as it runs."""
+    modules = [layer_part(key, "layer") for key in keys]
+    return [task for module in modules if hasattr(module, "tasks") for task in module.tasks(profile)]
 
 
 def require_place(results: Path, resume: bool) -> None:

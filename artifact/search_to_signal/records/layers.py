@@ -1,11 +1,17 @@
 """The evidence layers: what the paper calls each, and what it may claim at most.
 
-This is the one list of them, in the order in which they run. ``CONTRIBUTING.md`` says how to add one.
+A folder of ``search_to_signal/layers`` with a ``layer.toml`` is one. ``CONTRIBUTING.md`` says how to add one.
 """
 
-from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import PACKAGE
+from search_to_signal.base.settings import load_toml
 
 COHORT = "cohort"
 RESTART = "restart"
@@ -22,56 +28,43 @@ INITIAL_ARCHIVE = "initial-archive"
 FINAL_ARCHIVE = "final-archive"
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An evidence layer, never pooled with another.
 
-    ``key`` is what profiles, configurations, tables and ``--layer`` call it, and the name of its directory.
-    ``name`` and ``claim`` stand in row ``row`` of the paper's tab:evidence-matrix, counted from 1; None for a
-    layer that is not in it. The runs of a layer with ``cells`` lie by cell, task x model.
+    ``key``, the name of its folder, is what profiles, configurations, tables and ``--layer`` call it, and the
+    name of its directory in the results. ``name`` and ``claim`` stand in row ``row`` of the paper's
+    tab:evidence-matrix, counted from 1; None for a layer that is not in it. The runs of a layer with
+    ``cells`` lie by cell, task x model. Layers run in the order of ``place``.
     """
 
-    key: str
     name: str
     claim: str
+    place: float
     row: int | None = None
     cells: bool = False
+    key: str = ""
 
 
-LAYERS = (
-    Layer(COHORT, "Formal live cohort", "proposal-stream and equal-horizon live-search effects", row=3),
-    Layer(RESTART, "Frozen restart", "checkpoint effect after removing accumulated live population", row=4),
-    Layer(
-        BREADTH,
-        "Directional breadth",
-        "directional breadth across three task–model cells, not multi-seed efficacy",
-        row=5,
-        cells=True,
-    ),
-    Layer(
-        AUDIT,
-        "Normalizer replay",
-        "whether reward differences survive group normalization",
-        row=1,
-        cells=True,
-    ),
-    Layer(
-        ANCHOR, "Resource anchor", "endpoint sensitivity to allocating compute to extra Frozen search", row=6
-    ),
-    Layer(PROBE, "Common-context probe", "executable checkpoint behavior on identical contexts", row=7),
-    Layer(
-        API,
-        "API system reference",
-        "completion-matched frozen-system reference, not a causal model comparison",
-        row=8,
-    ),
-    Layer(UPDATES, "Matched update", "whether an advantage difference reaches parameter updates", row=2),
-    Layer(
-        HELDOUT,
-        "Held-out instances",
-        "what the heuristics that were found do on unseen instances, nothing about the model",
-    ),
+def _read(file: Path) -> Layer:
+    return msgspec.structs.replace(load_toml(file, Layer), key=file.parent.name)
+
+
+LAYERS = tuple(
+    sorted(map(_read, PACKAGE.glob("layers/*/layer.toml")), key=lambda layer: (layer.place, layer.key))
 )
+"""All layers, in the order in which they run."""
+
+
+def layer_part(key: str, name: str) -> Any:
+    """Return a module of a layer's folder; None where the layer has none of this name.
+
+    ``layer`` has ``run(reproduction)``, and ``tasks(profile)`` for the estimate of the remaining time;
+    ``tables`` has the layer's tables. For ``s2s verify``: ``problems(directory, parsed)`` of ``checks`` holds
+    its records against others, and ``findings(directory, tools)`` of ``again`` computes them again where the
+    file ``again.MANIFEST`` is there.
+    """
+    there = (PACKAGE / "layers" / key / f"{name}.py").is_file()
+    return import_module(f"search_to_signal.layers.{key}.{name}") if there else None
 
 
 def get_layer(key: str) -> Layer:

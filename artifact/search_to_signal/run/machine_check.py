@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.base.errors import ConfigError, ModelFileError
+from search_to_signal.layers.audit.settings import AuditCell
+from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.settings import (
@@ -20,7 +22,7 @@ from search_to_signal.models.settings import (
 )
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.provenance import named_cards, visible_cards
-from search_to_signal.run.config import AuditCell, BreadthCell, RunConfig
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.profile import Profile
 
 # An estimate of the card memory of a run, from the sizes of its model, before it starts.

@@ -1,7 +1,7 @@
 """The planned runs in a results directory: which are finished already, and execution of the others."""
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.progress import Progress
+from search_to_signal.base.progress import Progress, Task
 from search_to_signal.models.opening import model_files
 from search_to_signal.records.adapters import left_out
 from search_to_signal.records.checksums import SUMS, read_sums, sha256_file, sum_problems, write_sums
@@ -50,6 +50,17 @@ class Reproduction:
             write_sums(out)
         return [run.directory for run in pending]
 
+    def run_cells(self, layer: str) -> None:
+        """Run every cell of a layer, task x model, in a directory of its own: cells are never pooled.
+
+        Raises RunDirectoryError where there are runs of a cell that the profile lacks, and as ``run_all``.
+        """
+        out, runs = self.results / layer, self.profile.cell_runs(layer)
+        for folder in out.glob("*") if out.is_dir() else []:
+            if folder.is_dir() and folder.name not in runs and run_directories(folder):
+                raise RunDirectoryError(f"{folder} is a cell that the profile does not have: move it away")
+        self.run_all({out / name: configs for name, configs in runs.items()})
+
     def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[PlannedRun]:
         """Write the roster of every directory and return its planned runs; raises as ``run_all``."""
         pending = [run for out, configs in plan.items() for run in self._planned(configs, out)]
@@ -75,6 +86,18 @@ class Reproduction:
     def finished_cohort(self) -> Path:
         """Return the directory of the profile's finished cohort; raises as ``finished_cohort``."""
         return finished_cohort(self.profile, self.results, self.execution.plan)
+
+
+# The cost of loading libraries and model, and of a group with a step, in groups of a Frozen run.
+LOADING, TRAINED = 10.0, 2.0
+
+
+def tasks_of(configs: Iterable[RunConfig], cost: float | None = None) -> list[Task]:
+    """The runs as tasks; ``cost`` is that of a group, by default what the run's learner makes it."""
+    return [
+        Task(run.label, run.groups, cost or (TRAINED if run.trained else 1.0), LOADING, is_run=True)
+        for run in configs
+    ]
 
 
 def _planned_run(

@@ -11,6 +11,14 @@ from search_to_signal.base.package_data import PROFILES
 from search_to_signal.base.settings import check_ranges, load_toml
 from search_to_signal.credit import get_mapping, reads_exposure
 from search_to_signal.credit.normalizers import DEFAULT, get_normalizer
+from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.api.settings import ApiReference
+from search_to_signal.layers.audit.settings import AuditCell
+from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.probe.settings import ProbeSettings
+from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.settings import GenerationSettings, ModelSettings, model_name
@@ -22,21 +30,7 @@ from search_to_signal.records.layers import (
     LAYERS,
 )
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
-from search_to_signal.run.config import (
-    AnchorSettings,
-    ApiReference,
-    AuditCell,
-    BreadthCell,
-    Count,
-    Groups,
-    HeldoutSettings,
-    ProbeSettings,
-    RestartSettings,
-    RunConfig,
-    Seeds,
-    UpdateSettings,
-    host_setup,
-)
+from search_to_signal.run.config import Count, Groups, RunConfig, Seeds, host_setup
 from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.host import HasExposures
 from search_to_signal.search.hosts import REFERENCE, open_host
@@ -216,6 +210,18 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         shared["search"] = self.search.over(self.groups)
         shared["normalizer"] = Condition.parse(condition).normalizer_or(self.normalizer)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
+
+    def cell_runs(self, layer: str) -> dict[str, list[RunConfig]]:
+        """The runs of every cell of ``breadth`` or ``audit``, by the cell's directory name."""
+        runs: dict[str, list[RunConfig]] = {}
+        for cell in getattr(self, layer):
+            shape = {"problem": cell.problem, "split": cell.split, "model": cell.model, "groups": cell.groups}
+            search = self.search.over(cell.groups)
+            for seed in cell.seeds:
+                for condition in cell.conditions:
+                    config = self.run(condition, seed, layer=layer, search=search, **shape)
+                    runs.setdefault(config.cell, []).append(config)
+        return runs
 
     def runs(self) -> tuple[RunConfig, ...]:
         """Every run of the cohort, seeds outermost so that matched runs stand together."""

@@ -11,6 +11,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.processes import mapped
+from search_to_signal.layers.probe.tables import checkpoint_answers
 from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
 from search_to_signal.records.conditions import run_name
 from search_to_signal.records.layers import PROBE
@@ -21,7 +22,6 @@ from search_to_signal.records.reader import COMPLETIONS, read_records
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.metrics.search import new_programs, ratio
 from search_to_signal.report.results import load_runs
-from search_to_signal.report.tables.evaluations import checkpoint_answers
 from search_to_signal.report.tables.measures import MEASURES
 
 PROBE_METRICS = ("valid_rate",)

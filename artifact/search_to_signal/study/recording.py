@@ -19,8 +19,7 @@ import msgspec
 from search_to_signal.base.errors import ConfigError, StoppedError
 from search_to_signal.base.processes import Interrupts, called_every
 from search_to_signal.base.progress import progress_display
-from search_to_signal.layers.planned_work import planned_work
-from search_to_signal.layers.reproduction import chosen_layers, require_parts, run_layer
+from search_to_signal.layers.reproduction import chosen_layers, planned_work, require_parts, run_layer
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study

@@ -16,6 +16,7 @@ import numpy as np
 
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.progress import counted, listed
+from search_to_signal.layers.heldout.tables import optimality_gap
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.problems.tsp_known import (
@@ -32,7 +33,6 @@ from search_to_signal.records.manifest import finished_manifest, run_directories
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import NOTHING, Cell, Cells, Line, Row, Table, table_of
-from search_to_signal.report.tables.evaluations import optimality_gap
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.study.verdicts import t_interval
 

@@ -11,7 +11,6 @@ from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import own_name
-from search_to_signal.layers import part
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
 from search_to_signal.records.adapters import ADAPTER, adapter_problems, unfit_names, unshipped, why_left_out
@@ -20,7 +19,7 @@ from search_to_signal.records.checksums import SUMS, listed_files, nested_proble
 from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
 from search_to_signal.records.files import files_named, read_json, read_regular, refuse_special_files
-from search_to_signal.records.layers import COHORT, LAYERS
+from search_to_signal.records.layers import COHORT, LAYERS, layer_part
 from search_to_signal.records.manifest import (
     INTERRUPTED,
     ISOLATION_FACTS,
@@ -125,7 +124,7 @@ def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
 
     An unreadable file is a finding, and ends the checks of its layer.
     """
-    checks = {layer.key: part(layer.key, "checks") for layer in LAYERS}
+    checks = {layer.key: layer_part(layer.key, "checks") for layer in LAYERS}
     places = (
         ("", _shared_facts(directory)),
         ("", _rosters(directory)),

@@ -16,13 +16,12 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
-from search_to_signal.layers import part
 from search_to_signal.models.base import completion_text, request_seeds
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.differences import Finding, VerificationResult, same_bits
 from search_to_signal.records.files import StorageError, refuse_special_files
-from search_to_signal.records.layers import LAYERS, UPDATES
+from search_to_signal.records.layers import LAYERS, UPDATES, layer_part
 from search_to_signal.records.manifest import (
     DATABASE,
     Environment,
@@ -151,7 +150,7 @@ def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
         yield _run_part(directory, run)
     for layer in LAYERS:
-        again = part(layer.key, "again")
+        again = layer_part(layer.key, "again")
         if again is not None and (directory / layer.key / again.MANIFEST).is_file():
             yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from search_to_signal.base.errors import RunDirectoryError, S2SError
-from search_to_signal.layers.replay import audit_results, has_rounds
+from search_to_signal.layers.audit.layer import audit_results, has_rounds
 from search_to_signal.layers.reproduction import tour_problems, write_report
+from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.adapters import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
@@ -23,7 +24,6 @@ from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, r
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.seal import BLOCKS, CRATE, describe_crate, is_block_index
-from search_to_signal.report.tables.matched import matched_page
 from search_to_signal.run.recorded import (
     Replay,
     final_population,

@@ -10,6 +10,7 @@ import pytest
 from search_to_signal.base.errors import ContractError, RecordError
 from search_to_signal.layers.anchor import layer as anchor
 from search_to_signal.layers.anchor.layer import anchors, derive, fix_contract
+from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     CONTRACT_SUM,
@@ -23,7 +24,6 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import ANCHOR, COHORT
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.run.config import AnchorSettings
 from search_to_signal.run.profile import Profile
 
 SETTINGS = AnchorSettings(conditions=("native",), margin=0.25)

@@ -8,11 +8,16 @@ import msgspec
 import pytest
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.layers.api import references
-from search_to_signal.layers.cells import planned
+from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.api.layer import references
+from search_to_signal.layers.api.settings import ApiReference
+from search_to_signal.layers.audit.settings import AuditCell
+from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import chosen_layers
 from search_to_signal.layers.restart import layer as restart
 from search_to_signal.layers.restart.layer import archive_restarts, restarts
+from search_to_signal.layers.restart.settings import RestartSettings
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ApiSettings
 from search_to_signal.records.checksums import sha256_file
@@ -20,15 +25,7 @@ from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHI
 from search_to_signal.records.manifest import Source
 from search_to_signal.records.provenance import source
 from search_to_signal.records.schema import population_sha256
-from search_to_signal.run.config import (
-    AnchorSettings,
-    ApiReference,
-    AuditCell,
-    BreadthCell,
-    ProbeSettings,
-    RestartSettings,
-    RunConfig,
-)
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.planned_runs import finished_cohort
 from search_to_signal.run.profile import Profile
 
@@ -167,7 +164,7 @@ def test_a_finished_cohort_is_complete_and_of_this_source(
 def test_cells_have_their_own_task_model_and_directory() -> None:
     """A cell changes task, model and size, keeps every other setting, and shares no directory."""
     cells = (CELL, msgspec.structs.replace(CELL, problem="tsp"))
-    found = planned(profile(breadth=cells), "breadth")
+    found = profile(breadth=cells).cell_runs("breadth")
     assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "cvrp-tiny": ["frozen-s1", "native-s1"],
         "tsp-tiny": ["frozen-s1", "native-s1"],
@@ -180,7 +177,7 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
 
 def test_audit_cells_are_frozen_and_of_a_layer_of_their_own() -> None:
     """One Frozen run per seed in a directory that no live layer has; every other setting is the profile's."""
-    found = planned(profile(audit=(RECORDED,)), "audit")
+    found = profile(audit=(RECORDED,)).cell_runs("audit")
     assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "obp-tiny": ["frozen-s1", "frozen-s2"]
     }
@@ -275,5 +272,5 @@ def test_progress_tells_runs_of_different_layers_apart(results: Path) -> None:
     """No two runs of a profile share a label, whatever their names."""
     full = profile(breadth=(CELL,))
     runs: list[RunConfig] = [*full.runs(), *restarts(full, RestartSettings(), results / COHORT)]
-    runs += [run for cell in planned(full, "breadth").values() for run in cell]
+    runs += [run for cell in full.cell_runs("breadth").values() for run in cell]
     assert len({run.label for run in runs}) == len(runs)

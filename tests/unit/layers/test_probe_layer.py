@@ -12,11 +12,12 @@ from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers.probe import layer as probe
 from search_to_signal.layers.probe.answers import write_answers_apart
 from search_to_signal.layers.probe.layer import checkpoints
+from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
 from search_to_signal.run import planned_runs
-from search_to_signal.run.config import ProbeSettings, RunConfig
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import Execution
 from search_to_signal.run.planned_runs import Reproduction
 from search_to_signal.run.profile import Profile

@@ -20,11 +20,11 @@ from search_to_signal.credit.normalizers import (
     get_normalizer,
 )
 from search_to_signal.layers.heldout.layer import heldout
+from search_to_signal.layers.heldout.settings import HeldoutSettings
 from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.report.results import load_runs
-from search_to_signal.run.config import HeldoutSettings
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, replayed
 from search_to_signal.run.released import Order, run_released

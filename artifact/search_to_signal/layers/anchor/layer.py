@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search_to_signal.base.errors import ContractError
+from search_to_signal.base.progress import Task
+from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     AnchorContract,
@@ -25,8 +27,8 @@ from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import TIMINGS
-from search_to_signal.run.config import AnchorSettings, RunConfig
-from search_to_signal.run.planned_runs import Reproduction, finished_cohort
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.planned_runs import LOADING, Reproduction, finished_cohort
 from search_to_signal.run.profile import Profile
 
 
@@ -81,6 +83,14 @@ def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
     """Return one Frozen run per seed, long enough for its largest budget."""
     return [
         profile.run(FROZEN, seed, layer="anchor", groups=contract.run_groups[str(seed)])
+        for seed in profile.seeds
+    ]
+
+
+def tasks(profile: Profile) -> list[Task]:
+    """The contract is derived later: a guess of twice the cohort's groups."""
+    return [
+        Task(f"anchor/{run_name(FROZEN, seed)}", 2 * profile.groups, setup=LOADING, is_run=True)
         for seed in profile.seeds
     ]
 

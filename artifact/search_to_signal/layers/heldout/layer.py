@@ -13,8 +13,9 @@ from typing import Any, cast
 import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.progress import Progress
-from search_to_signal.problems import find_problem
+from search_to_signal.base.progress import Progress, Task
+from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.problems import find_problem, get_problem
 from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.heldout import (
@@ -34,9 +35,9 @@ from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_recor
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.results import RecordedRun, Results, Runs
-from search_to_signal.run.config import HeldoutSettings
 from search_to_signal.run.directory import Kind, move_aside, read_own
 from search_to_signal.run.planned_runs import Reproduction
+from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.outcomes import Evaluation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import Proposal, parse, program_sha256
@@ -91,6 +92,14 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     complete = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
     write_heldout(out, complete)
     return out
+
+
+def tasks(profile: Profile) -> list[Task]:
+    """A final heuristic on a split costs as much as five groups; every other completion is a program."""
+    runs = len(profile.runs())
+    splits = heldout_splits(get_problem(profile.problem))
+    scores = [Task(f"heldout/{split}", runs, 5.0) for split in splits]
+    return [*scores, Task("heldout/behaviours", int(runs * profile.completions * 0.5), 0.2)]
 
 
 def run(reproduction: Reproduction) -> None:

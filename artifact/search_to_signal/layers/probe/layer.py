@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.progress import Progress
+from search_to_signal.base.progress import Progress, Task
 from search_to_signal.layers.probe.answers import Barriers, ProbeTask
+from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ENGINES
 from search_to_signal.records.checksums import sha256_file, write_sums
@@ -30,9 +31,9 @@ from search_to_signal.records.probe import (
 )
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_groups
-from search_to_signal.run.config import ProbeSettings, RunConfig
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import Kind, read_own
-from search_to_signal.run.planned_runs import Reproduction, make_adapters
+from search_to_signal.run.planned_runs import LOADING, Reproduction, make_adapters
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import Played, host_search, replayed
 from search_to_signal.search.hosts import open_host
@@ -187,6 +188,12 @@ def _writer(config: RunConfig) -> Callable[[ProbeTask, Progress], Barriers]:
     from search_to_signal.layers.probe.answers import write_answers
 
     return write_answers
+
+
+def tasks(profile: Profile) -> list[Task]:
+    prompts = (profile.probe or ProbeSettings()).prompts
+    names = [INITIAL, *(run.name for run in profile.runs() if run.trained)]
+    return [Task(f"probe/{name}", prompts, setup=LOADING) for name in names]
 
 
 def run(reproduction: Reproduction) -> None:

@@ -11,14 +11,16 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.progress import Task
+from search_to_signal.layers.restart.settings import RestartSettings
 from search_to_signal.records.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.records.schema import population_sha256
-from search_to_signal.run.config import ParentRun, RestartSettings, RunConfig
+from search_to_signal.run.config import ParentRun, RunConfig
 from search_to_signal.run.execution import PlannedRun
-from search_to_signal.run.planned_runs import Reproduction, make_adapters, run_missing
+from search_to_signal.run.planned_runs import LOADING, Reproduction, make_adapters, run_missing
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import final_population
 
@@ -69,6 +71,18 @@ def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) 
         for where, restart in with_archive(config, archive).items():
             by_directory.setdefault(where, []).append(restart)
     return by_directory
+
+
+def tasks(profile: Profile) -> list[Task]:
+    settings = profile.restart or RestartSettings()
+    chosen, archives = settings.conditions or profile.conditions, settings.archive_conditions
+    starts = {"": chosen, f"{INITIAL_ARCHIVE}/": archives, f"{FINAL_ARCHIVE}/": archives}
+    return [
+        Task(f"restart/{where}{run.name}", settings.groups or profile.groups, setup=LOADING, is_run=True)
+        for where, conditions in starts.items()
+        for run in profile.runs()
+        if run.trained and run.condition in conditions
+    ]
 
 
 def run(reproduction: Reproduction) -> None:

@@ -6,14 +6,17 @@ are held fixed, and only the mapping and the normalizer vary. Source: paper, Sig
 
 import gc
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from search_to_signal.base.errors import ConfigError, RecordError, RunDirectoryError
 from search_to_signal.base.extras import require
-from search_to_signal.base.progress import Progress
+from search_to_signal.base.progress import Progress, Task
 from search_to_signal.base.settings import canonical_json
+from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.models.files import checked_files, model_directory
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN
@@ -25,11 +28,19 @@ from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, run_name_below
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.report.tables.matched import matched_page
-from search_to_signal.run.config import UpdateSettings
-from search_to_signal.run.planned_runs import Reproduction, unfinished
+from search_to_signal.run.planned_runs import LOADING, Reproduction, unfinished
+from search_to_signal.run.profile import Profile
 
 PAGE = "matched.md"
+
+
+def tasks(profile: Profile) -> list[Task]:
+    settings = profile.updates or UpdateSettings()
+    credits = len(settings.mappings) * len(settings.normalizers)
+    optimizers = settings.groups + 1 + (settings.groups > 1)
+    runs = (*profile.runs(), *chain(*profile.cell_runs(BREADTH).values()))
+    names = dict.fromkeys(f"updates/{run.cell}" for run in runs)
+    return [Task(name, credits * optimizers, 0.5 * settings.groups, LOADING) for name in names]
 
 
 def run(reproduction: Reproduction) -> None:

@@ -17,6 +17,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.credit.normalizers import advantages, get_normalizer
+from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner.adapter import (
     AdapterDelta,
     Comparison,
@@ -50,7 +51,7 @@ from search_to_signal.records.updates import (
     run_name_below,
 )
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.run.config import RunConfig, UpdateSettings
+from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import model_of_files
 
 # Updates that share initial adapter, tokens, masks and reference, and differ in credit alone.

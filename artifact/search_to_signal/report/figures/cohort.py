@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from search_to_signal.layers.restart.tables import restart_comparisons, restarts_and_live
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
@@ -74,8 +75,8 @@ def outcomes_table(evidence: Evidence) -> str:
 def _single_gains(results: Results) -> tuple[tuple[measures.RunComparison, ...], ...]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
-        _, live = paired.restarts_and_live(results)
-        restarted = (c for c in paired.restart_comparisons(results) if c.second == f"live/{FROZEN}")
+        _, live = restarts_and_live(results)
+        restarted = (c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}")
         return measures.compare_with(live, FROZEN), tuple(restarted)
     except NoTableError:
         return measures.compare_with(results.cohort, FROZEN), ()

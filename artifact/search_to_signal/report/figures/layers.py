@@ -4,6 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.base.progress import counted
+from search_to_signal.layers.breadth.tables import breadth_comparisons
+from search_to_signal.layers.restart.tables import restarts_and_live
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.heldout import read_tours
 from search_to_signal.report.figures import drawing
@@ -12,8 +14,6 @@ from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables import measures
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import unit_of
-from search_to_signal.report.tables.core import breadth_comparisons
-from search_to_signal.report.tables.paired import restarts_and_live
 
 _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ONLY)
 

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from search_to_signal.layers.audit.tables import audited_cells
+from search_to_signal.layers.updates.tables import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.credit import CHANGED, trained
-from search_to_signal.report.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
-from search_to_signal.report.tables.replay import audited_cells
 
 UPDATES = "matched_mappings"
 _SHARES = {"prevalence": "Prevalence (%)", "mass": "Credit mass (%)", "enrichment": "Enrichment"}

@@ -1,7 +1,7 @@
 """The catalogue of tables of a results directory, with reasons for the absent ones.
 
-A new table is a function under ``table`` or ``run_table`` in the module of its family, and its name here:
-report, page, ``s2s trace`` and ``s2s verify --tables`` follow. One of somebody's own is a name in ``OWN``.
+A new table is a function under ``table`` or ``run_table`` in the module of its family, or in ``tables.py`` of
+its layer: report, page, ``s2s trace`` and ``s2s verify --tables`` follow. One of somebody's own in ``OWN``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +11,7 @@ from typing import cast
 
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError, MappingError
+from search_to_signal.layers.audit.tables import AUDIT_TABLES
 from search_to_signal.records.layers import (
     ANCHOR,
     API,
@@ -20,19 +21,16 @@ from search_to_signal.records.layers import (
     RESTART,
     Layer,
     in_paper_order,
+    layer_part,
 )
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.tables import (
-    anchor,
     core,
     credit,
-    evaluations,
-    matched,
     paired,
     pairs,
     proposals,
 )
-from search_to_signal.report.tables import replay as audit
 from search_to_signal.report.tables.cells import Cell, Row, Table, TableSpec
 from search_to_signal.report.tables.measures import at_one_horizon, groups_of, in_groups
 
@@ -99,31 +97,35 @@ SMOKE = "smoke_"
 NOT_RUN = "has not run"
 OWN: Mapping[str, str] = {}
 """Tables of one's own, the last ones of a report: ``"lengths": "my_table:lengths"``."""
+_ORDER = (
+    *("core_results", "core_seeds", "paired", "paired_signs", "intervals"),
+    *("operators", "operator_gains", "stages", "admissions"),
+    *("credit", "signal", "controls", "reward_changes", "rules", "distinctions", "pairs", "pair_gaps"),
+    *("normalizer_values", "claim_matrix", "group_size", "replay_pairs", "replay_context", "sensitivity"),
+    *("matched_mappings", "matched_normalizers", "matched_cosines", "matched_moves"),
+    *("coverage", "behaviours", "recurrence", "collapses", "truncation", "prompts", "heldout"),
+    *("restart", "restart_paired", "restart_signs", "endpoints", "restart_prompts"),
+    *("breadth", "breadth_gains", "breadth_prompts", "anchor", "anchor_realized", "anchor_prompts"),
+    *("probe", "api"),
+)
+
+
+def _builders() -> dict[str, Builder]:
+    """The tables of the modules here and of the layers' folders; one that _ORDER does not name comes last."""
+    of_layers = (layer_part(layer.key, "tables") for layer in LAYERS)
+    modules = (core, paired, proposals, credit, pairs, *filter(None, of_layers))
+    found = (spec for module in modules for spec in vars(module).values())
+    by_name = {spec.name: spec for spec in found if isinstance(spec, TableSpec)}
+    return dict(sorted(by_name.items(), key=lambda item: (*_ORDER, item[0]).index(item[0])))
+
+
 BUILDERS: Mapping[str, Builder] = {
-    **{
-        spec.name: spec
-        for spec in (
-            *(core.core_results, core.core_seeds),
-            *(paired.paired, paired.paired_signs, paired.intervals),
-            *(proposals.operators, proposals.operator_gains, proposals.stages, proposals.admissions),
-            *(credit.credit, credit.signal, credit.controls, credit.reward_changes),
-            *(pairs.rules, pairs.distinctions, pairs.pairs, pairs.pair_gaps),
-            *(credit.normalizer_values, credit.claim_matrix, credit.group_size),
-            *(audit.replay_pairs, audit.replay_context, audit.sensitivity),
-            *(matched.matched_mappings, matched.matched_normalizers),
-            *(matched.matched_cosines, matched.matched_moves),
-            *(core.coverage, evaluations.behaviours, core.recurrence, proposals.collapses, core.truncation),
-            *(core.prompts_of(COHORT), evaluations.heldout),
-            *(paired.restart, paired.restart_paired, paired.restart_signs, paired.endpoints),
-            *(core.prompts_of(RESTART), core.breadth, core.breadth_gains, core.prompts_of(BREADTH)),
-            *(anchor.anchor, anchor.anchor_realized, core.prompts_of(ANCHOR), evaluations.probe, core.api),
-        )
-    },
+    **_builders(),
     **{name: added_table(name, path) for name, path in OWN.items()},
 }
 """The tables of a report, in its order."""
 
-TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
+TRACED: Mapping[str, Builder] = {**BUILDERS, **AUDIT_TABLES}
 """The tables of a report and those of the audit's directory."""
 
 

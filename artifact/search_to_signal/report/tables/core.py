@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.base.numerics import Bools
 from search_to_signal.base.progress import counted
-from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.layers import API, BREADTH, COHORT
+from search_to_signal.records.layers import BREADTH, COHORT
 from search_to_signal.report.results import NoTableError, RecordedRun, Results
 from search_to_signal.report.tables import measures
 from search_to_signal.report.tables.cells import (
@@ -27,7 +26,6 @@ from search_to_signal.report.tables.cells import (
     combined_cells,
     count_cell,
     difference_cell,
-    label,
     mean_cell,
     number_cell,
     percent_cell,
@@ -97,70 +95,6 @@ def truncation(results: Results) -> list[Line]:
         rows.append((comparison.first, combined_cells(seeds, mean_cell)))
         singles += [(online.name, cells) for (online, _), cells in zip(comparison.pairs, seeds, strict=True)]
     return rows + singles
-
-
-@table(
-    "Directional breadth",
-    "One run each, by task-model cell; no aggregate over cells.",
-    layer=BREADTH,
-    label="Cell/run",
-)
-def breadth(results: Results) -> list[Line]:
-    """No cell is averaged with another: directions only."""
-    cells = results.breadth.items()
-    return [(label(cell, run.name), measures.seed_cells(run)) for cell, runs in cells for run in runs]
-
-
-def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunComparison]]:
-    """Trained conditions minus Frozen by cell; raises NoTableError where no cell has both."""
-    cells = results.breadth.items()
-    comparisons = [
-        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, FROZEN)
-    ]
-    if not comparisons:
-        raise NoTableError("no cell has a trained run beside its frozen one")
-    return comparisons
-
-
-@table(
-    "Directions by cell",
-    "First minus second of one seed, by cell; directions only.",
-    layer=BREADTH,
-    label="Cell/comparison",
-)
-def breadth_gains(results: Results) -> list[Line]:
-    """Online minus Frozen within each cell and seed."""
-    return [
-        (label(cell, comparison.of_seed(online.seed)), measures.differences(online, frozen))
-        for cell, comparison in breadth_comparisons(results)
-        for online, frozen in comparison.pairs
-    ]
-
-
-@run_table(
-    "API system reference",
-    "Frozen, one completion per request; mean ± sample standard deviation over seeds.",
-    layer=API,
-    label="Run",
-    runs=lambda results: results.api,
-    combine=mean_cell,
-)
-def api(run: RecordedRun) -> Cells:
-    """A frozen system behind an API, matched in completions alone.
-
-    A reference, no causal comparison: provider, model and grouping differ from the local runs. A prompt is
-    counted once per request, hence once per completion.
-    """
-    records = [record for group in run.groups for record in group]
-    tokens = {
-        "Prompt tokens": sum(record.prompt_tokens for record in records),
-        "Completion tokens": sum(record.completion_tokens for record in records),
-    }
-    counts = {
-        what: number_cell(number, f"{what.lower()} over all requests", run.all_completions, decimals=0)
-        for what, number in tokens.items()
-    }
-    return measures.measured(run, (*measures.STREAM, measures.FINAL_BEST, measures.AUC)) | counts
 
 
 @run_table(
@@ -282,3 +216,6 @@ def prompts_of(layer: str) -> TableSpec[RowsOf]:
     note = "Sums over seeds, and each run. Of a prompt over its limit the last tokens were read and scored."
     name = "prompts" if layer == COHORT else f"{layer}_prompts"
     return TableSpec(name, "Prompts over their limit", layer, "Condition", note, (), rows, rows)
+
+
+prompts = prompts_of(COHORT)

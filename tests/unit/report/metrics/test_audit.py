@@ -16,12 +16,12 @@ from tests.audits import audit
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, RecordError
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
-from search_to_signal.layers.replay import replay
+from search_to_signal.layers.audit.layer import replay
+from search_to_signal.layers.audit.tables import audit_tables, csv_text, table_lines
 from search_to_signal.records.groups import GroupBatch, read_batches, record_files
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.metrics.replay import EXACT, Magnitudes, affinely_related, context_tallies
 from search_to_signal.report.tables.cells import Cell, Row, Table
-from search_to_signal.report.tables.replay import audit_tables, csv_text, table_lines
 
 FAILED = Outcome.RUNTIME_FAILURE
 TWO = {name: MAPPINGS[name] for name in ("native", "factorized")}

@@ -13,7 +13,7 @@ from tests.audits import audit
 from search_to_signal.base.numerics import Floats
 from search_to_signal.credit import ALTERNATIVES, MAPPINGS, READINGS
 from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
-from search_to_signal.layers.replay import replay
+from search_to_signal.layers.audit.layer import replay
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.metrics.positive_credit import class_membership

@@ -8,13 +8,13 @@ from spec.synthetic_runs import write_synthetic_run
 from search_to_signal.cli import main
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS
-from search_to_signal.layers.replay import replay
+from search_to_signal.layers.audit import tables as audit_module
+from search_to_signal.layers.audit.layer import replay
+from search_to_signal.layers.audit.tables import csv_text
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import run_directories
 from search_to_signal.report.results import Results
-from search_to_signal.report.tables import replay as audit_module
 from search_to_signal.report.tables.catalogue import build, catalogue
-from search_to_signal.report.tables.replay import csv_text
 
 NAMES = ("pairs", "signal", "credit", "context", "readings")
 

@@ -16,6 +16,7 @@ from search_to_signal.base.errors import RecordError
 from search_to_signal.base.seeding import stream
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
+from search_to_signal.layers.audit.tables import replay_context, replay_pairs
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.schema import CALM_OPERATORS, ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.report.metrics.positive_credit import CLASSES, CandidateClass
@@ -57,7 +58,6 @@ from search_to_signal.report.tables.proposals import (
     stages,
     windows,
 )
-from search_to_signal.report.tables.replay import replay_context, replay_pairs
 
 Make = Callable[..., Path]
 

@@ -11,6 +11,7 @@ import pytest
 from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.layers.heldout.tables import behaviours, heldout, optimality_gap
 from search_to_signal.problems.tsp_known import reference_lengths
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.heldout import (
@@ -23,7 +24,6 @@ from search_to_signal.records.heldout import (
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.results import Results
-from search_to_signal.report.tables.evaluations import behaviours, heldout, optimality_gap
 
 
 def cohort(root: Path) -> Results:

@@ -11,17 +11,19 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.forging import record_elsewhere
 
 from search_to_signal.base.errors import ContractError, RunDirectoryError
+from search_to_signal.layers.anchor.tables import anchor, anchor_realized
+from search_to_signal.layers.api.tables import api
+from search_to_signal.layers.audit.tables import replay_pairs
+from search_to_signal.layers.breadth.tables import breadth, breadth_gains
+from search_to_signal.layers.heldout.tables import heldout
+from search_to_signal.layers.restart.tables import restart, restart_paired, restart_signs
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract
 from search_to_signal.records.checksums import sha256_file, write_sums
 from search_to_signal.report.figures import draw_all
 from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables.anchor import anchor, anchor_realized
 from search_to_signal.report.tables.catalogue import catalogue, read_evidence
-from search_to_signal.report.tables.core import api, breadth, breadth_gains, core_seeds, prompts_of
-from search_to_signal.report.tables.evaluations import heldout
+from search_to_signal.report.tables.core import core_seeds, prompts_of
 from search_to_signal.report.tables.measures import RunComparison, at_one_horizon, require_comparable
-from search_to_signal.report.tables.paired import restart, restart_paired, restart_signs
-from search_to_signal.report.tables.replay import replay_pairs
 
 Make = Callable[..., Path]
 SEEDS = (1, 2)

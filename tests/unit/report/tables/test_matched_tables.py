@@ -8,16 +8,16 @@ from tests.synthetic_updates import write_updates
 
 from search_to_signal.base.errors import RecordError
 from search_to_signal.layers.updates.checks import problems as update_problems
-from search_to_signal.records.reader import read_records
-from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord
-from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables.cells import Table
-from search_to_signal.report.tables.matched import (
+from search_to_signal.layers.updates.tables import (
     load_matched,
     matched_mappings,
     matched_page,
     matched_tables,
 )
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord
+from search_to_signal.report.results import NoTableError, Results
+from search_to_signal.report.tables.cells import Table
 from search_to_signal.run.texts import ParsedTexts
 
 ALONE, ROW = "tsp tiny, one step: native – factorized", "tsp tiny, several steps: native – factorized"

@@ -6,8 +6,8 @@ import pytest
 from tests.probes import write_synthetic_probe
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.layers.probe.tables import probe
 from search_to_signal.report.results import Results
-from search_to_signal.report.tables.evaluations import probe
 
 ANSWERS = {
     "initial": [(-7.0, None), (None, None)],

@@ -1,4 +1,8 @@
-"""Evidence layer "normalizer replay": whether reward differences survive group normalization."""
+"""Evidence layer "normalizer replay": whether reward differences survive group normalization.
+
+It runs frozen searches on tasks that no live layer has, and replays the groups of all: the audit covers four
+tasks, the live layers two (paper, Controlled Evaluation, Scope). No other table has these runs.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -7,9 +11,11 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, RecordError
+from search_to_signal.base.progress import Task
 from search_to_signal.base.seeding import stream
 from search_to_signal.credit import MAPPINGS, RewardMapping, get_mapping
 from search_to_signal.credit.normalizers import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
+from search_to_signal.layers.audit.tables import NO_EXPOSURE, audit_tables, csv_text, page
 from search_to_signal.records.checksums import SUMS, read_sums, refuse_other_bytes
 from search_to_signal.records.groups import (
     EXPOSURES,
@@ -32,10 +38,21 @@ from search_to_signal.report.metrics.replay import (
     summed,
     tally,
 )
-from search_to_signal.report.tables.replay import NO_EXPOSURE, audit_tables, csv_text, page
+from search_to_signal.run.planned_runs import Reproduction, tasks_of
+from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, Played, replayed
 from search_to_signal.search.hosts.calm.selection import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
+
+
+def tasks(profile: Profile) -> list[Task]:
+    return tasks_of(chain(*profile.cell_runs(AUDIT).values()))
+
+
+def run(reproduction: Reproduction) -> None:
+    """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
+    reproduction.run_cells(AUDIT)
+
 
 # Exposures of a recorded run under the alternative definitions of D13, from its records alone.
 

@@ -8,11 +8,13 @@ configuration then contains ``loopback``, and every completion goes over HTTP.
 
 import msgspec
 
+from search_to_signal.base.progress import Task
+from search_to_signal.layers.api.settings import ApiReference
 from search_to_signal.models.settings import LOOPBACK, ApiSettings
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import API
-from search_to_signal.run.config import ApiReference, RunConfig
-from search_to_signal.run.planned_runs import Reproduction
+from search_to_signal.run.config import RunConfig
+from search_to_signal.run.planned_runs import Reproduction, tasks_of
 from search_to_signal.run.profile import Profile
 
 
@@ -33,6 +35,11 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
         )
         for seed in settings.seeds or profile.seeds
     ]
+
+
+def tasks(profile: Profile) -> list[Task]:
+    """A group of one completion, served, costs less than the cohort's."""
+    return tasks_of(references(profile, profile.api or ApiReference()), cost=0.7)
 
 
 def run(reproduction: Reproduction) -> None:

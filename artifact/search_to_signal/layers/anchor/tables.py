@@ -24,6 +24,7 @@ from search_to_signal.report.tables.cells import (
     number_cell,
     table,
 )
+from search_to_signal.report.tables.core import prompts_of
 from search_to_signal.report.tables.measures import (
     FINAL_BEST,
     VALID,
@@ -31,6 +32,8 @@ from search_to_signal.report.tables.measures import (
     differences,
     require_comparable,
 )
+
+prompts = prompts_of(ANCHOR)
 
 LARGEST_GAP = 20.0
 """Percent of the online time; a row with a larger gap is flagged, since its times do not match."""

@@ -1,1 +1,0 @@
-"""The resource anchor: run, checked."""

@@ -1,0 +1,27 @@
+"""The profile's table ``[anchor]``."""
+
+from typing import Annotated
+
+import msgspec
+
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.records.anchor import Clock
+
+
+class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
+
+    The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
+    time is inside it although step times drift. ``clock`` says which seconds budgets are made of (D30):
+    processor time does not see an accelerator, so runs on one take wall time.
+    """
+
+    conditions: tuple[str, ...] = ("native", "factorized")
+    clock: Clock = "processor"
+    margin: Annotated[float, Range(0, 10)] = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise ConfigError("anchor.conditions is empty: name at least one trained condition")
+        check_ranges(self, "anchor")

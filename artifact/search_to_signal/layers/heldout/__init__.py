@@ -1,1 +1,0 @@
-"""Held-out evaluation: run, checked, recomputed."""

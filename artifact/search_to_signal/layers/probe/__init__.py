@@ -1,1 +1,0 @@
-"""Common-context probe: run, checked, recomputed."""

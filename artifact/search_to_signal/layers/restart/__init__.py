@@ -1,1 +1,0 @@
-"""Frozen restarts: run, checked."""

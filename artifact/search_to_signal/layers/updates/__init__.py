@@ -1,1 +1,0 @@
-"""Matched updates: made, checked."""
