@@ -3,11 +3,10 @@
 A folder of ``search_to_signal/layers`` with a ``layer.toml`` is one. ``CONTRIBUTING.md`` says how to add one.
 """
 
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import PACKAGE
@@ -28,7 +27,8 @@ INITIAL_ARCHIVE = "initial-archive"
 FINAL_ARCHIVE = "final-archive"
 
 
-class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Layer:
     """An evidence layer, never pooled with another.
 
     ``key``, the name of its folder, is what profiles, configurations, tables and ``--layer`` call it, and the
@@ -46,7 +46,7 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read(file: Path) -> Layer:
-    return msgspec.structs.replace(load_toml(file, Layer), key=file.parent.name)
+    return replace(load_toml(file, Layer), key=file.parent.name)
 
 
 LAYERS = tuple(

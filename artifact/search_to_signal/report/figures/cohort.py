@@ -4,6 +4,7 @@ Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,14 +23,9 @@ from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
 from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
 
 _ENDS = (measures.FINAL_BEST, measures.AUC)
-_OUTCOME_COLORS: Mapping[Outcome, str] = {
-    Outcome.VALID: drawing.BLUE,
-    Outcome.RANDOMNESS: drawing.PURPLE,
-    Outcome.RUNTIME_FAILURE: drawing.ORANGE,
-    Outcome.MISSING_FUNCTION: drawing.YELLOW,
-    Outcome.MISSING_CODE: drawing.SKY,
-    Outcome.MISSING_RATIONALE: drawing.RED,
-}
+_COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
+_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(drawing.GREY)), strict=False)
+_OUTCOME_COLORS: Mapping[Outcome, str] = dict([_VALID, *reversed(_FAILED)])
 
 
 def best_so_far_table(evidence: Evidence) -> str:
