@@ -21,9 +21,7 @@ from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.credit.mappings import pairs_of_records
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import LearnerSetup, TrainingGroup
-from search_to_signal.learner.dpo import DpoLearner, TokenPair
 from search_to_signal.learner.grpo import GrpoLearner
-from search_to_signal.learner.settings import DpoSettings
 from search_to_signal.models.base import end_ids, request_seeds
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_model, load_tokenizer
@@ -34,6 +32,8 @@ from search_to_signal.records.schema import CompletionRecord, GenerationRecord
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
+from search_to_signal.search.hosts.evotune.learner import DpoLearner, TokenPair
+from search_to_signal.search.hosts.evotune.rule import DpoSettings
 
 Tensors = dict[str, torch.Tensor]
 

@@ -8,7 +8,8 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from trl import DPOConfig, DPOTrainer
 
-from search_to_signal.learner.settings import DpoSettings, LearnerSettings
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.search.hosts.evotune.rule import DpoSettings
 
 Texts = tuple[str, str, str]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_to_signal.base.errors import ConfigError, MappingError, S2SError
 
@@ -18,6 +18,12 @@ _OURS = Path(__file__).resolve().parents[1]
 
 # The import paths that were loaded in this process: as global as the modules that they are of.
 _ALLOWED: set[str] = set()
+
+
+def part(folder: str, name: str) -> Any:
+    """Return the module NAME of a folder of this package (``layers/probe``), None where there is none."""
+    there = (_OURS / folder / f"{name}.py").is_file()
+    return import_module(".".join((_OURS.name, *folder.split("/"), name))) if there else None
 
 
 def load(name_or_path: str, builtins: Mapping[str, object], group: str) -> object:

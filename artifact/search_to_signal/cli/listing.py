@@ -74,12 +74,12 @@ def _problems() -> list[Row]:
 
 
 def _hosts() -> list[Row]:
-    from search_to_signal.search.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
+    from search_to_signal.records.schema import HOSTS
+    from search_to_signal.search.hosts import GROUP, REFERENCE, RELEASED
 
     built_in = [
         (REFERENCE, "Our search, run by s2s run."),
-        (EVOTUNE, "EvoTune's database of islands, run by s2s run."),
-        (ENTROPIC, "TTT-Discover's reuse buffer, run by s2s run."),
+        *((host.key, host.summary) for host in HOSTS),
         (RELEASED, "A checkout of the released CALM, run by s2s released."),
     ]
     return _with_registered(built_in, GROUP)

@@ -6,12 +6,10 @@ from typing import Any, cast
 
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
-from search_to_signal.learner.settings import DpoSettings, EntropicSettings
-from search_to_signal.records.schema import FIRST_RULE, RuleFacts
+from search_to_signal.records.schema import FIRST_RULE, HOSTS, RuleFacts
 
-GRPO, DPO, ENTROPIC = FIRST_RULE, "dpo", "entropic"
+GRPO = FIRST_RULE
 GROUP = "search_to_signal.learning_rules"
 
 
@@ -36,45 +34,11 @@ class Grpo:
         return GrpoLearner(setup.model, setup.learner, setup.pad_id)
 
 
-class Dpo:
-    """DPO in rounds on pairs of the groups' completions, as EvoTune learns; TRL 0.15.1's loss (D53, D54)."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError for settings that are not its own."""
-        settings_of(settings, DpoSettings, "rule_settings")
-
-    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
-        """Pairs and rounds are recorded."""
-        return RuleFacts(pairs=True)
-
-    def learner(self, setup: LearnerSetup) -> Learner:
-        """A learner without a pair."""
-        from search_to_signal.learner.dpo import DpoLearner
-
-        return DpoLearner(setup)
-
-
-class Entropic:
-    """TTT-Discover's policy gradient over batches of groups, with a KL penalty in the advantage (D57)."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError for settings that are not its own."""
-        settings_of(settings, EntropicSettings, "rule_settings")
-
-    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
-        """A batch of groups has one step."""
-        rule_settings = settings_of(settings, EntropicSettings, "rule_settings")
-        return RuleFacts(groups_per_step=rule_settings.groups_per_batch)
-
-    def learner(self, setup: LearnerSetup) -> Learner:
-        """A learner with a fresh optimizer and no group."""
-        from search_to_signal.learner.entropic import EntropicLearner
-
-        return EntropicLearner(setup)
-
-
-RULES: dict[str, LearningRule] = {GRPO: Grpo(), DPO: Dpo(), ENTROPIC: Entropic()}
-"""The built-in rules by name."""
+RULES: dict[str, LearningRule] = {
+    GRPO: Grpo(),
+    **{host.rule.name: plugins.part(f"search/hosts/{host.key}", "rule").RULE for host in HOSTS if host.rule},
+}
+"""The built-in rules by name: the paper's, and those of hosts."""
 
 
 def rule_errors(name: str) -> AbstractContextManager[None]:

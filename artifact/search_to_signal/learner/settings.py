@@ -1,7 +1,6 @@
 """The knobs of the learner; the defaults are the paper's (supplement, table of parameters).
 
-Rules of other hosts have knobs of their own, by the names of their sources; LoRA and optimizer have theirs
-in ``[learner]`` for every rule.
+LoRA and optimizer have theirs in ``[learner]`` for every rule; what else a rule reads is ``[rule_settings]``.
 """
 
 import math
@@ -11,7 +10,6 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.settings import Range, check_ranges
-from search_to_signal.credit.mappings import RoundSettings
 
 # The linear layers that get an adapter (paper, table of parameters).
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -67,29 +65,3 @@ def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
             raise ConfigError(
                 f"learner.{name} is set, and the learning rule {rule} does not read it: remove it"
             )
-
-
-class DpoSettings(RoundSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of DPO in rounds: when rounds are, and TRL's loss on their pairs (D54).
-
-    The defaults are EvoTune's (CLAIRE-Labo/EvoTune, configs/train/dpo.yaml).
-    """
-
-    beta: Annotated[float, Range(0, 1000, above=True)] = 0.4
-    f_divergence_type: Literal["reverse_kl", "js_divergence", "alpha_divergence"] = "alpha_divergence"
-    f_alpha_divergence_coef: Annotated[float, Range(0, 1000, above=True)] = 1.0
-    lr_scheduler_type: Literal["cosine", "constant"] = "cosine"
-
-
-class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Of TTT-Discover's rule: a step every ``groups_per_batch`` groups.
-
-    ``kl_penalty_coef`` weighs the distance to the base (D57).
-    """
-
-    groups_per_batch: Annotated[int, Range(1, 1_000_000)] = 8
-    kl_penalty_coef: Annotated[float, Range(0, 1000)] = 0.1
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")

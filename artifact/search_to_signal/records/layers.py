@@ -4,10 +4,10 @@ A folder of ``search_to_signal/layers`` with a ``layer.toml`` is one. ``CONTRIBU
 """
 
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import PACKAGE
 from search_to_signal.base.settings import load_toml
@@ -63,8 +63,7 @@ def layer_part(key: str, name: str) -> Any:
     its records against others, and ``findings(directory, tools)`` of ``again`` computes them again where the
     file ``again.MANIFEST`` is there.
     """
-    there = (PACKAGE / "layers" / key / f"{name}.py").is_file()
-    return import_module(f"search_to_signal.layers.{key}.{name}") if there else None
+    return plugins.part(f"layers/{key}", name)
 
 
 def get_layer(key: str) -> Layer:

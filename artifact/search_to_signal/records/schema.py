@@ -1,12 +1,15 @@
 """What one line of each record file says. Scores are higher-is-better throughout."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from search_to_signal.base.settings import canonical_sha256
+from search_to_signal.base.package_data import PACKAGE
+from search_to_signal.base.settings import canonical_sha256, load_toml
 
 IdeaEnd = Literal["any_fence", "bare_fence"]
 """What ends an idea without braces: a fence that begins a line (host), or one without a tag (D37)."""
@@ -253,7 +256,6 @@ def population_sha256(population: Sequence[HeuristicRecord]) -> str:
 
 FIRST_HOST, FIRST_RULE = "reference", "grpo"
 """Those of runs that name none."""
-_BATCH = 8
 
 CALM_OPERATORS = ("simplification", "injection", "replacement", "crossover", "creation")
 """The operators of CALM's prompts, whose names EvoTune's and TTT-Discover's hosts share."""
@@ -290,16 +292,50 @@ class RuleFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pairs: bool = False
 
 
+@dataclass(frozen=True)
+class HostRule:
+    """A host's learning rule; ``groups_per_step`` is the setting that says them, with its default."""
+
+    name: str
+    all_told: bool = False
+    pairs: bool = False
+    groups_per_step: tuple[str, int] | None = None
+
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """What the rule does with these ``[rule_settings]``, which are not checked."""
+        groups = None if self.groups_per_step is None else settings.get(*self.groups_per_step)
+        return RuleFacts(all_told=self.all_told, groups_per_step=groups, pairs=self.pairs)
+
+
+@dataclass(frozen=True)
+class FurtherHost:
+    """A host beside CALM: a folder of ``search/hosts`` with a ``host.toml``, whose name is its ``key``.
+
+    ``host.py`` has ``host``, which makes it of a HostSetup, ``rule.py`` its learning rule, ``RULE``, where it
+    has one. Lists have hosts in the order of ``place``.
+    """
+
+    summary: str
+    place: float
+    facts: HostFacts
+    rule: HostRule | None = None
+    key: str = ""
+
+
+def _read(file: Path) -> FurtherHost:
+    return replace(load_toml(file, FurtherHost), key=file.parent.name)
+
+
+HOSTS = tuple(sorted(map(_read, PACKAGE.glob("search/hosts/*/host.toml")), key=lambda host: host.place))
+
 _HOSTS: Mapping[str, HostFacts] = {
     FIRST_HOST: HostFacts(calm=True, exposures=True, database="none"),
     "released": HostFacts(calm=True, own_loop=True, exposures=True, database="none"),
-    "evotune": HostFacts(exposures=True, database="archive"),
-    "entropic": HostFacts(exposures=True, database="none"),
+    **{host.key: host.facts for host in HOSTS},
 }
 _RULES: Mapping[str, Callable[[Mapping[str, Any]], RuleFacts]] = {
     FIRST_RULE: lambda settings: RuleFacts(all_told=True, groups_per_step=1),
-    "dpo": lambda settings: RuleFacts(pairs=True),
-    "entropic": lambda settings: RuleFacts(groups_per_step=settings.get("groups_per_batch", _BATCH)),
+    **{host.rule.name: host.rule.facts for host in HOSTS if host.rule},
 }
 
 

@@ -18,10 +18,11 @@ from search_to_signal.base.settings import settings_of
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.dpo import DpoLearner, TokenPair, dpo_loss
-from search_to_signal.learner.settings import DpoSettings, LearnerSettings
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord, PreferencePair
+from search_to_signal.search.hosts.evotune.learner import DpoLearner, TokenPair, dpo_loss
+from search_to_signal.search.hosts.evotune.rule import DpoSettings
 
 pytestmark = pytest.mark.slow
 

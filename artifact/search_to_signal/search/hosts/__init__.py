@@ -6,13 +6,11 @@ from typing import cast
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.records.schema import FIRST_HOST
+from search_to_signal.records.schema import HOSTS as FURTHER
 from search_to_signal.search.host import Host, HostFactory, HostSetup
 from search_to_signal.search.hosts.calm.host import reference_host
-from search_to_signal.search.hosts.entropic import entropic_host
-from search_to_signal.search.hosts.evotune import evotune_host
 
 REFERENCE, RELEASED = FIRST_HOST, "released"
-EVOTUNE, ENTROPIC = "evotune", "entropic"
 GROUP = "search_to_signal.hosts"
 _METHODS = ("start", "propose", "update")
 
@@ -26,8 +24,7 @@ def _released(setup: HostSetup) -> Host:
 HOSTS: dict[str, HostFactory] = {
     REFERENCE: reference_host,
     RELEASED: _released,
-    EVOTUNE: evotune_host,
-    ENTROPIC: entropic_host,
+    **{entry.key: plugins.part(f"search/hosts/{entry.key}", "host").host for entry in FURTHER},
 }
 
 

@@ -11,7 +11,7 @@ from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.search.host import Host, HostSetup, exposures_of, update_search
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
-from search_to_signal.search.hosts.entropic import (
+from search_to_signal.search.hosts.entropic.host import (
     BufferSettings,
     ReuseBuffer,
     chosen,

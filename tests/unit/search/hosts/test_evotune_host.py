@@ -13,7 +13,7 @@ from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.search.host import Host, HostSetup, Request, update_search
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, REPLACEMENT
-from search_to_signal.search.hosts.evotune import (
+from search_to_signal.search.hosts.evotune.host import (
     EvoTuneSettings,
     IslandDatabase,
     best,

@@ -33,7 +33,7 @@ from search_to_signal.verify.records import record_problems
 
 OURS = sorted(HOSTS.keys() - {"released"})
 PACKAGE = Path(search_to_signal.__file__).parent
-CONSTANTS = {"REFERENCE", "RELEASED", "EVOTUNE", "ENTROPIC", "GRPO", "DPO", "FIRST_HOST", "FIRST_RULE"}
+CONSTANTS = {"REFERENCE", "RELEASED", "GRPO", "FIRST_HOST", "FIRST_RULE"}
 # The form of a prompt is a setting, whichever host asks with it.
 FORMS = "search/hosts/calm/prompts.py"
 

@@ -299,7 +299,7 @@ class EvoTuneHost:
         return chance_of(drawn.database, drawn.island, member, self.settings)
 
 
-def evotune_host(setup: HostSetup) -> EvoTuneHost:
+def host(setup: HostSetup) -> EvoTuneHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, EvoTuneSettings, "host_settings")
     return EvoTuneHost(setup.problem, settings, setup.form)

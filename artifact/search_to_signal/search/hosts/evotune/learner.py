@@ -19,8 +19,9 @@ from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
 from search_to_signal.learner.optimizer import build_optimizer, clipped_step
-from search_to_signal.learner.settings import DpoSettings, refuse_unread
+from search_to_signal.learner.settings import refuse_unread
 from search_to_signal.records.schema import PreferencePair, PreferenceRecord, PreferenceRound
+from search_to_signal.search.hosts.evotune.rule import DpoSettings
 
 # The DPO loss of TRL 0.15.1 on prepared pairs, so that any caller can fix their tokens: from equal
 # log-probabilities loss and gradient are TRL's to the bit. TRL reads the prompt once for each side and asks

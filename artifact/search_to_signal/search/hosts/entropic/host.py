@@ -162,7 +162,7 @@ class EntropicHost:
         return tuple(sorted(kept, key=lambda member: member.index))
 
 
-def entropic_host(setup: HostSetup) -> EntropicHost:
+def host(setup: HostSetup) -> EntropicHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, BufferSettings, "host_settings")
     return EntropicHost(setup.problem, settings, setup.form)

@@ -1,0 +1,46 @@
+"""TTT-Discover's learning rule as a profile knows it: settings, and what makes a learner."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.learner.base import Learner, LearnerSetup
+from search_to_signal.records.schema import RuleFacts
+
+
+class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Of TTT-Discover's rule: a step every ``groups_per_batch`` groups.
+
+    ``kl_penalty_coef`` weighs the distance to the base (D57).
+    """
+
+    groups_per_batch: Annotated[int, Range(1, 1_000_000)] = 8
+    kl_penalty_coef: Annotated[float, Range(0, 1000)] = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges; raises ConfigError."""
+        check_ranges(self, "rule_settings")
+
+
+class Entropic:
+    """TTT-Discover's policy gradient over batches of groups, with a KL penalty in the advantage (D57)."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for settings that are not its own."""
+        settings_of(settings, EntropicSettings, "rule_settings")
+
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """A batch of groups has one step."""
+        rule_settings = settings_of(settings, EntropicSettings, "rule_settings")
+        return RuleFacts(groups_per_step=rule_settings.groups_per_batch)
+
+    def learner(self, setup: LearnerSetup) -> Learner:
+        """A learner with a fresh optimizer and no group."""
+        from search_to_signal.search.hosts.entropic.learner import EntropicLearner
+
+        return EntropicLearner(setup)
+
+
+RULE = Entropic()
