@@ -90,7 +90,6 @@ def _tables(tables: Mapping[str, ClaimTable], numbers: Sequence[Number]) -> Iter
 
 
 def _by_label(tables: Mapping[str, ClaimTable]) -> dict[str, list[ClaimTable]]:
-    """Group tables by label; a table of the document may be stored as several."""
     by_label: dict[str, list[ClaimTable]] = {}
     for table in tables.values():
         by_label.setdefault(table.entry.label, []).append(table)
@@ -118,7 +117,6 @@ def _labels(tables: Mapping[str, ClaimTable], labels: Sequence[Label]) -> Iterat
 
 
 def _words(table: ClaimTable) -> Iterator[str]:
-    """Yield the words of the heading row without its deviations, then those of the rows."""
     for heading in table.head:
         if not heading.endswith(" sd"):
             yield from words_in(table.entry.printed.get(heading, heading))

@@ -120,7 +120,6 @@ class Signs:
 
 
 def _of_distinct_seeds(value: Value) -> bool:
-    """Whether every number belongs to a different seed."""
     return all(value.labels) and len(set(value.labels)) == len(value.items)
 
 

@@ -127,7 +127,6 @@ def _without_commands(text: str) -> str:
 
 
 def _contexts(document: str) -> list[str]:
-    """Return the context of every character."""
     kinds = ["prose"] * len(document)
     for start, end, kind in _spans(document):
         kinds[start:end] = [kind] * (end - start)

@@ -91,7 +91,6 @@ def _items(node: ast.expr, scope: Scope) -> tuple[Interval, ...]:
 
 
 def _sums(node: ast.expr, scope: Scope) -> list[Linear]:
-    """The numbers of a formula as sums; raises NotLinearError."""
     items = _items(node, scope)
     sums = [item.linear for item in items if item.linear is not None]
     if len(sums) < len(items):

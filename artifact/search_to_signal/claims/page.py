@@ -150,7 +150,6 @@ def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
 
 
 def _notes(findings: Sequence[ClaimFinding]) -> dict[str, str]:
-    """Return the ids of the entries that have a note, by note."""
     notes: dict[str, list[str]] = {}
     for finding in findings:
         if finding.entry.checks.note:
@@ -186,7 +185,6 @@ def _entries(findings: Sequence[ClaimFinding]) -> str:
 
 
 def _ours(finding: ClaimFinding) -> tuple[str, str]:
-    """Direction and text of our own estimate, empty without one."""
     ours = finding.estimate
     return (ours.direction.value, ours.text) if ours else ("", "")
 

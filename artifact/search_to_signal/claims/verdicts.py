@@ -173,7 +173,6 @@ _TRUTH = {
 
 
 def _with_numbers(text: str, scope: Scope) -> str:
-    """Format a formula, followed by the numbers that its names refer to."""
     named = {ast.unparse(node): format_numbers(node, scope) for _, node in references(parse(text))}
     numbers = "; ".join(f"{name} = {value}" for name, value in named.items())
     return f"{text} [{numbers}]" if numbers else text

@@ -170,8 +170,6 @@ _LIMITS = EvaluationSettings(timeout_s=60.0, replay="off")
 
 @dataclass(frozen=True)
 class _RecordingProblem:
-    """A problem that records the answer to each instance, by its position in the split."""
-
     problem: Any
     split_instances: tuple[Instance, ...]
     answers: dict[int, Array] = field(default_factory=dict)

@@ -155,6 +155,15 @@ def unequal_values(path: str, first: Any, second: Any) -> Iterator[tuple[str, An
         yield path, first, second
 
 
+def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what nested mappings hold, by dotted names."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from flat(f"{name}.{key}" if name else str(key), part)
+    else:
+        yield name, value
+
+
 def excerpts(first: Any, second: Any) -> tuple[str, str]:
     """Both values as text; of long ones an excerpt that begins shortly before the first difference."""
     texts = [_text(value) for value in (first, second)]

@@ -145,7 +145,6 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
 def _page_values(
     evidence: Evidence, drawn: DrawnFigures, facts: Facts, ledger: JudgedLedger | None
 ) -> Mapping[str, Any]:
-    """What both pages show."""
     cohort = evidence.results.cohort
     run, headline, paired = cohort[0], evidence.table(_HEADLINE), evidence.tables.get("paired")
     known = {name: table.name for name, table in evidence.tables.items()}

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.base.errors import UNREADABLE, RunDirectoryError
+from search_to_signal.records.differences import flat
 from search_to_signal.records.files import entries_below, read_lines, refuse_special_files
 from search_to_signal.records.manifest import INTERRUPTED, REPORT, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
@@ -132,15 +133,8 @@ def _settings(runs: Mapping[str, tuple[Path, Path]]) -> tuple[Setting, ...]:
 def _facts(run: Path) -> dict[str, str]:
     manifest = read_manifest(run)
     made: dict[str, Any] = {"source": manifest.source.sha256, "model_files": manifest.model_files}
-    return dict(_flat("", {**manifest.config, **made, "host": manifest.host, "status": manifest.status}))
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), part)
-    else:
-        yield name, msgspec.json.encode(value).decode()
+    facts = flat("", {**manifest.config, **made, "host": manifest.host, "status": manifest.status})
+    return {name: msgspec.json.encode(value).decode() for name, value in facts}
 
 
 def _measured(run: Path) -> dict[str, float | None]:

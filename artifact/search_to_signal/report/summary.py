@@ -330,7 +330,6 @@ def format_duration(seconds: float) -> str:
 
 
 def _loops(manifests: Sequence[Manifest]) -> str:
-    """Format the total time of the loops, set-up excluded."""
     known = [manifest.timing.total for manifest in manifests if manifest.timing is not None]
     missing = "" if len(known) == len(manifests) else f" ({len(manifests) - len(known)} without timing)"
     return f"{format_duration(sum(known))}{missing}" if known else "not recorded"

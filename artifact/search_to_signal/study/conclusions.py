@@ -87,7 +87,6 @@ def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
 
 
 def _parts(outcomes: Sequence[QuestionOutcome], *, verdicts: bool) -> Iterator[str]:
-    """Yield each question's metric with the least and greatest mean, and with its verdicts if asked."""
     for key in dict.fromkeys(outcome.question.key for outcome in outcomes):
         same = [outcome for outcome in outcomes if outcome.question.key == key]
         ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
@@ -111,7 +110,6 @@ def _first_side(outcome: QuestionOutcome) -> str:
 
 
 def _line_name(outcome: QuestionOutcome) -> tuple[str, str]:
-    """What a line is called: its metric and second side."""
     return metric_heading(outcome), outcome.name.partition(" minus ")[2]
 
 

@@ -61,7 +61,6 @@ def read_container(path: Path) -> dict[str, bytes]:
 
 
 def _largest_content(size: int) -> int:
-    """The number of bytes that a container of this size may expand to."""
     return min(_LARGEST, _SMALL + _SHRINKS * size)
 
 

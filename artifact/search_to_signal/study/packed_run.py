@@ -292,7 +292,6 @@ def _step_rule(line: Line, generations: Mapping[int, Line]) -> Line:
 
 
 def _seconds_rule(seconds: Line) -> Line:
-    """The remaining seconds, which total and phases determine."""
     return {"other": seconds["total"] - sum(seconds.get(name, 0.0) for name in _PHASES)}
 
 

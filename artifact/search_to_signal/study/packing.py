@@ -132,7 +132,6 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _pack_other_files(results: Path, runs: set[Path], out: Path) -> None:
-    """Pack the files outside of runs: open lists and tables, the others in one container."""
     parts: dict[str, bytes] = {}
     stale = _stale_lists(results)
     for name in stale:

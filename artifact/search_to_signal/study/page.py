@@ -280,7 +280,6 @@ def write_plan_report(
 
 
 def _page_values(summary: PlanSummary) -> dict[str, Any]:
-    """What both pages show of a plan and its outcomes."""
     plan, outcomes, longer = summary.plan, summary.outcomes, summary.longer
     parts = [
         (study, [outcome for outcome in outcomes if outcome.study.key == study.key]) for study in plan.studies
@@ -356,7 +355,6 @@ def _questions(
 
 
 def _questions_besides(summary: PlanSummary, study: Study) -> list[tuple[Question, list[str]]]:
-    """The exploratory questions of which a study has an answer of its own, with all their answers."""
     own = [outcome for outcome in summary.exploratory if outcome.study.key == study.key]
     answered = {outcome.question.key for outcome in own if outcome.values and not outcome.answered_elsewhere}
     return _questions([outcome for outcome in own if outcome.question.key in answered])

@@ -86,7 +86,6 @@ def planned_orders(plan: Plan, profile: str) -> list[list[str]]:
 
 
 def _sides(plan: Plan, question: Question) -> Iterator[tuple[str, dict[str, int]]]:
-    """Each side of a question, with the seeds of its runs by name, in the plan's order."""
     seeds = plan.seeds.seeds[: question.seeds]
     for side in dict.fromkeys(side for pair in question.pairs for side in pair):
         yield side, {run_name(side.rpartition("/")[2], seed): seed for seed in seeds}

@@ -95,7 +95,6 @@ def cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
 
 
 def _read_cells(path: Path) -> dict[str, str]:
-    """The texts of a table by row and column."""
     lines = StringIO(read_regular(path).decode(), newline="")
     head, *rows = list(csv.reader(lines)) or [[]]
     if head == _LONG_FORM:
@@ -166,8 +165,6 @@ class OtherPlans(NamedTuple):
 
 
 class _ProfileReport(NamedTuple):
-    """A profile's answers, or the reason why it has no tables, and whether that is a problem."""
-
     findings: list[PageFinding]
     reason: str = ""
     wrong: bool = False
@@ -441,7 +438,6 @@ def _refuse_moved_plan(root: Path) -> None:
 
 
 def _checked_names(root: Path, out: Path, required: bool) -> list[str]:
-    """The names of the packed directories of a plan, checked; raises as ``rebuild``."""
     packed = packed_results(root)
     if root in packed:
         raise RunDirectoryError(f"{root} holds {FILES} itself: give the directory above, where the plan lies")

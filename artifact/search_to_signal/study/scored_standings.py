@@ -130,7 +130,6 @@ def _write_scores(
     wanted: Mapping[str, Sequence[ScoredProgram]],
     scores: Mapping[tuple[str, str], ProgramScores],
 ) -> None:
-    """Write the scores that are known of each file's programs, and list the files."""
     (root / FILE).parent.mkdir(exist_ok=True)
     for name, programs in wanted.items():
         listed = dict.fromkeys(program.sha256 for program in programs)

@@ -206,7 +206,6 @@ def build_beside_seed(
 
 
 def _condition_gaps(cohort: Sequence[FinalBest], lengths: Lengths) -> Iterator[_Gaps]:
-    """Gaps to the seed heuristic, of the programs that did not fail."""
     for condition, members in groupby(cohort, key=lambda final: final.condition):
         finals, by_split = list(members), []
         for split in SPLITS:

@@ -72,7 +72,6 @@ def damages(root: Path) -> list[str]:
 
 
 def _content(name: str) -> str:
-    """The content of a packed file, by its path."""
     path = Path(name)
     run = "/".join(path.parts[:-1])
     known = {

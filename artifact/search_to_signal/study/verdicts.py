@@ -140,13 +140,11 @@ class QuestionOutcome:
 
 
 def _shared(sides: Sequence[str]) -> list[str]:
-    """Return the leading folders that all sides have in common."""
     folders = (side.split("/")[:-1] for side in sides)
     return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
 
 
 def _short_names(sides: Sequence[str]) -> list[str]:
-    """Return the sides without the folders that they share."""
     shared = len(_shared(sides))
     return ["/".join(side.split("/")[shared:]) for side in sides]
 
@@ -192,7 +190,6 @@ def compute_outcomes(
 
 
 def _comparison(outcome: QuestionOutcome) -> tuple[object, ...]:
-    """Return the key that two outcomes of the same comparison share, whatever their number of seeds."""
     question = outcome.question
     return outcome.sides, question.metric, question.estimator, question.match, question.horizon
 

@@ -134,7 +134,6 @@ def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
 
 
 def _shared_facts(directory: Path) -> Iterator[str]:
-    """Facts that runs of a results directory have to share, and the folder of each run's layer."""
     shared: dict[str, set[str]] = {"purpose": set(), "source": set()}
     models: dict[str, dict[str, str]] = {}
     initial: dict[str, str | None] = {}
@@ -203,7 +202,6 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def _manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield the contradictions between a manifest and the other files of its run."""
     config, facts = manifest.config, manifest.facts
     if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
         yield f"{CONFIG} is not the configuration of the manifest"

@@ -44,7 +44,6 @@ def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def _loss_tokens(group: Group, step: StepRecord, learner: dict[str, Any]) -> int:
-    """The number of tokens of a group that enter the loss."""
     if step.not_finite is True or (step.zero_advantage and learner.get("zero_advantage") == "skip"):
         return 0
     excluded = learner.get("truncated") == "exclude"

@@ -148,18 +148,14 @@ def _with_errors(findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -
 
 def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
-        yield _run_part(directory, run)
+        name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
+        yield name, partial(_findings, run, name)
     for layer in LAYERS:
         again = layer_part(layer.key, "again")
         if again is not None and (directory / layer.key / again.MANIFEST).is_file():
             yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():
         yield UPDATES, lambda tools: iter([Finding("all", "matched updates: they take the learner", False)])
-
-
-def _run_part(directory: Path, run: Path) -> Part:
-    name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
-    return name, lambda tools: _findings(run, name, tools)
 
 
 def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
@@ -241,7 +237,6 @@ def _texts(recorded: RecordedGroup) -> list[RecordedText]:
 def _sampling_findings(
     recorded: RecordedGroup, config: RunConfig, tokenizer: ModelTokenizer | None
 ) -> Iterator[Finding]:
-    """Differences of a group's token ids, or of its requests to an endpoint."""
     where, generation = f"step {recorded.step.step}", recorded.generation
     truncated = [record.truncated for record in recorded.group]
     if config.generation.backend == "api":

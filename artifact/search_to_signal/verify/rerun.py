@@ -26,7 +26,7 @@ from search_to_signal.models.files import checked_files
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.differences import ABSENT, Finding, excerpts, unequal_values
+from search_to_signal.records.differences import ABSENT, Finding, excerpts, flat, unequal_values
 from search_to_signal.records.files import is_place, read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
@@ -85,7 +85,6 @@ def first_difference(recorded: Path, again: Path) -> FirstDifference | None:
 
 
 def _lines(path: Path) -> dict[int, list[Line]]:
-    """The lines of a record file by step."""
     try:
         records = groupby(read_records(path, dict), key=lambda line: int(line["step"]))
         return {step: list(lines) for step, lines in records}
@@ -171,20 +170,12 @@ def _values(tensor: StoredTensor) -> Floats:
 
 def facts_that_differ(recorded: Manifest, again: Manifest) -> dict[str, tuple[str, str]]:
     """Return the facts about source, model and environment that differ, as both values by dotted name."""
-    first, second = (dict(_facts("", msgspec.to_builtins(manifest))) for manifest in (recorded, again))
+    first, second = (dict(flat("", msgspec.to_builtins(manifest))) for manifest in (recorded, again))
     return {
         name: _difference_texts(first.get(name), second.get(name))
         for name in {**first, **second}
         if first.get(name) != second.get(name) and name.split(".")[0] not in _INPUTS_AND_RESULTS
     }
-
-
-def _facts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _facts(f"{name}.{key}" if name else str(key), part)
-    else:
-        yield name, value
 
 
 def _difference_texts(first: Any, second: Any) -> tuple[str, str]:
@@ -303,7 +294,6 @@ def _is_run_of(directory: Path, name: str) -> bool:
 
 
 def _parents(name: str, config: RunConfig) -> list[str]:
-    """The runs that a run starts from, by their names below the results directory."""
     values = (getattr(config, field) for field in config.__struct_fields__)
     return [
         os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, ParentRun)

@@ -177,7 +177,6 @@ def _packaging_findings(directory: Path) -> Iterator[Finding]:
 
 
 def _crate_content(data: bytes, absent: frozenset[str] = frozenset()) -> object:
-    """The graph of a crate without the fields that no record determines, and without ``absent`` files."""
     crate = json.loads(data)
     crate["@graph"] = _without(crate["@graph"], absent)
     for entity in crate["@graph"]:

@@ -117,7 +117,6 @@ def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, froz
 
 
 def _time_gap(frozen: float | None, online: float) -> float | None:
-    """Return the time gap in percent of the online seconds."""
     return 100.0 * (frozen - online) / online if online and frozen is not None else None
 
 
@@ -158,7 +157,6 @@ def anchor_realized(results: Results) -> Noted:
 def _rows(
     results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
 ) -> tuple[list[Line], list[Line]]:
-    """Rows by condition over its seeds, and rows by run."""
     budgets = results.once(match_budgets)
     pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in budgets]
     seeds: dict[str, list[Cells]] = {}

@@ -157,7 +157,6 @@ def replay_context(results: Results) -> list[Line]:
 def _replay_lines(
     results: Results, rows_of: Callable[[Audit], Rows], columns: Mapping[str, tuple[str, int]]
 ) -> list[Line]:
-    """The rows of every cell over all of its groups."""
     lines: list[Line] = []
     for place, runs in audited_cells(results).items():
         origins = tuple(run.all_completions for run in runs)
@@ -223,7 +222,6 @@ def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Tabl
 
 
 def _audit_tables(results: Results) -> dict[str, Table]:
-    """Build the audit's tables over all recorded groups under every normalizer."""
     results.folder(LAYER)
     # Every recorded run, cell by cell, in the order of a replay.
     cells = audited_cells(results).values()
@@ -339,7 +337,6 @@ def audited_cells(results: Results) -> Mapping[str, Runs]:
 
 
 def _tallies(results: Results) -> dict[str, list[Audit]]:
-    """The audit of every run under its own normalizer, by cell."""
     return {
         cell: [
             tally(r.facts.problem, r.batch, MAPPINGS, {"group": find_normalizer(r.facts.normalizer)})
@@ -414,8 +411,6 @@ def csv_text(table: Table) -> str:
 
 
 def _text_rows(lines: Sequence[PageLine], digits: int) -> list[list[str]]:
-    """A heading and lines as text, numbers with so many significant digits."""
-
     def text(value: Value) -> str:
         return f"{value:.{digits}g}" if isinstance(value, float) else "" if value is None else str(value)
 

@@ -49,8 +49,6 @@ KIND = Kind("held-out evaluation", HELDOUT_MANIFEST, stored_heldout)
 
 @dataclass(frozen=True)
 class _FirstInstances:
-    """A problem with the first ``count`` instances of each split, all of them when None."""
-
     problem: Any
     count: int | None
 

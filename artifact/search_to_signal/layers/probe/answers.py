@@ -113,8 +113,6 @@ def write_answers(task: ProbeTask, progress: Progress) -> Barriers:
 
 @dataclass(frozen=True)
 class _Relay:
-    """Sends what a process reports to the one that started it."""
-
     to: Connection
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:

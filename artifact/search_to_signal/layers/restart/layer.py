@@ -111,6 +111,5 @@ def run(reproduction: Reproduction) -> None:
 
 
 def _needs_adapter(cell: PlannedRun) -> bool:
-    """Whether a restart that is not done starts with a final adapter."""
     parent = cell.config.parent
     return not cell.done and parent is not None and parent.adapter_sha256 is not None

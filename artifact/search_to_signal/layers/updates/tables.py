@@ -170,7 +170,6 @@ def _with_credit(pair: PairRecord, value: float) -> float | None:
 def _grouped(
     lines: Lines[Record], name: Callable[[Record], str], where: bool = True
 ) -> dict[str, list[tuple[int, Record]]]:
-    """Records by a row's label, in the order of the file."""
     groups: dict[str, list[tuple[int, Record]]] = {}
     for line, record in lines:
         place = f"{record.problem} {record.model}, {VARIANTS[record.variant]}: " if where else ""

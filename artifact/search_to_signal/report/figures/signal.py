@@ -165,7 +165,6 @@ def _describe_counts(frame: CsvFrame) -> str:
 
 
 def _steps(frame: CsvFrame) -> list[int]:
-    """The numbers of steps in the rows, rising."""
     return sorted(int(name) for name in frame.names("steps") if name)
 
 

@@ -163,7 +163,6 @@ def _signal_table(
 
 
 def _part(whole: Bools, part: Bools, formula: str, origin: Origin) -> Cell:
-    """The share of the whole that is of the part."""
     return percent_cell(int((whole & part).sum()), int(whole.sum()), formula, origin)
 
 

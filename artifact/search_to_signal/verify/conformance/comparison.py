@@ -141,7 +141,6 @@ def _options_compared(name: str, ours: float, theirs: Any, paper: float | None =
 
 @cache
 def _ours() -> dict[str, float]:
-    """The values of our profile of the paper."""
     profile = msgspec.toml.decode((PROFILES / "paper.toml").read_bytes())
     return {
         "prompts per step": 1,
@@ -215,7 +214,6 @@ def _time_limit(hosts: HostPair) -> HostFinding:
 
 @contextmanager
 def _time_limits(kind: type[Any]) -> Iterator[list[Any]]:
-    """The time limits of every evaluation in this process meanwhile."""
     seen: list[Any] = []
     run = kind.run_one_episode_sync
     shape = inspect.signature(run)

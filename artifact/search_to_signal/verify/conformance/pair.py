@@ -387,7 +387,6 @@ def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, floa
 
 
 def _pearson(counts: Sequence[int], chances: Sequence[float]) -> float:
-    """Pearson's p-value of counts, given how many there are in all."""
     if len(counts) < 2:
         return 1.0
     seen, due = np.array(counts), np.array(chances) / sum(chances) * sum(counts)

@@ -118,7 +118,6 @@ def _layout(text: str, shown: Sequence[Member], unit: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """The words alone."""
     return " ".join(re.findall(r"[^\W\d_]+", text))
 
 

@@ -176,7 +176,6 @@ def ties(hosts: HostPair) -> Iterator[HostFinding]:
 
 
 def _admitted(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
-    """Whether the child enters."""
     text = answer(hosts.child[0])
     played = hosts.both(state, hosts.asked(state, subject), (text,))
     return things(subject, *(f"{len(group.after.archive) - len(state.archive)} admitted" for group in played))

@@ -1,13 +1,14 @@
 """TTT-Discover's learning rule as a profile knows it: settings, and what makes a learner."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
 from search_to_signal.base.settings import Range, check_ranges, settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup
-from search_to_signal.records.schema import RuleFacts
+from search_to_signal.records.schema import facts_of_rule
 
 
 class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,14 +28,11 @@ class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 class Entropic:
     """TTT-Discover's policy gradient over batches of groups, with a KL penalty in the advantage (D57)."""
 
+    facts = partial(facts_of_rule, "entropic")
+
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings that are not its own."""
         settings_of(settings, EntropicSettings, "rule_settings")
-
-    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
-        """A batch of groups has one step."""
-        rule_settings = settings_of(settings, EntropicSettings, "rule_settings")
-        return RuleFacts(groups_per_step=rule_settings.groups_per_batch)
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer and no group."""
