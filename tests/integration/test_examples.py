@@ -63,8 +63,8 @@ def put_layer_and_tables(artifact: Path) -> str:
     section = PAGES[1].partition("## Adding an evidence layer\n")[2].partition("\n## ")[0]
     (named,) = re.findall(r"```python\n(.*?)```", own, re.DOTALL)
     (setting,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[:1]
-    (folder,) = re.findall(r"Copy it to `artifact/([\w/]+)`", section)
-    shutil.copytree(EXAMPLES / "repeat", artifact / folder)
+    (layers,) = re.findall(r"A layer is a folder of `artifact/([\w/]+)`", section)
+    shutil.copytree(EXAMPLES / "repeat", artifact / layers / "repeat")
     text = catalogue.read_text(encoding="utf-8")
     catalogue.write_text(text.replace("OWN: Mapping[str, str] = {}\n", named), encoding="utf-8")
     return setting

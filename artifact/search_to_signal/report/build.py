@@ -141,8 +141,8 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     if values["ledger"] is not None:
         pages[LEDGER_HTML] = "ledger.html", {}
     for table in evidence.catalogue.tables:
-        own = {"table": table, "layer": get_layer(table.layer).name}
-        pages[f"{TABLES}/{table.name}.html"] = "table.html", own
+        values_of = {"table": table, "layer": get_layer(table.layer).name}
+        pages[f"{TABLES}/{table.name}.html"] = "table.html", values_of
     (out / TABLES).mkdir(exist_ok=True)
     for name, (template, own) in pages.items():
         text = render("search_to_signal.report", template, **values, **own)

@@ -95,7 +95,10 @@ def record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts | N
 def _record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Iterator[str]:
     config = manifest.config
     steps = list(read_records(directory / STEPS, StepRecord))
-    yield from _frontier_problems(steps)
+    for previous, step in pairwise(steps):
+        # A collapse keeps the best member, and so the frontier.
+        if step.frontier_before != previous.frontier_after:
+            yield f"step {step.step}: frontier does not continue from step {previous.step}"
     heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
     if not manifest.of_host.own_loop:
         yield from _store_problems(heuristics, config, parsed)
@@ -111,13 +114,6 @@ def _record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -
     yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
-
-
-def _frontier_problems(steps: list[StepRecord]) -> Iterator[str]:
-    for previous, step in pairwise(steps):
-        # A collapse keeps the best member, and so the frontier.
-        if step.frontier_before != previous.frontier_after:
-            yield f"step {step.step}: frontier does not continue from step {previous.step}"
 
 
 def _population_problems(heuristics: list[HeuristicRecord], config: dict[str, Any]) -> Iterator[str]:

@@ -3,13 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress, Task
-from search_to_signal.layers.probe.answers import Barriers, ProbeTask
 from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ENGINES
@@ -96,6 +95,9 @@ def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
     ]
 
 
+if TYPE_CHECKING:
+    from search_to_signal.layers.probe.answers import Barriers, ProbeTask
+
 KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
 
@@ -168,7 +170,10 @@ def _write_bank(directory: Path, bank: bytes) -> None:
 
 def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
-) -> tuple[Barriers, ProbedCheckpoint]:
+) -> "tuple[Barriers, ProbedCheckpoint]":
+    # It loads torch, which neither a finished probe nor the estimate of the time needs.
+    from search_to_signal.layers.probe.answers import ProbeTask
+
     bank = read_regular(directory / BANK)
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
@@ -178,16 +183,11 @@ def _probe_checkpoint(
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def _writer(config: RunConfig) -> Callable[[ProbeTask, Progress], Barriers]:
+def _writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
     """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
-    if config.generation.backend in ENGINES:
-        from search_to_signal.layers.probe.answers import write_answers_apart
+    from search_to_signal.layers.probe.answers import write_answers, write_answers_apart
 
-        return write_answers_apart
-    # Loads torch, which a finished probe does not need.
-    from search_to_signal.layers.probe.answers import write_answers
-
-    return write_answers
+    return write_answers_apart if config.generation.backend in ENGINES else write_answers
 
 
 def tasks(profile: Profile) -> list[Task]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from search_to_signal.base import plugins
 from search_to_signal.base.settings import Range, check_ranges, settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup
 from search_to_signal.records.schema import facts_of_rule
@@ -36,9 +37,9 @@ class Entropic:
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer and no group."""
-        from search_to_signal.search.hosts.entropic.learner import EntropicLearner
-
-        return EntropicLearner(setup)
+        # By its name: the module loads torch, and reads the settings above.
+        learner: Learner = plugins.part("search/hosts/entropic", "learner").EntropicLearner(setup)
+        return learner
 
 
 RULE = Entropic()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
+from search_to_signal.base import plugins
 from search_to_signal.base.settings import Range, settings_of
 from search_to_signal.credit.mappings import RoundSettings
 from search_to_signal.learner.base import Learner, LearnerSetup
@@ -33,9 +34,9 @@ class Dpo:
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner without a pair."""
-        from search_to_signal.search.hosts.evotune.learner import DpoLearner
-
-        return DpoLearner(setup)
+        # By its name: the module loads torch, and reads the settings above.
+        learner: Learner = plugins.part("search/hosts/evotune", "learner").DpoLearner(setup)
+        return learner
 
 
 RULE = Dpo()
