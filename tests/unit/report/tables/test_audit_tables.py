@@ -16,6 +16,8 @@ from search_to_signal.report.tables import replay as audit_module
 from search_to_signal.report.tables.catalogue import build, catalogue
 from search_to_signal.report.tables.replay import csv_text
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("pairs", "signal", "credit", "context", "readings")
 
 
