@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.proofs.idea_ends import main
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.proof]  # it reads every completion of the evidence
 
 ROOT = Path(__file__).parents[3]
 

@@ -20,6 +20,8 @@ from search_to_signal.report.figures import draw_all
 from search_to_signal.report.summary import find_best_lineage
 from search_to_signal.report.tables.catalogue import read_evidence
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -77,7 +79,6 @@ def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path
     assert 'id="found"' not in (results / "report" / "report.html").read_text()
 
 
-@pytest.mark.slow
 def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) -> None:
     """Order and score agree, and a figure is drawn of them; a changed order is a problem."""
     toured = Path(shutil.copytree(found, tmp_path / "results"))
@@ -96,7 +97,6 @@ def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) 
         assert len(list(tour_problems(toured))) == 1
 
 
-@pytest.mark.slow
 def test_tours_and_page_name_the_problem_as_its_runs_do(
     found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from search_to_signal.report.results import Results
 from search_to_signal.report.summary import PageFinding, build_findings
 from search_to_signal.report.tables.catalogue import read_evidence
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(results: Path) -> dict[str, PageFinding]:

@@ -16,6 +16,8 @@ from search_to_signal.records.manifest import run_directories
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import build, catalogue
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("pairs", "signal", "credit", "context", "readings")
 
 
