@@ -1,7 +1,9 @@
 """What a long command shows: a few lines on a small terminal, plain lines elsewhere, and the time left."""
 
 import io
+import math
 import time
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
@@ -118,6 +120,56 @@ def test_recent_steps_of_each_kind_decide() -> None:
         clock.now += 2.0 if group < 300 else 10.0
         work.update("cohort/native-s1", group, 1000)
     assert work.seconds_left() == pytest.approx(5000.0, rel=0.01)
+
+
+# What a smoke run took: seconds of each layer, and of its tasks the steps and the seconds after loading.
+# Tasks of the last layers follow each other.
+SMOKE = {
+    "cohort": (32.7, {"frozen-s42": (6, 5.8), "native-s42": (6, 8.4)}),
+    "restart": (30.6, {"native-s42": (4, 5.2)}),
+    "breadth": (56.2, {"cvrp-qwen2-2.1m/native-s42": (2, 1.0), "cvrp-qwen2-2.1m/frozen-s42": (2, 0.8)}),
+    "audit": (30.3, {"obp-qwen2-2.1m/frozen-s42": (2, 1.1), "op-qwen2-2.1m/frozen-s42": (2, 0.5)}),
+    "anchor": (26.8, {"frozen-s42": (13, 9.3)}),
+    "probe": (29.4, {"initial": (3, 3.0), "native-s42": (3, 3.0)}),
+    "api": (34.2, {"frozen-s42": (4, 2.9)}),
+    "updates": (15.2, {"cvrp-qwen2-2.1m": (4, 2.0), "tsp-qwen2-2.1m": (4, 2.0)}),
+    "heldout": (5.6, {"heldout_50": (2, 1.5), "heldout_100": (2, 1.5), "heldout_200": (2, 1.5)}),
+}
+
+
+def smoke_reports() -> Iterator[tuple[float, str, int, int]]:
+    """Second, task, steps done and steps of every report of that run."""
+    start = 0.0
+    for layer, (seconds, tasks) in SMOKE.items():
+        turns = len(tasks) if layer in ("probe", "updates", "heldout") else 1
+        for number, (name, (steps, working)) in enumerate(tasks.items()):
+            end = start + seconds * (1 + number % turns) / turns
+            yield end - seconds / turns, f"{layer}/{name}", 0, steps
+            for step in range(1, steps + 1):
+                yield end - working * (1 - step / steps), f"{layer}/{name}", step, steps
+        start += seconds
+
+
+def test_the_time_left_of_a_smoke_run_is_near_what_it_took() -> None:
+    """Off by less than a fifth of the run on average, and falling while nothing reports."""
+    profile, clock, before = load_profile("smoke"), Clock(), math.inf
+    work = Workload(planned_work(profile, [layer.key for layer in chosen_layers(profile, [])]), clock)
+    reports, whole = sorted(smoke_reports()), sum(seconds for seconds, _ in SMOKE.values())
+    errors = []
+    for now in range(math.ceil(whole)):
+        due = [report for report in reports if report[0] <= now]
+        del reports[: len(due)]
+        for second, task, done, steps in due:
+            clock.now = second
+            work.update(task, done, steps)
+        clock.now = float(now)
+        left = work.seconds_left()
+        if left is not None:
+            assert due or left <= before
+            errors.append(abs(left - (whole - now)))
+            before = left
+    assert len(errors) > 200
+    assert sum(errors) / len(errors) < whole / 5
 
 
 def test_earlier_layers_are_done_when_a_later_one_begins() -> None:

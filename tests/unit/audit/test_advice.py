@@ -91,7 +91,7 @@ def test_the_reward_that_decides_and_the_one_that_never_differs(tmp_path: Path) 
     rewards = [sum(part.values()) for part in parts]
     (found,) = audited(rollouts([rewards], components=parts, weights=weights), tmp_path)["findings"]
     assert "correct decides" in found["says"]
-    assert "In 1 of 1 groups what style rates higher gets less advantage" in found["says"]
+    assert "In 1 of 1 groups, what style rates higher gets less advantage" in found["says"]
     assert "format never differs within a group" in found["says"]
     assert found["change"].startswith("reward_weights of correct, style, format")
     assert found["instead"] == "Without correct the advantages of 1 of 1 groups move by more than 1 %."
@@ -272,7 +272,7 @@ def test_a_penalty_that_works_is_no_finding(tmp_path: Path) -> None:
         return json.dumps(audited(rows, tmp_path)["findings"])
 
     assert "gets less advantage" not in found(1.0)
-    assert "In 10 of 10 groups what long takes less from gets less advantage" in found(-1.0)
+    assert "In 10 of 10 groups, what long takes less from gets less advantage" in found(-1.0)
 
 
 def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_step_in_several_files_is_one_step(
     assert size in out
     if together:
         assert "rows of one step in several files" in out
-        assert ("stand in several places" in out) == ("share groups" in kind)
+        assert ("spread over several places" in out) == ("share groups" in kind)
 
 
 def test_parts_that_ranks_weigh_otherwise_still_give_the_reward(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from search_to_signal.audit.importers.gathering import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
-TOLD = "stand in several places of the log"
+TOLD = "are spread over several places of the log"
 
 
 def in_turn(steps: int = 1) -> list[dict[str, Any]]:

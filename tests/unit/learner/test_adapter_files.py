@@ -114,7 +114,7 @@ def test_an_adapter_of_another_shape_is_refused(tmp_path: Path) -> None:
         {**tensors, first: torch.zeros(3, 3)},
     ):
         save_file(damaged, tmp_path / "adapter_model.safetensors")
-        with pytest.raises(ModelFileError, match="not those of this model"):
+        with pytest.raises(ModelFileError, match="do not fit this model"):
             load_adapter(build_model(SHAPE, 64, 1, 0, 5), tmp_path)
 
 

@@ -85,7 +85,10 @@ def test_a_missing_run_makes_it_partial(
     assert "main: cohort PARTIAL: 5 of 6 planned runs are there" in out
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
-    mark = "main: cohort PARTIAL: 5 of 6 planned runs are there: no direction of ours is decided"
+    mark = (
+        "main: cohort PARTIAL: 5 of 6 planned runs are there: until the rest is recorded, no direction "
+        "of our estimates is decided"
+    )
     assert mark in (tmp_path / "out" / "report" / "claims" / "claims.md").read_text()
     assert main(["claims", "--results", str(evidence), "--out", str(tmp_path / "claims")]) == 0
     assert mark in capsys.readouterr().out.splitlines()

@@ -313,7 +313,7 @@ def test_without_nvml(
         monkeypatch.syspath_prepend(tmp_path / "first")
     assert command(answering, out) == 12
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"a module pynvml on PYTHONPATH with {NVML} stands in for it")
+    assert line.endswith(f"a module pynvml on PYTHONPATH with {NVML} replaces it")
     assert not out.parent.exists()
 
 
