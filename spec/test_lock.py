@@ -59,14 +59,16 @@ def test_every_needed_package_has_a_usable_wheel(extras: tuple[str, ...]) -> Non
 
 
 def test_the_version_is_static_and_nothing_is_overridden() -> None:
-    """R-LOCK-04: The project's version is written out; no overrides, no constraints, one fixed date."""
+    """R-LOCK-04: The version is written out; no overrides; constraints are exact; one fixed date."""
     project = read_lock(ROOT / "pyproject.toml")
     lock = read_lock()
     settings = project["tool"]["uv"]
     assert "dynamic" not in project["project"]
     assert [p["version"] for p in PACKAGES if p["name"] == PROJECT] == [project["project"]["version"]]
-    assert not {"override-dependencies", "constraint-dependencies", "sources", "index"} & set(settings)
-    assert "manifest" not in lock
+    assert not {"override-dependencies", "sources", "index"} & set(settings)
+    constraints = dict(text.split("==") for text in settings["constraint-dependencies"])
+    assert constraints == {p["name"]: p["version"] for p in THIRD_PARTY if p["name"] in constraints}
+    assert set(lock["manifest"]) == {"constraints"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT00:00:00Z", lock["options"]["exclude-newer"])
     assert lock["options"]["exclude-newer"] == settings["exclude-newer"]
 

@@ -286,7 +286,7 @@ def make(root: Path, out: Path, parts: Sequence[str], logs: Path | None) -> None
         [sys.executable, "-m", "search_to_signal.cli", "--version"],
         Tree(root, out).environment,
     )
-    source = subprocess.check_output(ask, env=environment, text=True).split()[-1]
+    source = subprocess.check_output(ask, env=environment, text=True).split()[3]
     commit = subprocess.check_output(["git", "-C", root, "rev-parse", "HEAD"], text=True).strip()
     for part in parts:
         place = out / part

@@ -71,8 +71,10 @@ def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Program, version, and the source as manifests name it."""
+    """Program, version, the source as manifests name it, and the libraries that decide a run's bits."""
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 0
-    assert capsys.readouterr().out == f"s2s {version('search-to-signal')}, source {source().sha256}\n"
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"s2s {version('search-to-signal')}, source {source().sha256}"
+    assert f"torch {version('torch')}, transformers {version('transformers')}" in second

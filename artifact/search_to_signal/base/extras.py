@@ -11,7 +11,7 @@ EXTRAS = MappingProxyType(
         "report": ("matplotlib", "rich", "scipy"),
         "parquet": ("pyarrow",),
         "run": (
-            *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "trl", "peft"),
+            *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "peft"),
             *("numba", "openai", "gguf", "sentencepiece", "huggingface_hub", "setuptools"),
         ),
         "tensorboard": ("tensorboard",),

@@ -167,6 +167,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         used.append(levels.TABLES)
     print_problems(findings)
     _print_not_compared(result)
+    if arguments.recompute or arguments.draws:
+        _print_other_stacks(arguments.directory)
     if arguments.recompute:
         findings += _recompute(arguments)
         used.append(levels.RECOMPUTE)
@@ -181,6 +183,15 @@ def _verify(arguments: argparse.Namespace) -> int:
     for level in () if problems else used:
         print(levels.promise(level))
     return code
+
+
+def _print_other_stacks(directory: Path) -> None:
+    from search_to_signal.records.provenance import stack_here
+    from search_to_signal.verify import OTHER_STACK
+    from search_to_signal.verify.recompute import other_stacks
+
+    for recorded in other_stacks(directory):
+        print(f"recorded with {recorded}; here is {stack_here()}: {OTHER_STACK}")
 
 
 def _lacks_sums(arguments: argparse.Namespace) -> bool:

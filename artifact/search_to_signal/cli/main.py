@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,12 +37,13 @@ _REMEDY = "check that it exists, that you may write there, and that the disk has
 
 
 class _Version(argparse.Action):
-    """Prints the version and the source's hash, which is computed only for this option."""
+    """Prints version, the source's hash, which is computed only for this option, and libraries."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from search_to_signal.records.provenance import source
+        from search_to_signal.records.provenance import source, stack_here
 
         print(f"s2s {search_to_signal.__version__}, source {source().sha256}")
+        print(f"Python {platform.python_version()}, {stack_here()}")
         parser.exit()
 
 
@@ -52,7 +54,9 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         "records; audit the logs of GRPO trainers.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="the version, and the source's hash")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="the version, the source's hash, and the libraries"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command: Command, example: str) -> argparse.ArgumentParser:

@@ -145,6 +145,8 @@ def _output_directory(out: Path | None) -> Iterator[Path]:
 
 
 def _print_rerun(finished: "Rerun", progress: Progress) -> None:
+    from search_to_signal.verify import OTHER_STACK
+
     name, difference = finished.name, finished.difference
     state = "EQUAL" if difference is None else "DIFFERENT"
     equal = finished.groups if difference is None else difference.equal
@@ -153,6 +155,8 @@ def _print_rerun(finished: "Rerun", progress: Progress) -> None:
         progress.say(one_line(difference.finding.within(name).line))
     for fact, (recorded, now) in finished.facts.items():
         progress.say(one_line(f"{name}: made on: {fact}: recorded {recorded} | now {now}"))
+    if any(fact.startswith("environment.packages.") for fact in finished.facts):
+        progress.say(f"{name}: other libraries: {OTHER_STACK}")
     if not finished.facts:
         progress.say(f"{name}: made on: the same source, model files and environment")
 

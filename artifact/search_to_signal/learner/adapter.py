@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft.mapping import get_peft_model
+from peft import get_peft_model  # type: ignore[attr-defined]
 from peft.tuners.lora import LoraConfig
 from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
@@ -20,6 +20,14 @@ from search_to_signal.learner.settings import PROJECTIONS, LearnerSettings
 from search_to_signal.records.files import open_regular, read_regular, write_atomically
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+# What is written of a configuration: PEFT 0.14.0's fields. Those of newer releases have their defaults.
+_FIELDS = (
+    *("alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "eva_config"),
+    *("exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights", "layer_replication"),
+    *("layers_pattern", "layers_to_transform", "loftq_config", "lora_alpha", "lora_bias", "lora_dropout"),
+    *("megatron_config", "megatron_core", "modules_to_save", "peft_type", "r", "rank_pattern", "revision"),
+    *("target_modules", "task_type", "use_dora", "use_rslora"),
+)
 
 
 def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
@@ -139,7 +147,8 @@ def adapter_sha256(model: Any) -> str:
 
 def _plain(config: LoraConfig) -> dict[str, Any]:
     """A configuration as it is written: JSON, without the name of a base model."""
-    plain = {name: _canonical(value) for name, value in config.to_dict().items()}  # type: ignore[no-untyped-call]
+    fields = config.to_dict()  # type: ignore[no-untyped-call]
+    plain = {name: _canonical(fields[name]) for name in _FIELDS if name in fields}
     text = json.dumps({**plain, "base_model_name_or_path": None}, default=_canonical)
     written: dict[str, Any] = json.loads(text)
     return written

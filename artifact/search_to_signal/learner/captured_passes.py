@@ -17,6 +17,7 @@ from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from search_to_signal.learner.grpo_loss import TokenGroup
 from search_to_signal.models.device import base_weight
+from search_to_signal.models.releases import unmasked
 
 # A projection with its LoRA adapter in fewer passes over memory than PEFT's, keeping less for backward.
 #
@@ -143,7 +144,8 @@ class _Scores(torch.nn.Module):
         self.base, self.temperature = base, temperature
 
     def forward(self, ids: Tensor, kept: Tensor, chosen: Tensor) -> Tensor:
-        hidden = self.base.model(input_ids=ids, use_cache=False).last_hidden_state
+        with unmasked(self.base.config):
+            hidden = self.base.model(input_ids=ids, use_cache=False).last_hidden_state
         # A product with ones and zeros picks places exactly, and its gradient adds up in one order.
         picked = kept.expand(len(ids), -1, -1) @ hidden
         log_probabilities: Tensor = ChosenTokens.apply(  # type: ignore[no-untyped-call]

@@ -20,6 +20,7 @@ import torch
 from transformers import DynamicCache
 
 from search_to_signal.base.errors import LearnerError
+from search_to_signal.models.releases import new_cache, read
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     Of padding a trained model may think anything: where exp of its distance to the reference overflows,
     infinity times a mask of 0 would make the whole group's gradient NaN.
     """
-    cached = _reads_a_cached_prompt(model)
     scored = model if group.temperature == 1.0 else _divided(model, group.temperature)
-    logps = _cached_prompt(scored, group) if cached else _repeated_prompt(scored, group)
+    cached = _reads_a_cached_prompt(model)
+    logps = _cached_prompt(scored, new_cache(model), group) if cached else _repeated_prompt(scored, group)
     return logps.masked_fill(group.completion_mask == 0, 0.0)
 
 
@@ -121,14 +122,13 @@ def _divided(model: Any, temperature: float) -> Callable[..., Any]:
     return forward
 
 
-def _cached_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor:
+def _cached_prompt(model: Callable[..., Any], cache: DynamicCache, group: TokenGroup) -> torch.Tensor:
     """Read the prompt once for all completions."""
     ids = group.completion_ids
-    cache = DynamicCache()
-    first = model(input_ids=group.prompt_ids[:1], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    first = read(model, group.prompt_ids[:1], cache, logits_to_keep=1)
     cache.batch_repeat_interleave(len(ids))
     # Padding stands on the right of a causal model, so no token that counts ever sees it.
-    later = model(input_ids=ids, past_key_values=cache, use_cache=True)
+    later = read(model, ids, cache)
     logits = torch.cat([first.logits.expand(len(ids), -1, -1), later.logits[:, :-1]], dim=1)
     return chosen_log_probabilities(logits, ids)
 

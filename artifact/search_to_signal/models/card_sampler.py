@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from search_to_signal.models.cpu_decoder import STATIC_ROPE, causal_model, projections
+from search_to_signal.models.releases import keys_and_values, new_cache, read, unmasked
 from search_to_signal.models.sampling import Filters, SampledGroup, draw_in_blocks, uniform_numbers
 from search_to_signal.models.token_step import (
     Factors,
@@ -116,11 +117,12 @@ class CardSampler:
 
     def _read_prompt(self, places: int) -> None:
         """Fill so many places of every row's cache; those behind the prompt are written again before use."""
-        base, cache = causal_model(self._model), DynamicCache()
-        ids = self._prompt[:, :places]
-        hidden = base.model(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state
+        base = causal_model(self._model)
+        cache = new_cache(base)
+        with unmasked(base.config):
+            hidden = read(base.model, self._prompt[:, :places], cache).last_hidden_state
         self._state.logits.copy_(base.lm_head(hidden.index_select(1, self._last))[:, 0].float())
-        for (keys, values), k, v in zip(self._state.caches, cache.key_cache, cache.value_cache, strict=True):
+        for (keys, values), (k, v) in zip(self._state.caches, keys_and_values(cache), strict=True):
             keys[:, :, :places].copy_(k)
             values[:, :, :places].copy_(v)
 

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM
+
+from search_to_signal.models.releases import keys_and_values, new_cache, read
 
 STATIC_ROPE = ("default", "linear", "llama3")
 
@@ -182,15 +184,11 @@ class CpuDecoder:
 
     def __init__(self, model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> None:
         base = causal_model(model)
-        out = model(
-            input_ids=torch.tensor([list(prompt_ids)]),
-            past_key_values=DynamicCache(),
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        cache = new_cache(model)
+        out = read(model, torch.tensor([list(prompt_ids)]), cache, logits_to_keep=1)
         self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
-        cache = out.past_key_values
-        width = cache.key_cache[0].shape[-1]
+        cached = keys_and_values(cache)
+        width = cached[0][0].shape[-1]
         places = torch.arange(len(prompt_ids), len(prompt_ids) + limit)[None]
         cos, sin = base.model.rotary_emb(self.logits, places)
         sin = sin[0].clone()
@@ -204,7 +202,7 @@ class CpuDecoder:
                 keys.new_empty(len(keys[0]), count, width, limit),
                 values.new_empty(len(keys[0]), count, limit, width),
             )
-            for keys, values in zip(cache.key_cache, cache.value_cache, strict=True)
+            for keys, values in cached
         ]
         self._for_one = _Weights(
             base.model.embed_tokens.weight,

@@ -162,6 +162,8 @@ def load_4bit(directory: Path) -> Any:
     """
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig  # takes longer than asking a card
 
+    from search_to_signal.models.releases import in_precision
+
     bitsandbytes('model.quantization = "nf4" (or learner.load_in_4bit)')
     compute = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     quantization = BitsAndBytesConfig(
@@ -173,12 +175,12 @@ def load_4bit(directory: Path) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         directory,
         quantization_config=quantization,
-        torch_dtype=compute,
         device_map={"": 0},
         attn_implementation="sdpa",
         local_files_only=True,
         use_safetensors=True,
         trust_remote_code=False,
+        **in_precision(compute),
     )
     return model.eval()
 

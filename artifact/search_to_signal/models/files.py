@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
 from math import isfinite, prod
 from pathlib import Path
 from types import MappingProxyType
@@ -151,12 +153,14 @@ def _not_finite(text: str) -> NoReturn:
 def refuse_odd_settings(directory: Path) -> None:
     """Raise ModelFileError where a model's settings hold what it could not compute with as it should.
 
-    A base of the rotary embedding that stands where only newer transformers look is such: the pinned one
-    would take 10,000 instead, without a word.
+    A base of the rotary embedding that is only where newer transformers look is such: the pinned one would
+    take 10,000 instead, without a word.
     """
     path = directory / "config.json"
     config = json_settings(path)
-    if config.get("rope_parameters") and "rope_theta" not in config:
+    # Its version, without the seconds that loading it takes.
+    pinned = find_spec("transformers") is not None and version("transformers").startswith("4.")
+    if pinned and config.get("rope_parameters") and "rope_theta" not in config:
         raise ModelFileError(
             f"{path} has rope_parameters, which the pinned transformers does not read: "
             f"write their rope_theta next to model_type, too, and its new sum into {CHECKSUMS}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BatchEncoding
+from transformers import AutoConfig, AutoModelForCausalLM, BatchEncoding
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, S2SError
@@ -31,6 +31,7 @@ from search_to_signal.models.files import (
     shipped,
     tensor_shapes,
 )
+from search_to_signal.models.releases import load_tokenizer_files
 
 _AGAIN = "correct it, or get the model's files again from who published them"
 # What a text of code and words holds, and what slow patterns are slow with.
@@ -108,7 +109,7 @@ class ForeignTokenizer:
 
 def _load(directory: Path, at: At) -> Any:
     at("tokenizer.json")
-    return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    return load_tokenizer_files(directory)
 
 
 def _opened(directory: Path, at: At) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.progress import one_line
@@ -29,6 +29,7 @@ from search_to_signal.models.card_sampler import CardSampler, Drawing, can_sampl
 from search_to_signal.models.device import LESS_MEMORY, load_4bit, memory_errors, prepare_device
 from search_to_signal.models.files import json_settings, shipped
 from search_to_signal.models.foreign import ForeignTokenizer, refuse_no_numbers, try_model
+from search_to_signal.models.releases import in_precision, load_tokenizer_files
 from search_to_signal.models.sampling import Filters, SampledGroup, sample_group
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.models.token_step import join_projections
@@ -62,12 +63,12 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             directory,
-            torch_dtype=dtype,
             attn_implementation="sdpa",
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **in_precision(dtype),
         )
     except UNLOADABLE as error:
         said = one_line(str(error), 200)
@@ -89,7 +90,7 @@ def load_tokenizer(directory: Path) -> Any:
     if not shipped(directory):
         return ForeignTokenizer(directory)
     try:
-        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        return load_tokenizer_files(directory)
     except UNLOADABLE as error:
         said = one_line(str(error), 200)
         raise ModelFileError(f"cannot load the tokenizer in {directory} ({said}): restore it") from error

@@ -12,6 +12,7 @@ from transformers import DynamicCache
 
 from search_to_signal.base.seeding import stream
 from search_to_signal.models.cpu_decoder import CpuDecoder, can_decode
+from search_to_signal.models.releases import new_cache, read, take_back
 from search_to_signal.models.settings import GenerationSettings
 
 
@@ -33,13 +34,13 @@ class CachedDecoder:
     def __init__(self, model: Any, prompt_ids: Sequence[int], count: int) -> None:
         self._model = model
         ids = torch.tensor([list(prompt_ids)], device=model.device)
-        out = model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True, logits_to_keep=1)
-        self._cache = out.past_key_values
+        self._cache = new_cache(model)
+        out = read(model, ids, self._cache, logits_to_keep=1)
         self._cache.batch_repeat_interleave(count)
         self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
 
     def read(self, tokens: torch.Tensor) -> None:
-        out = self._model(input_ids=tokens[:, None], past_key_values=self._cache, use_cache=True)
+        out = read(self._model, tokens[:, None], self._cache)
         self.logits = out.logits[:, -1]
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -228,11 +229,11 @@ def logits_by_slice(
 
     The prompt is read once, and a completion's slices have to be taken before those of the next.
     """
-    cache = DynamicCache()
+    cache = new_cache(model)
     ids = torch.tensor([list(prompt_ids)], device=model.device)
-    out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    out = read(model, ids, cache, logits_to_keep=1)
     for tokens in completions:
-        cache.crop(len(prompt_ids))
+        take_back(cache, len(prompt_ids))
         yield _slices(model, cache, out.logits[0, -1:], tokens)
 
 
@@ -244,7 +245,7 @@ def _slices(
     for start in range(0, len(tokens) - 1, _SLICE):
         part = list(tokens[start : min(start + _SLICE, len(tokens) - 1)])
         ids = torch.tensor([part], device=model.device)
-        yield model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0]
+        yield read(model, ids, cache).logits[0]
 
 
 def bounds(

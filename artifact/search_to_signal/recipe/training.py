@@ -27,6 +27,7 @@ from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.models.base import encoded, messages
 from search_to_signal.models.device import Device, prepare_device, prepare_processor, processor, torch_version
 from search_to_signal.models.local import load_tokenizer
+from search_to_signal.models.releases import in_precision
 from search_to_signal.recipe.pairs import TrainingPair, mixed_pairs
 
 # The tokenizer of the embedded models, with its chat template.
@@ -117,7 +118,7 @@ def build_model(architecture: Architecture, vocabulary_size: int, end_id: int, p
         **shape,
     )
     config.sliding_window = None  # every context fits; without this each load warns
-    return AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32, attn_implementation="sdpa")
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", **in_precision(torch.float32))
 
 
 def batches(examples: Iterable[Example], size: int, rng: np.random.Generator) -> list[list[Example]]:

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +75,9 @@ PACKAGES = (
     "ray",
 )
 
+# Of these, the ones that decide the bits of a run wherever it is computed.
+_STACK = ("torch", "transformers", "peft", "numpy")
+
 _TIMEOUT_S = 30
 
 
@@ -82,6 +86,16 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def stack(packages: Mapping[str, str | None]) -> str:
+    """Name the libraries that decide a run's bits, with their versions, for people."""
+    return ", ".join(f"{name} {packages.get(name) or 'not installed'}" for name in _STACK)
+
+
+def stack_here() -> str:
+    """Name those of this environment."""
+    return stack({name: _version(name) for name in _STACK})
 
 
 def _field(text: str, name: str) -> str:

@@ -40,6 +40,12 @@ PROMISES = MappingProxyType(
 )
 """One sentence per level; it applies where the command ended in OK."""
 
+OTHER_STACK = (
+    "programs and scores have to be the same; an adapter parts in its last bits at its first update, and "
+    "then, sooner or later, what is sampled"
+)
+"""What records of other libraries mean for those who compute them again."""
+
 
 def promise(level: str) -> str:
     """Return the printed line of a level."""

@@ -30,7 +30,7 @@ from search_to_signal.records.manifest import (
     read_manifest,
     runs_below,
 )
-from search_to_signal.records.provenance import environment, source
+from search_to_signal.records.provenance import environment, source, stack, stack_here
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome, given
 from search_to_signal.run.again import (
@@ -126,6 +126,15 @@ def differing_environment(directory: Path) -> tuple[str, ...]:
             there = read_manifest(run).environment
             differing |= {name for name in _NUMERICAL_FACTS if _fact(here, name) != _fact(there, name)}
     return tuple(sorted(differing))
+
+
+def other_stacks(directory: Path) -> tuple[str, ...]:
+    """Return the libraries that recorded the runs of a directory, as ``stack``, without those of here."""
+    stacks = set()
+    for run in runs_below(directory):
+        with suppress(S2SError):
+            stacks.add(stack(read_manifest(run).environment.packages))
+    return tuple(sorted(stacks - {stack_here()}))
 
 
 def _fact(machine: Environment, name: str) -> object:

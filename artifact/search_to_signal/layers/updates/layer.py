@@ -63,7 +63,7 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
     ones with equal inputs are kept. Raises ConfigError for a run that is too short and where there is none,
     LearnerError where an update cannot start, RecordError for unreadable records and those of another model.
     """
-    require("torch", "trl", "peft")
+    require("torch", "peft")
     chosen = choose_runs(runs)
     setup = _setup(chosen, settings)
     if (out / SETUP).is_file() and read_regular(out / SETUP) == setup:
