@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("models", "report"),
     ("learner", "search"),
     ("run",),
-    ("claims", "recipe"),
+    ("claims", "integrations", "recipe"),
     ("layers",),
     ("verify",),
     ("study",),
@@ -68,6 +68,8 @@ LIGHT = (
     "audit.findings",
     "audit.importers",
     "audit.trl_callback",
+    "integrations.trl",
+    "integrations.verl",
     "layers.replay",
     "cli",
 )
