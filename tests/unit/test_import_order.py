@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("models", "report"),
     ("learner", "search"),
     ("run",),
-    ("claims", "recipe"),
+    ("claims", "integrations", "recipe"),
     ("layers",),
     ("verify",),
     ("study",),
@@ -76,6 +76,8 @@ LIGHT = (
     "audit.findings",
     "audit.importers",
     "audit.trl_callback",
+    "integrations.trl",
+    "integrations.verl",
     "layers.audit.layer",
     "cli",
 )

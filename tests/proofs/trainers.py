@@ -1,0 +1,182 @@
+"""TRL and verl of today with our rewards: steps of TRL's trainer, verl's reward loop and advantages.
+
+    PYTHONPATH=artifact OMP_NUM_THREADS=1 python tests/proofs/trainers.py seconds trl verl [--ray]
+
+Runs under a Python that has TRL, or verl, and what the core needs (msgspec, numpy, jinja2); as a file, since
+verl's wheel brings a package ``tests``. Of verl it takes what verl's trainer takes: ``RewardLoopWorker``,
+with ``--ray`` as an actor of ``RewardLoopManager``, on a DataProto made by hand, and ``compute_advantage``.
+Exits with 1 where a reward or an advantage is another than ours.
+"""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from search_to_signal.credit.normalizers import NORMALIZERS
+from search_to_signal.integrations.scoring import Context, GroupScorer
+from search_to_signal.problems import get_problem
+from search_to_signal.sandbox.settings import EvaluationSettings
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+MODEL = ROOT / "artifact" / "models" / "qwen2-2.1m"
+SETTINGS = EvaluationSettings(timeout_s=5.0, wall_factor=6.0, memory_mb=256, slots=2)
+GROUP = 4
+IDEA = "{{The idea of the algorithm is to go to the nearest neighbour.}}\n"
+
+
+def example(name: str) -> ModuleType:
+    """A file of the examples as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def answers() -> list[str]:
+    """Four completions: no program, the seed heuristic, the nearest neighbour, a syntax error."""
+    seed = get_problem("tsp").seed.code
+    head = "def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):\n"
+    nearest = head + "    return min(unvisited_nodes, key=lambda node: distance_matrix[current_node][node])"
+    return ["no program", *(f"{IDEA}```python\n{code}\n```" for code in (seed, nearest, "def f(:"))]
+
+
+def trl() -> bool:
+    """Ten steps of the example; some completion is valid, and every step has a reward."""
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(MODEL), padding_side="left")
+    module = example("trl_reward")
+    start = time.monotonic()
+    log = module.train(AutoModelForCausalLM.from_pretrained(str(MODEL)), tokenizer)
+    rewards = [round(float(entry["reward"]), 3) for entry in log]
+    print(
+        f"TRL {version('trl')}: {len(log)} steps in {time.monotonic() - start:.0f} s, mean rewards {rewards}"
+    )
+    return len(log) == 10 and len(set(rewards)) > 1
+
+
+def seconds() -> bool:
+    """A group of four new texts, of which two are programs that run, in a pool that has started."""
+    scorer = GroupScorer("tsp", "factorized", "embedded", SETTINGS)
+    row = scorer.prompt_rows(1)[0]
+    spent = []
+    for number in range(5):
+        start = time.monotonic()
+        scorer(
+            [(Context.of_columns(row), [text.replace("\n```", f"  # {number}\n```") for text in answers()])]
+        )
+        spent.append(time.monotonic() - start)
+    scorer.close()
+    print(f"a group of four: {', '.join(f'{one:.2f}' for one in sorted(spent))} s")
+    return True
+
+
+def data_of(rows: Sequence[dict[str, Any]], tokenizer: Any) -> Any:
+    """Two groups of the four completions as a DataProto, in turns, as workers hand them on."""
+    import torch
+    from tensordict import TensorDict
+    from verl import DataProto
+
+    texts = [text for text in answers() for _ in rows]
+    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    longest = max(map(len, ids))
+    responses = torch.tensor([one + [tokenizer.pad_token_id] * (longest - len(one)) for one in ids])
+    mask = torch.tensor([[1] + [1] * len(one) + [0] * (longest - len(one)) for one in ids])
+    columns = {
+        "uid": [f"prompt-{row['extra_info']['index']}" for row in rows] * GROUP,
+        **{
+            name: [row[name] for row in rows] * GROUP
+            for name in ("data_source", "reward_model", "extra_info")
+        },
+    }
+    tensors = {
+        "prompts": torch.ones(len(ids), 1, dtype=torch.long),
+        "responses": responses,
+        "attention_mask": mask,
+    }
+    arrays = {}
+    for name, values in columns.items():
+        arrays[name] = np.empty(len(values), dtype=object)
+        arrays[name][:] = values
+    return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=arrays)
+
+
+def verl(actors: bool) -> bool:
+    """Rewards of whole groups and of single completions by verl's reward loop, then advantages by verl."""
+    from omegaconf import OmegaConf
+    from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+    from verl.utils import hf_tokenizer
+
+    file = str(EXAMPLES / "verl_reward.py")
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {
+                "model": {"path": str(MODEL), "tokenizer_path": None},
+                "rollout": {"n": GROUP, "val_kwargs": {"n": 1}},
+            },
+            "data": {"train_batch_size": 2},
+            "reward": {
+                "num_workers": 1,
+                "custom_reward_function": {"path": None, "name": "compute_score"},
+                "reward_manager": {"source": "importlib", "name": "Reward", "module": {"path": file}},
+                "reward_model": {"enable": False},
+            },
+        }
+    )
+    rows = example("verl_reward").prompt_rows("tsp", 2, split="embedded", settings=SETTINGS)
+    data = data_of(rows, hf_tokenizer(str(MODEL)))
+    if actors:
+        import ray
+
+        ray.init(
+            num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
+        )
+        scored = RewardLoopManager(config).compute_rm_score(data)
+        given = scored.batch["rm_scores"].sum(-1).tolist()
+        ray.shutdown()
+    else:
+        worker = RewardLoopWorker(config)
+        start = time.monotonic()
+        results = worker.loop.run_until_complete(worker.compute_score_batch(data))
+        print(f"verl {version('verl')}: two groups of four in {time.monotonic() - start:.2f} s")
+        print(f"    {results[2]}")
+        given = [one["reward_score"] for one in results]
+    scorer = GroupScorer("tsp", "factorized", "embedded", SETTINGS)
+    extra = rows[0]["extra_info"]
+    (ours,) = scorer([(Context.of_columns(extra), answers())])
+    expected = [one.reward for one in ours for _ in rows]
+    print(f"    rewards {np.round(given, 3).tolist()}")
+    return finish(data, given, expected, compute_advantage)
+
+
+def finish(data: Any, given: Sequence[float], expected: Sequence[float], compute_advantage: Any) -> bool:
+    """Advantages by verl's ``compute_advantage`` and by the normalizer itself."""
+    import torch
+
+    length = data.batch["responses"].shape[1]
+    rewards = torch.zeros(len(given), length)
+    rewards[:, 0] = torch.tensor(given)
+    data.batch["token_level_rewards"] = rewards
+    data.batch["response_mask"] = data.batch["attention_mask"][:, 1:]
+    advantages = compute_advantage(data, "s2s_rank").batch["advantages"][:, 0].numpy()
+    wanted = NORMALIZERS["rank"](np.reshape(expected, (GROUP, 2)).T).T.ravel()
+    print(f"    s2s_rank {np.round(advantages, 3).tolist()}")
+    return bool(np.allclose(given, expected, atol=1e-6) and np.allclose(advantages, wanted, atol=1e-6))
+
+
+if __name__ == "__main__":
+    chosen = {"seconds": seconds, "trl": trl, "verl": lambda: verl("--ray" in sys.argv)}
+    wrong = [name for name, check in chosen.items() if name in sys.argv and not check()]
+    print(f"otherwise than expected: {', '.join(wrong)}" if wrong else "as expected")
+    raise SystemExit(bool(wrong))
