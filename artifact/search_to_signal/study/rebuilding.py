@@ -29,6 +29,7 @@ from search_to_signal.records.amendments import (
 from search_to_signal.records.checksums import SUMS, read_sums
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import read_regular, write_atomically
+from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
 from search_to_signal.report.build import FIGURES, write_evidence
@@ -47,7 +48,7 @@ from search_to_signal.study.page import (
     write_plan_report,
 )
 from search_to_signal.study.plan_checks import plan_problems, planned_orders, table_problems
-from search_to_signal.study.scored_standings import FILE, FINALS, other_finals, read_scores
+from search_to_signal.study.scored_standings import FILE, FINALS, all_scores, other_finals, read_scores
 from search_to_signal.study.standings import (
     FinalBest,
     FoundProgram,
@@ -188,12 +189,15 @@ def rebuild_plan(
             name: _restore(root / name, top / name, closed_layers(plan, closed, name), progress)
             for name in names
         }
-        for control in plan.controls:
+        roots = [
             _restore_control(root, control, top / control, planned_orders(plan, control))
+            for control in plan.controls
+        ]
         summary = build_plan_summary(top, plan, sha256, closed, amendments)
         problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
         finals = find_final_bests(top, [name for name in plan.profiles if name in names])
+        controls = find_final_bests(top, plan.controls)
         for name in names:
             unpacking.keep_whole_seeds(top / name, apart / name)
         found = best_programs(top, finals)
@@ -210,7 +214,8 @@ def rebuild_plan(
     pages = {name: f"../{name}/{PROFILE_PAGE}" for name in reported}
     courses = _courses(plan, root, out)
     drawn = {**courses, **others.courses} if courses else {}
-    standings, unscored = _build_standings(root, found, finals, plan.analysis.level)
+    control_scores = [scored for other in dict.fromkeys(roots) for scored in all_scores(other)]
+    standings, unscored = _build_standings(root, found, finals, controls, control_scores, plan.analysis.level)
     problems += unscored
     if standings is None and found:
         remarks.append(f"no {FILE}: s2s standings compares the best programs with published heuristics")
@@ -239,7 +244,12 @@ def rebuild_plan(
 
 
 def _build_standings(
-    root: Path, found: Sequence[FoundProgram], finals: Sequence[FinalBest], level: float
+    root: Path,
+    found: Sequence[FoundProgram],
+    finals: Sequence[FinalBest],
+    controls: Sequence[FinalBest],
+    control_scores: Sequence[ProgramScores],
+    level: float,
 ) -> tuple[Standings | None, list[str]]:
     """The standings of the best programs, None where they have no scores, and problems of scores."""
     scores, others = read_scores(root), read_scores(root, FINALS)
@@ -249,7 +259,8 @@ def _build_standings(
     standings = build_standings(found, scores)
     if others is not None:
         problems += [f"{FINALS}: {line}" for line in score_problems(other_finals(finals, found), others)]
-        standings = replace(standings, beside_seed=build_beside_seed(finals, (*scores, *others), level))
+        every = (*scores, *others, *control_scores)
+        standings = replace(standings, beside_seed=build_beside_seed(finals, controls, every, level))
     return standings, problems
 
 
@@ -284,8 +295,11 @@ def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progr
     return partial
 
 
-def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[Sequence[str]]) -> None:
-    """Unpack the runs of another plan that questions compare with; raises RunDirectoryError without them."""
+def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[Sequence[str]]) -> Path:
+    """Unpack the runs of another plan that questions compare with, and return where that plan is.
+
+    Raises RunDirectoryError without such runs.
+    """
     plans = (plan for plan in evidence_roots(root.parent) if plan != root)
     packed = next((plan / profile for plan in plans if (plan / profile / FILES).is_file()), None)
     if packed is None:
@@ -297,6 +311,7 @@ def _restore_control(root: Path, profile: str, out: Path, conditions: Sequence[S
     names = [name for name in packed_runs(packed) if name in asked]
     unpacking.unpack_runs(packed, out, names, (), tokens=False)
     unpacking.unpack_rest(packed, out)
+    return packed.parent
 
 
 def _write_tables(task: tuple[Path, Path, Path]) -> _ProfileReport:

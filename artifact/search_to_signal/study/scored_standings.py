@@ -112,7 +112,7 @@ def score_best_programs(
         wanted[FINALS] = other_finals(finals, found)
     codes = {final.sha256: final.code for final in finals}
     needed = dict.fromkeys(program.sha256 for programs in wanted.values() for program in programs)
-    scores = scores_by_place((*known_scores(), *_all_scores(root)))
+    scores = scores_by_place((*known_scores(), *all_scores(root)))
     lacking = [sha256 for sha256 in needed if any((sha256, split) not in scores for split in SPLITS)]
     size = _PROGRAMS_PER_SLOT * slots
     for start in range(0, len(lacking), size):
@@ -139,7 +139,8 @@ def _write_scores(
     list_evidence(root)
 
 
-def _all_scores(root: Path) -> tuple[ProgramScores, ...]:
+def all_scores(root: Path) -> tuple[ProgramScores, ...]:
+    """The recorded scores of every program of packed evidence; empty before s2s standings made them."""
     return (*(read_scores(root) or ()), *(read_scores(root, FINALS) or ()))
 
 
@@ -157,7 +158,7 @@ def recomputed_differences(root: Path, count: int, slots: int, progress: Progres
         # Of runs that found the same program the first gives the name.
         names |= {final.sha256: (final.name, final.code) for final in reversed(finals)}
     names |= {program.sha256: (program.name, program.final.code) for program in found}
-    scores = scores_by_place((*known_scores(), *_all_scores(root)))
+    scores = scores_by_place((*known_scores(), *all_scores(root)))
     limit = max(scored.timeout_s for scored in scores.values())
     codes = {sha256: code for sha256, (_, code) in names.items()}
     again = score_programs(codes, limit, count, progress, slots)

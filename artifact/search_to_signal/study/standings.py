@@ -148,9 +148,9 @@ def _possible(scores: ProgramScores) -> bool:
 
 
 _FINAL_BESTS_NOTE = (
-    "Exploratory: the plan does not ask for it, and no verdict follows. The gap of a final best is the "
-    "mean, over 64 instances, of (its length - the seed heuristic's) / the seed heuristic's, in percent. "
-    "Lower is better; above zero is worse than what the search began with. Rows are means over runs. A "
+    "Exploratory where the plan does not announce it: no question asks for it, and no verdict follows. The "
+    "gap of a final best is the mean, over 64 instances, of (its length - the seed heuristic's) / the seed "
+    "heuristic's, in percent. Lower is better; above zero is worse than what the search began with. Rows are means over runs. A "
     "condition has all of its recorded runs, so conditions may differ in seeds. A difference is taken within "
     "the seeds that both sides have, and is below zero where training gave the shorter tours. Shorter counts "
     "the runs, or seeds, with a gap below zero. A program that failed or ran out of time is counted and left "
@@ -183,23 +183,29 @@ class _Gaps:
 
 
 def build_beside_seed(
-    finals: Sequence[FinalBest], scores: Sequence[ProgramScores], level: float
+    finals: Sequence[FinalBest],
+    controls: Sequence[FinalBest],
+    scores: Sequence[ProgramScores],
+    level: float,
 ) -> BesideSeed:
     """Set final bests beside the seed heuristic: each condition's, and their differences to frozen ones.
 
-    ``scores`` are of the final bests, ``level`` is that of the intervals. Every condition has all of its own
-    runs, a difference the seeds of which both runs are there.
+    ``controls`` are final bests of another plan's runs, from which every condition differs, too. ``scores``
+    are of both, ``level`` is that of the intervals. Every condition has all of its own runs, a difference the
+    seeds of which both runs are there.
     """
     by_place = scores_by_place((*scores, *known_scores()))
     lengths = {place: -np.array(scored.scores) for place, scored in by_place.items() if scored.scores}
     cohorts = [list(members) for _, members in groupby(finals, key=lambda final: final.profile)]
     conditions = [list(_condition_gaps(cohort, lengths)) for cohort in cohorts]
+    of_controls = list(_condition_gaps(controls, lengths))
     rows: list[_Gaps] = []
     for own in conditions:
         # Trained conditions differ from frozen, where that is recorded.
         rows += own
         for frozen in (gaps for gaps in own if gaps.what == FROZEN):
             rows += (_difference(gaps, frozen) for gaps in own if gaps is not frozen)
+        rows += (_difference(gaps, control) for control in of_controls for gaps in own)
     note = f"{_FINAL_BESTS_NOTE} Intervals at {level:.0%}, uncorrected."
     title = "Every final best, compared with the heuristic that its search began with"
     table = table_of("final_bests", title, "Final best of", [_line(gaps, level) for gaps in rows], note)
@@ -226,7 +232,8 @@ def _difference(first: _Gaps, second: _Gaps) -> _Gaps:
         for values, others in zip(first.by_split, second.by_split, strict=True)
     )
     seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
-    name, origins = f"{first.what} minus {second.what}", (*first.origins, *second.origins)
+    elsewhere = f"{second.profile}'s " if second.profile != first.profile else ""
+    name, origins = f"{first.what} minus {elsewhere}{second.what}", (*first.origins, *second.origins)
     return _Gaps(first.profile, name, seeds, by_split, origins)
 
 

@@ -20,7 +20,7 @@ from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.sandbox.programs import sha256_text
-from search_to_signal.study import scored_standings
+from search_to_signal.study import scored_standings, standings
 from search_to_signal.study.container import list_evidence
 
 pytestmark = pytest.mark.slow
@@ -242,7 +242,7 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
     assert (cells["main: native", "Shorter 50"], cells[difference, "Shorter 50"]) == ("0", "2")
     page = (tmp_path / "report" / "evidence.html").read_text()
     assert "Of main&#39;s 5 final bests, 0, 0 and 0 give shorter tours" in page
-    assert "per instance, 0, 0 and 0 by the total length; 2 are that heuristic itself." in page
+    assert "0, 0 and 0 by the total length; 2 are that heuristic itself)." in page
     assert f"<td>{middle:+.2f} [{middle - half:+.2f}, {middle + half:+.2f}]</td><td>2 of 2</td>" in page
     assert "### Every final best, compared" in (tmp_path / "report" / "evidence.md").read_text()
 
@@ -321,3 +321,26 @@ def test_a_stop_keeps_what_is_scored(
     assert calls == [1, 1, 1]
     assert (evidence / FILE).read_bytes() == (shipped / FILE).read_bytes()
     assert len((evidence / FINALS).read_bytes().splitlines()) == 3
+
+
+def test_final_bests_differ_from_another_plans_controls() -> None:
+    """By seed, under a name that says whose runs they are; a seed without its control is left out."""
+    seed = {scored.split: scored for scored in known_scores() if scored.code_sha256 == standings.SEED_SHA256}
+    finals, scores = {}, []
+    for profile, condition, longer in (("own", "distinct", 1.05), ("other", "frozen", 1.02)):
+        code = f"# {condition}"
+        finals[profile] = [
+            standings.FinalBest(profile, condition, number, f"{profile}/run", "model", -7.0, "idea", code)
+            for number in range(1, 4 if profile == "own" else 3)
+        ]
+        scores += [
+            msgspec.structs.replace(
+                one, code_sha256=sha256_text(code), scores=tuple(score * longer for score in one.scores)
+            )
+            for one in seed.values()
+        ]
+    made = standings.build_beside_seed(finals["own"], finals["other"], scores, 0.95).table
+    row = "own: distinct minus other's frozen"
+    assert [row.label for row in made.rows] == ["own: distinct", row]
+    assert made.cell(row, "Gap (%) 50").number == pytest.approx(3.0)
+    assert made.cell(row, "Seeds").number == 2
