@@ -5,11 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from search_to_signal.claims.directions import NEGATIVE, Direction
 from search_to_signal.claims.feasibility import Feasibility, check_feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name, load_ledger
 from search_to_signal.claims.tables import ClaimTable, load_report
-from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, Implementation, judge_claims
+from search_to_signal.claims.verdicts import (
+    ClaimFinding,
+    ClaimVerdict,
+    Implementation,
+    add_estimates,
+    judge_claims,
+)
 from search_to_signal.report.tables.cells import to_csv
 
 MISFITS = (ClaimVerdict.INCONSISTENT, ClaimVerdict.DISAGREES, ClaimVerdict.OTHERWISE)
@@ -223,7 +231,8 @@ def write_ledger(
     """
     ledger, feasibility = _published()
     own = load_report(report) if tables is None else tables
-    findings = judge_claims(ledger, own, facts, awaited=bool(lacking))
+    verdicts = _verdicts(msgspec.json.encode(facts))
+    findings = add_estimates(ledger, verdicts, own, facts, awaited=bool(lacking))
     write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 
@@ -231,3 +240,8 @@ def write_ledger(
 def _published() -> tuple[Ledger, Feasibility]:
     ledger = load_ledger()
     return ledger, check_feasibility(ledger)
+
+
+@cache  # so are the verdicts, as long as the same is implemented
+def _verdicts(facts: bytes) -> tuple[ClaimFinding, ...]:
+    return tuple(judge_claims(_published()[0], facts=msgspec.json.decode(facts)))

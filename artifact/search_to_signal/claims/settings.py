@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from search_to_signal.run.profile import load_profile
 PROFILE = "paper"
 
 
+@cache  # this source does not change while it runs, and its lock is long
 def implementation() -> dict[str, dict[str, str]]:
     """Return the paper's profile with its defaults, the locked versions, and constants of the code, as text.
 

@@ -7,7 +7,7 @@ estimates are shown next to the published numbers and decide no verdict.
 """
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -65,28 +65,49 @@ def judge_claims(
     no direction of ours is decided. Raises LedgerError, naming the entry, for a formula that cannot be
     evaluated.
     """
-    scope = ledger.scope()
-    known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
-    scope = replace(scope, tables={**scope.tables, **known})
     chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
-    findings = [_judge_entry(ledger, entry, scope, report) for entry in chosen]
-    if not awaited:
-        return findings
-    return [replace(one, estimate=one.estimate and undecided_yet(one.estimate)) for one in findings]
+    scope = _scope(ledger, facts)
+    findings = [_judge_entry(ledger, entry, scope) for entry in chosen]
+    return findings if report is None else add_estimates(ledger, findings, report, facts, awaited=awaited)
 
 
-def _judge_entry(
-    ledger: Ledger, entry: ClaimEntry, scope: Scope, report: Mapping[str, ClaimTable] | None
-) -> ClaimFinding:
-    if entry.published is not None:
-        scope = replace(scope, claims={**scope.claims, "value": entry.published})
-    named, counterpart = entry.checks.neighbour, ledger.counterparts.get(entry.id)
+def add_estimates(
+    ledger: Ledger,
+    findings: Sequence[ClaimFinding],
+    report: Mapping[str, ClaimTable],
+    facts: Implementation | None = None,
+    *,
+    awaited: bool = False,
+) -> list[ClaimFinding]:
+    """Return findings with our own estimates, which the tables of a report give, next to them."""
+    scope, found = _scope(ledger, facts), []
+    for finding in findings:
+        counterpart = ledger.counterparts.get(finding.entry.id)
+        place = _of_entry(scope, finding.entry)
+        ours = make_estimate(counterpart, place, report) if counterpart else None
+        found.append(replace(finding, estimate=undecided_yet(ours) if ours and awaited else ours))
+    return found
+
+
+def _scope(ledger: Ledger, facts: Implementation | None) -> Scope:
+    known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
+    scope = ledger.scope()
+    return replace(scope, tables={**scope.tables, **known})
+
+
+def _of_entry(scope: Scope, entry: ClaimEntry) -> Scope:
+    if entry.published is None:
+        return scope
+    return replace(scope, claims={**scope.claims, "value": entry.published})
+
+
+def _judge_entry(ledger: Ledger, entry: ClaimEntry, scope: Scope) -> ClaimFinding:
+    scope, named = _of_entry(scope, entry), entry.checks.neighbour
     try:
         outcomes = list(_check_outcomes(entry, scope))
         neighbour = f"{named} = {format_numbers(parse(named), scope)}" if named else ""
     except LedgerError as error:
         raise LedgerError(f"{entry.id}: {error}") from error
-    ours = make_estimate(counterpart, scope, report) if counterpart and report is not None else None
     decided = [verdict for verdict, _ in outcomes if verdict is not None]
     reasons = [reason for _, reason in outcomes]
     if not decided:
@@ -94,7 +115,7 @@ def _judge_entry(
         decided, reasons = [verdict], [reason, *reasons]
     verdict = next((worst for worst in _WORST_FIRST if worst in decided), decided[0])
     remark = [entry.checks.note] if entry.checks.note else []
-    return ClaimFinding(entry, verdict, "; ".join([*reasons, *remark]), ours, neighbour)
+    return ClaimFinding(entry, verdict, "; ".join([*reasons, *remark]), neighbour=neighbour)
 
 
 def _check_outcomes(entry: ClaimEntry, scope: Scope) -> Iterator[tuple[ClaimVerdict | None, str]]:
