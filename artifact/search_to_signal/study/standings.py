@@ -148,13 +148,13 @@ def _possible(scores: ProgramScores) -> bool:
 
 
 _FINAL_BESTS_NOTE = (
-    "Exploratory where the plan does not announce it: no question asks for it, and no verdict follows. The "
-    "gap of a final best is the mean, over 64 instances, of (its length - the seed heuristic's) / the seed "
-    "heuristic's, in percent. Lower is better; above zero is worse than what the search began with. Rows are means over runs. A "
-    "condition has all of its recorded runs, so conditions may differ in seeds. A difference is taken within "
-    "the seeds that both sides have, and is below zero where training gave the shorter tours. Shorter counts "
-    "the runs, or seeds, with a gap below zero. A program that failed or ran out of time is counted and left "
-    "out of the mean."
+    "Exploratory where the plan does not announce it: no question asks for it, and no verdict follows. "
+    "The gap of a final best is the mean, over 64 instances, of (its length - the seed heuristic's) / the"
+    " seed heuristic's, in percent. Lower is better; above zero is worse than what the search began with."
+    " Rows are means over runs. A condition has all of its recorded runs, so conditions may differ in "
+    "seeds. A difference is taken within the seeds that both sides have, and is below zero where training"
+    " gave the shorter tours. Shorter counts the runs, or seeds, with a gap below zero. A program that "
+    "failed or ran out of time is counted and left out of the mean."
 )
 
 
