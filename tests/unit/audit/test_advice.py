@@ -93,7 +93,7 @@ def test_the_reward_that_decides_and_the_one_that_never_differs(tmp_path: Path) 
     assert "correct decides" in found["says"]
     assert "In 1 of 1 groups, what style rates higher gets less advantage" in found["says"]
     assert "format never differs within a group" in found["says"]
-    assert found["change"].startswith("reward_weights of correct, style, format")
+    assert found["change"].startswith("Adjust reward_weights for correct, style, format")
     assert found["instead"] == "Without correct the advantages of 1 of 1 groups move by more than 1 %."
 
 

@@ -14,8 +14,6 @@ from search_to_signal.report.results import Results
 from search_to_signal.report.summary import PageFinding, build_findings
 from search_to_signal.report.tables.catalogue import read_evidence
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def found(results: Path) -> dict[str, PageFinding]:
@@ -74,9 +72,9 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
             fits = all(flat) or (not any(flat) and np.corrcoef(a, b)[0, 1] > 1 - 1e-9)
             lined += bool(fits and gaps[-1] <= 0.001)
     n, answer = len(gaps), found["replay_pairs"].answer
-    assert f"{lined} of {sum(gap <= 0.001 for gap in gaps)} over all pairs are equal by con" in answer
+    assert f"Of these, {lined} of {sum(gap <= 0.001 for gap in gaps)} over all pairs are equal" in answer
     assert f"are within 0.05 in {100 * sum(gap <= 0.05 for gap in gaps) / n:.2f} % (native" in answer
-    assert f" ties in {100 * turned / n:.2f} % (native" in answer
+    assert f"in another order or with other ties in {100 * turned / n:.2f} % (native" in answer
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 
 
