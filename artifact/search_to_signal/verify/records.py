@@ -142,7 +142,9 @@ def _group_problems(
         yield from _outcome_problems(group)
         yield from _prompt_problems(group, step, manifest.config["generation"])
         yield from (finding.line for finding in follower.findings(recorded))
-        yield from _instance_problems(group, instances)
+        for record in group:
+            for text in _problems(record, instances if record.score is not None else 0):
+                yield f"step {record.step}, completion {record.index}: {text}"
         if not missing:
             pending.append(recorded)
         if len(pending) == _GROUPS_PER_CALL:
@@ -273,15 +275,8 @@ def _store_problems(
 # The scores of the instances, where a run's host asks for them: their mean is the score, everywhere.
 
 
-def _instance_problems(group: Group, instances: int) -> Iterator[str]:
-    """What a group says otherwise; ``instances`` is how many the seed was scored on, 0 where none are due."""
-    for record in group:
-        for text in _problems(record, instances if record.score is not None else 0):
-            yield f"step {record.step}, completion {record.index}: {text}"
-
-
 def _heuristic_problems(heuristics: Sequence[HeuristicRecord], asked: bool) -> Iterator[str]:
-    """The same of stored heuristics; ``asked`` says whether the run's host asks for instance scores."""
+    """Instance scores of heuristics that are wrong; ``asked``: the run's host asks for them."""
     instances = _count(heuristics[0]) if heuristics else 0
     if bool(instances) is not asked:
         wanted = "them" if asked else "none"
