@@ -29,7 +29,6 @@ from search_to_signal.study.conclusions import (
     describe_continued_runs,
     group_by_verdict,
 )
-from search_to_signal.study.deviations import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.study.exploratory import (
     ContinuedRuns,
     add_exploratory_questions,
@@ -49,6 +48,7 @@ from search_to_signal.study.formatting import (
     select_headline,
     select_primary,
 )
+from search_to_signal.study.plan_checks import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.study.standings import Standings
 from search_to_signal.study.verdicts import (
     NO_CLOSED_STUDIES,

@@ -26,7 +26,6 @@ from search_to_signal.records.manifest import (
     ROSTER,
     Manifest,
     RunFacts,
-    Timing,
     read_manifest,
     read_roster,
     run_directories,
@@ -251,12 +250,9 @@ def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str
             yield f"{TIMINGS}:{step.step + 1}: the parts do not sum to the total"
         if min(step.seconds.values()) < -_TOLERANCE or (step.processor_seconds or 0.0) < 0:
             yield f"{TIMINGS}:{step.step + 1}: a time is negative"
-    if manifest.timing != _total(steps):
-        yield f"timing is not the sum of {TIMINGS}"
-
-
-def _total(steps: list[StepTiming]) -> Timing:
     try:
-        return sum_timings(steps)
+        total_timing = sum_timings(steps)
     except (TypeError, KeyError, ZeroDivisionError) as error:
         raise RunDirectoryError(f"{TIMINGS} has no usable seconds ({error}); restore it") from error
+    if manifest.timing != total_timing:
+        yield f"timing is not the sum of {TIMINGS}"

@@ -25,7 +25,6 @@ from search_to_signal.records.layers import LAYERS, UPDATES, layer_part
 from search_to_signal.records.manifest import (
     DATABASE,
     Environment,
-    Manifest,
     read_database,
     read_manifest,
     runs_below,
@@ -300,7 +299,8 @@ def released_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     problem, split = find_problem(manifest.facts.problem), manifest.facts.split
     programs = tools.runner.programs(problem, split, EvaluationSettings(replay="off"))
     yield Finding("all", HOST_INTERNAL, False)
-    scored = _has_same_noise(manifest)
+    torch = manifest.environment.packages.get("torch") or ""
+    scored = manifest.facts.problem not in _ANT_COLONY_PROBLEMS or torch.startswith(_NOISE_VERSIONS)
     if not scored:
         yield Finding(
             "all", "scores of ant colonies: its torch draws other random numbers than this one", False
@@ -321,11 +321,6 @@ def released_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
         if number in chosen:
             yield from _ended_findings(texts, programs, manifest.facts.idea_end, scored)
         tools.progress.update(name, number + 1, total)
-
-
-def _has_same_noise(manifest: Manifest) -> bool:
-    torch = manifest.environment.packages.get("torch") or ""
-    return manifest.facts.problem not in _ANT_COLONY_PROBLEMS or torch.startswith(_NOISE_VERSIONS)
 
 
 def _seed_problem(heuristics: Sequence[HeuristicRecord], programs: RunPrograms) -> str | None:

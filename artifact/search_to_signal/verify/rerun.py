@@ -117,7 +117,10 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> FirstDiffere
         for name in sorted({*first, *second}):
             if first.get(name) != second.get(name):
                 return _tensor_difference(name, first.get(name), second.get(name), groups)
-    for name in _other_records(recorded, again):
+    known = {*_FILES, TIMINGS, MANIFEST, CONFIG}
+    # Further record files of both runs, which other hosts and learning rules write.
+    further = ({path.name for path in run.glob("*.json*")} - known for run in (recorded, again))
+    for name in sorted(set.intersection(*further)):
         first_bytes, second_bytes = (read_regular(run / name) for run in (recorded, again))
         if first_bytes != second_bytes:
             texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
@@ -127,13 +130,6 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> FirstDiffere
         if sha256 != again_sha256:
             return FirstDifference(f"manifest: {field}", str(sha256), str(again_sha256), groups)
     return None
-
-
-def _other_records(recorded: Path, again: Path) -> list[str]:
-    """Further record files of both runs, which other hosts and learning rules write."""
-    known = {*_FILES, TIMINGS, MANIFEST, CONFIG}
-    names = ({path.name for path in run.glob("*.json*")} - known for run in (recorded, again))
-    return sorted(set.intersection(*names))
 
 
 def _adapter_tensors(run: Path) -> dict[str, StoredTensor] | None:

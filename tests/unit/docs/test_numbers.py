@@ -28,7 +28,7 @@ from tests.docs.numbers import (
 from search_to_signal.records.amendments import closed_studies, read_amendments
 from search_to_signal.records.manifest import Accelerator
 from search_to_signal.records.plan import read_plan
-from search_to_signal.study.deviations import read_recorded_runs
+from search_to_signal.study.plan_checks import read_recorded_runs
 
 ROOT = Path(__file__).parents[3]
 THREATS = " ".join((ROOT / "docs" / "threats.md").read_text(encoding="utf-8").split())

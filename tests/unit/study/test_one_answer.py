@@ -11,13 +11,13 @@ from tests.plans import plan_text
 
 from search_to_signal.records.plan import Plan, read_plan
 from search_to_signal.study.conclusions import group_by_verdict
-from search_to_signal.study.deviations import find_deviations
 from search_to_signal.study.formatting import (
     build_outcome_table,
     build_study_grid,
     format_outcome,
     format_value,
 )
+from search_to_signal.study.plan_checks import find_deviations
 from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes, smallest_effect
 
 FEWER = {"key": "main.fewer", "seeds": 3, "role": "secondary"}

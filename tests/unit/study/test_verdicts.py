@@ -22,7 +22,6 @@ from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.report.metrics.replay import tally
 from search_to_signal.report.results import RecordedRun, load_runs
 from search_to_signal.study.conclusions import conclude
-from search_to_signal.study.deviations import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.study.exploratory import add_exploratory_questions
 from search_to_signal.study.formatting import (
     build_outcome_table,
@@ -32,6 +31,7 @@ from search_to_signal.study.formatting import (
     metric_heading,
 )
 from search_to_signal.study.page import build_plan_summary, write_plan_report
+from search_to_signal.study.plan_checks import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 
 

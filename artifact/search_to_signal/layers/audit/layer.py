@@ -66,11 +66,6 @@ def has_rounds(run: Path) -> bool:
     return all((run / name).is_file() for name in _NEEDED) and "search" in read_manifest(run).config
 
 
-def has_search(run: Path) -> bool:
-    """Whether a directory has the records of CALM's search, whose exposures have alternative definitions."""
-    return has_rounds(run) and read_manifest(run).of_host.calm
-
-
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
     """Yield one record per group of a run; raises RecordError for settings of another version."""
     manifest = read_manifest(run)
@@ -150,12 +145,17 @@ def replay(
     normalizers_by_name = {name: get_normalizer(name) for name in normalizers}
     out.mkdir(parents=True, exist_ok=True)
     top = out.resolve().parent if top is None else top.resolve()
+    # Of CALM's search alone exposures have alternative definitions.
     runs = {
-        _relative_name(file.parent, top): file.parent
-        for file in files
-        if EXPOSURE in mappings_by_name and has_search(file.parent)
+        _relative_name(run, top): run
+        for run in (file.parent for file in files)
+        if EXPOSURE in mappings_by_name and has_rounds(run) and read_manifest(run).of_host.calm
     }
-    _write_exposures(runs, out / EXPOSURES)
+    (out / EXPOSURES).unlink(missing_ok=True)
+    with RecordWriter(out / EXPOSURES) as records:
+        for name, run in runs.items():
+            for record in other_exposures(run, name):
+                records.write(record)
     audits = (
         tally(problem, batch, mappings_by_name, normalizers_by_name) for problem, batch in read_batches(files)
     )
@@ -185,14 +185,6 @@ def audit_results(results: Path, out: Path) -> Path:
     ]
     trained = normalizers_of(recorded) if recorded else []
     return replay(recorded, out, None, list(dict.fromkeys([*trained, *NORMALIZERS])), results)
-
-
-def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:
-    file.unlink(missing_ok=True)
-    with RecordWriter(file) as records:
-        for name, run in runs.items():
-            for record in other_exposures(run, name):
-                records.write(record)
 
 
 def _exposure_audits(

@@ -32,7 +32,7 @@ from search_to_signal.records.heldout import (
 from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
-from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, IdeaEnd
+from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.results import RecordedRun, Results, Runs
 from search_to_signal.run.directory import Kind, move_aside, read_own
@@ -132,16 +132,13 @@ def valid_programs(runs: Sequence[RecordedRun]) -> dict[str, str]:
         for group, generation in zip(run.groups, generations, strict=True):
             for record, text in zip(group, generation.completions, strict=True):
                 if record.score is not None and record.program_sha256 not in programs:
-                    code = _code(text, run.facts.idea_end)
-                    programs[program_sha256(code)] = code
+                    proposal = parse(text, run.facts.idea_end)
+                    if not isinstance(proposal, Proposal):
+                        raise RunDirectoryError(
+                            "a completion that was recorded as valid has no program: run s2s verify"
+                        )
+                    programs[program_sha256(proposal.code)] = proposal.code
     return programs
-
-
-def _code(text: str, idea_end: IdeaEnd) -> str:
-    proposal = parse(text, idea_end)
-    if not isinstance(proposal, Proposal):
-        raise RunDirectoryError("a completion that was recorded as valid has no program: run s2s verify")
-    return proposal.code
 
 
 def _score_finals(

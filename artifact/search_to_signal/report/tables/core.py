@@ -1,8 +1,8 @@
 """Core results of searches, how much of them was new, and their long prompts, over seeds and run by run.
 
-Paper, tables core-results, core-seeds, live-breadth, api-reference; Metrics; supplement, Collapse and exact
-recurrence. Texts are compared by hash, which sees exact replay, no semantic or algorithmic likeness.
-Programs are compared in canonical form, so that names, comments and layout do not count.
+Paper, tables core-results, core-seeds; Metrics; supplement, Collapse and exact recurrence. Texts are compared
+by hash, which sees exact replay, no semantic or algorithmic likeness. Programs are compared in canonical
+form, so that names, comments and layout do not count.
 """
 
 from collections.abc import Hashable, Sequence

@@ -1,7 +1,6 @@
 """Within-seed differences, two runs of one seed at a time, never pools; their directions and intervals.
 
-Paper, fig. paired-effects; Checkpoint and Search-State Attribution; supplement, Live versus population-reset
-search.
+Paper, fig. paired-effects.
 """
 
 import math

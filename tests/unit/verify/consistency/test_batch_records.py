@@ -10,7 +10,7 @@ from spec.synthetic_runs import write_lines
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import STEPS, read_records
 from search_to_signal.records.schema import StepRecord
-from search_to_signal.verify.learning import batch_problems
+from search_to_signal.verify.records import batch_problems
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.learning import pair_problems
+from search_to_signal.verify.records import pair_problems
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
 OTHERS = "preferences.jsonl:3: the pairs of step 2 are not the ones that its completions make"
