@@ -64,6 +64,15 @@ def idea_of(text: str) -> str:
     return text[slice(*span)].strip()
 
 
+def test_the_answer_of_a_model_that_thinks_is_what_follows_its_thought() -> None:
+    """Drafts in a thought are no answer, and a thought that never ends has none."""
+    draft, answer = f"{{{{{OPENING} go far away.}}}}\n{BLOCK}", f"{{{{{IDEA}}}}}\n{BLOCK}"
+    for thought in (f"<think>\n{draft}\n</think>\n", f"{draft}</think>"):
+        assert parse(thought + answer) == Proposal(IDEA, "def f(a):\n    return a")
+        assert idea_of(thought + answer) == IDEA
+    assert outcome_of(f"<think>\n{draft}") is Outcome.MISSING_RATIONALE
+
+
 @pytest.mark.parametrize("fence", ["```", "```python", "````", "```py and more of the line", "```}}"])
 def test_without_braces_the_idea_runs_from_the_opening_to_a_fence_that_begins_a_line(fence: str) -> None:
     """Three backticks behind a line break end it, whatever else is on their line; it is stripped (D37)."""
