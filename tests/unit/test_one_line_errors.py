@@ -28,7 +28,7 @@ from search_to_signal.base.errors import (
 )
 from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
-from search_to_signal.models.files import CHECKSUMS, model_directory
+from search_to_signal.models.files import model_directory
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.run.directory import lock_directory, refuse_occupied
@@ -356,10 +356,6 @@ def _no_directory(model: Path) -> None:
     shutil.rmtree(model)
 
 
-def _no_list(model: Path) -> None:
-    (model / CHECKSUMS).unlink()
-
-
 def _no_weights(model: Path) -> None:
     (model / "model.safetensors").unlink()
 
@@ -371,7 +367,7 @@ def _no_template(model: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", ["breadth", "audit"])
-@pytest.mark.parametrize("damage", [_no_directory, _no_list, _no_weights, _no_template])
+@pytest.mark.parametrize("damage", [_no_directory, _no_weights, _no_template])
 def test_a_later_model_is_looked_for_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str, damage: Callable[[Path], None]
 ) -> None:

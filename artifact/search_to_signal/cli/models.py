@@ -85,7 +85,8 @@ def _fetch(arguments: argparse.Namespace) -> None:
     """Fetch a pretrained model into a directory with card, licence and checksums.
 
     Its files come from the hub at a pinned revision, or from what you already have; either way their SHA-256
-    decides. A GGUF file is converted: its weights dequantized and stored as bfloat16.
+    decides. A GGUF file is converted: its weights dequantized and stored as bfloat16. OWNER/NAME is any
+    repository of the hub with safetensors.
     """
     from search_to_signal.base.extras import require
 
@@ -93,11 +94,16 @@ def _fetch(arguments: argparse.Namespace) -> None:
     from search_to_signal.base.processes import end_in_order
     from search_to_signal.models.fetching import FetchRequest, fetch
 
-    out = arguments.out or Path(PLACE, arguments.name)
+    out = arguments.out or Path(PLACE, Path(arguments.name).name)
     end_in_order()
     with storage_errors(out, AGAIN), progress_display() as progress:
         fetched = fetch(
-            FetchRequest(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),
+            FetchRequest(
+                arguments.name,
+                arguments.given,
+                arguments.sha256 and arguments.sha256.lower(),
+                arguments.revision,
+            ),
             out,
             progress,
         )
@@ -114,13 +120,16 @@ def _add_fetch(model: argparse.ArgumentParser) -> None:
         epilog="example: s2s model fetch qwen2.5-coder-0.5b-instruct --from downloads/parts",
     )
     fetch.set_defaults(command=_fetch)
-    fetch.add_argument("name", help=f"{', '.join(KNOWN)}, or any name together with --sha256")
+    fetch.add_argument("name", help=f"{', '.join(KNOWN)}; OWNER/NAME; or any name and --sha256")
     fetch.add_argument(
         "--from",
         dest="given",
         type=Path,
         metavar="PLACE",
         help="a GGUF file, a directory with its numbered parts, or one with safetensors (default: the hub)",
+    )
+    fetch.add_argument(
+        "--revision", metavar="COMMIT", help="of OWNER/NAME, a commit or a branch (default: the newest)"
     )
     fetch.add_argument("--sha256", metavar="DIGEST", help="of a GGUF file that is not known by name")
     fetch.add_argument("--out", type=Path, help=f"the model directory (default: {PLACE}/NAME)")

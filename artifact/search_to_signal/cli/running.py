@@ -30,6 +30,7 @@ def _run(arguments: argparse.Namespace) -> None:
     require(*EXTRAS["run"])
     from search_to_signal.layers.reproduction import (
         chosen_layers,
+        described_models,
         on_this_machine,
         planned_work,
         reproduce,
@@ -45,6 +46,8 @@ def _run(arguments: argparse.Namespace) -> None:
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
     if arguments.dry_run:
         require_start(on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers)
+        for line in described_models(profile, layers):
+            print(line)
         print(f"s2s: {', '.join(layers)} can start in {arguments.out}")
         return
     scalars = written_while_running(arguments.out, arguments.tensorboard)

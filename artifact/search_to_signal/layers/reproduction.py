@@ -31,8 +31,8 @@ from search_to_signal.credit.normalizers import (
 from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
-from search_to_signal.models.files import model_directory, tensor_shapes
-from search_to_signal.models.opening import model_files, require_model
+from search_to_signal.models.files import model_directory, shipped, tensor_shapes
+from search_to_signal.models.opening import described, model_files, require_model
 from search_to_signal.models.settings import ENGINES, ApiSettings, endpoint_key, model_name
 from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
@@ -137,7 +137,8 @@ def check_layers(model: str, trained: bool) -> None:
     directory = model_directory(model)
     names = {name.split(".")[-2] for name in tensor_shapes(directory) if "." in name}
     lacking = [name for name in PROJECTIONS if name not in names]
-    if trained and lacking:
+    # Where some are there, others have joined them in one layer.
+    if trained and len(lacking) == len(PROJECTIONS):
         raise ModelFileError(
             f"the model in {directory} has no {', '.join(lacking)}, and adapters are trained on these: give "
             "a model of a family that has them, such as Qwen2 or Llama"
@@ -336,6 +337,13 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
         endpoint_key(endpoint)
     for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
         check_instances(get_problem(problem), split)
+
+
+def described_models(profile: Profile, keys: Sequence[str]) -> list[str]:
+    """Return a line about each model of somebody else that runs of these layers load; as ``described``."""
+    models = sorted(_models(parts_with_models(profile, keys)))
+    here = [model for model in models if require_model(profile.generation, model)]
+    return [described(profile.generation, model) for model in here if not shipped(model_directory(model))]
 
 
 def on_this_machine(profile: Profile, ray: str | None) -> Profile:

@@ -31,19 +31,33 @@ _FIELDS = (
 
 
 def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
-    """The model with a fresh LoRA adapter on all seven projections; the seed alone decides its matrices.
+    """The model with a fresh LoRA adapter on its projections; the seed alone decides its matrices.
 
     PEFT draws them from the global stream, which is therefore set for the draw and then put back. Raises
-    ModelFileError for a model without these projections.
+    ModelFileError for a model without linear layers.
     """
-    return _attached(model, _config(settings), seed)
+    return _attached(model, _config(settings, _adapted(model)), seed)
 
 
-def _config(settings: LearnerSettings) -> LoraConfig:
+def _adapted(model: Any) -> list[str]:
+    """The names of the layers that adapters are trained on: all seven projections, else every linear one."""
+    names = {
+        name.rpartition(".")[2]: module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings()
+    }
+    if names.keys() >= set(PROJECTIONS):
+        return list(PROJECTIONS)
+    if not names:
+        raise ModelFileError(f"the model ({type(model).__name__}) has no linear layers to train adapters on")
+    return sorted(names)
+
+
+def _config(settings: LearnerSettings, adapted: list[str]) -> LoraConfig:
     return LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
-        target_modules=list(PROJECTIONS),
+        target_modules=adapted,
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
@@ -51,12 +65,6 @@ def _config(settings: LearnerSettings) -> LoraConfig:
 
 
 def _attached(model: Any, config: LoraConfig, seed: int) -> Any:
-    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    if lacking := [name for name in PROJECTIONS if name not in names]:
-        raise ModelFileError(
-            f"the model ({type(model).__name__}) has no {', '.join(lacking)}, on which adapters are trained: "
-            "give one of a family that has them, as Qwen2 and Llama do"
-        )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return get_peft_model(model, config)
@@ -70,7 +78,7 @@ def load_adapter(model: Any, directory: Path) -> Any:
     ModelFileError for anything else than such an adapter of this model.
     """
     try:
-        config = _read_config(directory / CONFIG)
+        config = _read_config(directory / CONFIG, _adapted(model))
         tensors = _stored(directory / TENSORS)
         adapted = _attached(model, config, seed=0)
         expected = {name: tensor.shape for name, tensor in adapter_tensors(adapted).items()}
@@ -95,14 +103,14 @@ def _stored(path: Path) -> dict[str, torch.Tensor]:
     return load_file(path)
 
 
-def _read_config(path: Path) -> LoraConfig:
+def _read_config(path: Path, adapted: list[str]) -> LoraConfig:
     stored = json.loads(read_regular(path))
     if not isinstance(stored, dict):
         raise ValueError(f"{path.name} is no object")
     rank, alpha = stored.get("r"), stored.get("lora_alpha")
     if not isinstance(rank, int) or not isinstance(alpha, int):
         raise ValueError(f"{path.name} has no rank and alpha")
-    config = _config(LearnerSettings(lora_rank=rank, lora_alpha=alpha))
+    config = _config(LearnerSettings(lora_rank=rank, lora_alpha=alpha), adapted)
     written = _plain(config)
     for name in sorted({*stored, *written}):
         if stored.get(name) != written.get(name):

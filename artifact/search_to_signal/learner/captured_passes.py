@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from peft.tuners.lora import LoraLayer
 from torch.nn import functional
-from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from search_to_signal.learner.grpo_loss import TokenGroup
+from search_to_signal.models.cpu_decoder import KNOWN, has_fitting_layers
 from search_to_signal.models.device import base_weight
 from search_to_signal.models.releases import unmasked
 
@@ -87,10 +87,19 @@ _LENGTH, _WIDTH = 512, 256
 
 
 def can_capture(model: Any) -> bool:
-    """Whether a PEFT model's passes can be captured: a base of a known kind on a CUDA device."""
+    """Whether a PEFT model's passes can be captured: a base of fitting layers on a CUDA device."""
     base = model.get_base_model()
-    plain = not hasattr(base.config, "unsloth_version")
-    return type(base) in (Qwen2ForCausalLM, LlamaForCausalLM) and base.device.type == "cuda" and plain
+    if hasattr(base.config, "unsloth_version") or base.device.type != "cuda" or not has_fitting_layers(base):
+        return False
+    return type(base) in KNOWN or _has_plain_head(base)
+
+
+@torch.no_grad()
+def _has_plain_head(base: Any) -> bool:
+    """Whether logits are the head's product with the last hidden states, which some families scale."""
+    ids = torch.arange(5, device=base.device)[None]
+    product = base.lm_head(base.model(input_ids=ids).last_hidden_state)
+    return bool(torch.equal(product, base(input_ids=ids).logits))
 
 
 def _times_head(rows: Tensor, head: Tensor) -> Tensor:

@@ -192,4 +192,4 @@ def grpo_loss(
     def mean(values: torch.Tensor) -> torch.Tensor:
         return ((values * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
-    return mean(-(credit - kl * divergence)), float(mean(divergence))
+    return mean(-(credit - kl * divergence)), float(mean(divergence.detach()))

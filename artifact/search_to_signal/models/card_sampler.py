@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
-from search_to_signal.models.cpu_decoder import STATIC_ROPE, causal_model, projections
+from search_to_signal.models.cpu_decoder import KNOWN, causal_model, has_fitting_layers
 from search_to_signal.models.releases import keys_and_values, new_cache, read, unmasked
 from search_to_signal.models.sampling import Filters, SampledGroup, draw_in_blocks, uniform_numbers
 from search_to_signal.models.token_step import (
@@ -35,11 +34,25 @@ _STEPS, _PROMPT = 4, 256
 def can_sample(model: Any) -> bool:
     """Whether this decoder computes what this model computes, and gains by it: on a CUDA device."""
     base = causal_model(model)
-    if type(base) not in (Qwen2ForCausalLM, LlamaForCausalLM) or base.device.type != "cuda":
+    if not isinstance(base, torch.nn.Module) or base.device.type != "cuda" or not has_fitting_layers(base):
         return False
-    rope = (base.config.rope_scaling or {}).get("rope_type", "default")
-    biased = any(p.bias is not None for layer in base.model.layers for p in projections(layer)[3:])
-    return rope in STATIC_ROPE and not getattr(base.config, "use_sliding_window", False) and not biased
+    return type(base) in KNOWN or gives_its_logits(model)
+
+
+@torch.no_grad()
+def gives_its_logits(model: Any) -> bool:
+    """Whether tokens read one by one give the model's own logits, up to the rounding of its precision."""
+    base = causal_model(model)
+    ids, factors = torch.arange(5, device=base.device), list[Factors]()
+    weights, state = _weights(model, 8, factors), _state(model, 1, 8)
+    copy_adapter(factors)
+    expected = model(input_ids=ids[None]).logits[0].float()
+    apart = 0.0
+    for place, token in enumerate(ids):
+        state.position.fill_(place)
+        read_tokens(token[None], weights, state)
+        apart = max(apart, float((state.logits[0] - expected[place]).abs().max()))
+    return apart <= (1e-4 if base.dtype == torch.float32 else 0.05) * float(expected.abs().max())
 
 
 Receive = Callable[[Sequence[int]], object]

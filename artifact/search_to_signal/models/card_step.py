@@ -289,6 +289,7 @@ def can_step(weights: Weights, rows: int) -> bool:
     size = weights.cos.size(1)
     matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
     whole = all(outputs % _COLUMNS == 0 for matrix in matrices for outputs in matrix.sizes)
+    whole &= layer.head_norms is None
     whole &= all(matrix.weight.size(1) % _HEAD.step == 0 for matrix in matrices) and size in (64, 128)
     group = weights.heads * size // layer.qkv.sizes[1]
     return whole and rows <= MOST_ROWS and group <= MOST_ROWS and layer.qkv.rank in (0, 16, 32, 64, 128)

@@ -3,7 +3,7 @@
 The prompt goes through the model's own forward pass. After it one token per row needs no mask, no
 position ids and no output objects, and the group shares the prompt's keys and values: they are stored,
 and read, once. The token step is TorchScript, which spends less time between operations than Python.
-Everything else is the arithmetic of transformers' Qwen2 and Llama, with their weights.
+Everything else is the arithmetic of transformers' Qwen2, Qwen3 and Llama, with their weights.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,18 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
-from search_to_signal.models.releases import keys_and_values, new_cache, read
+from search_to_signal.models.releases import keys_and_values, new_cache, read, rotation
 
-STATIC_ROPE = ("default", "linear", "llama3")
+_STATIC_ROPE = ("default", "linear", "llama3")
+# Classes that need no trial.
+KNOWN = (Qwen2ForCausalLM, LlamaForCausalLM)
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+_LAYER = {
+    *(f"self_attn.{name}" for name in _PROJECTIONS),
+    *("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"),
+}
+_HEAD_NORMS = {"self_attn.q_norm", "self_attn.k_norm"}
+_AROUND = {"model.embed_tokens", "model.norm", "lm_head"}
 
 
 def causal_model(model: Any) -> Any:
@@ -25,8 +34,43 @@ def causal_model(model: Any) -> Any:
 
 def projections(layer: Any) -> tuple[Any, ...]:
     attention, mlp = layer.self_attn, layer.mlp
-    names = ("q_proj", "k_proj", "v_proj", "o_proj")
-    return (*(getattr(attention, name) for name in names), mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    return (*(getattr(attention, name) for name in _PROJECTIONS), mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+
+
+def _parts(module: Any) -> set[str]:
+    """The parts of a module that have weights, by name; an adapter belongs to what it adapts."""
+    names = {name.replace(".base_layer", "").rpartition(".")[0] for name, _ in module.named_parameters()}
+    return {name.partition(".lora_")[0] for name in names}
+
+
+def has_fitting_layers(base: Any) -> bool:
+    """Whether a causal model consists of what the fast paths compute with, and of nothing else.
+
+    That is an embedding, layers of seven projections and two norms, a norm and a head; queries and keys may
+    have a norm for each head. A class that is not ``KNOWN`` may compute something else with them: try it.
+    """
+    around = {name for name in _parts(base) if not name.startswith("model.layers.")}
+    rotary = getattr(getattr(base, "model", None), "rotary_emb", None)
+    if rotary is None or not _AROUND - {"lm_head"} <= around <= _AROUND:
+        return False
+    layers, windows = base.model.layers, getattr(base.config, "layer_types", None) or ()
+    windowed = any(kind != "full_attention" for kind in windows)
+    if not windows and getattr(base.config, "use_sliding_window", None) is None:
+        windowed = bool(getattr(base.config, "sliding_window", None))
+    return (
+        all(_parts(layer) - _HEAD_NORMS == _LAYER for layer in layers)
+        and len({_parts(layer) >= _HEAD_NORMS for layer in layers}) == 1
+        and all(linear.bias is None for layer in layers for linear in projections(layer)[3:])
+        and rotation(base.config) in _STATIC_ROPE
+        and not windowed
+        and not getattr(base.config, "use_sliding_window", False)
+    )
+
+
+def head_norms(layer: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The weights (d) of the norms of each head's queries and keys; None in a layer without."""
+    attention = layer.self_attn
+    return (attention.q_norm.weight, attention.k_norm.weight) if hasattr(attention, "q_norm") else None
 
 
 def _plain(linear: Any) -> bool:
@@ -38,18 +82,26 @@ def _plain(linear: Any) -> bool:
 def can_decode(model: Any) -> bool:
     """Whether this decoder computes what this model computes: float32, on a CPU, nothing unusual."""
     base = causal_model(model)
-    if type(base) not in (Qwen2ForCausalLM, LlamaForCausalLM) or base.training:
+    if not isinstance(base, torch.nn.Module) or base.training or not has_fitting_layers(base):
         return False
-    rope = (base.config.rope_scaling or {}).get("rope_type", "default")
-    layers = base.model.layers
-    return (
+    fits = (
         base.device.type == "cpu"
         and base.dtype == torch.float32
-        and rope in STATIC_ROPE
-        and not getattr(base.config, "use_sliding_window", False)
-        and all(_plain(linear) for layer in layers for linear in projections(layer))
-        and all(linear.bias is None for layer in layers for linear in projections(layer)[3:])
+        and all(_plain(linear) for layer in base.model.layers for linear in projections(layer))
     )
+    return fits and (type(base) in KNOWN or _gives_its_logits(model))
+
+
+@torch.no_grad()
+def _gives_its_logits(model: Any) -> bool:
+    """Whether two tokens behind three give the model's own logits, up to rounding."""
+    ids = torch.arange(5)
+    expected = model(input_ids=ids[None]).logits[0, 3:]
+    decoder, found = CpuDecoder(model, (0, 1, 2), 1, 2), []
+    for token in ids[3:]:
+        decoder.read(token[None])
+        found.append(decoder.logits[0])
+    return bool((torch.stack(found) - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 
 def _weight(linear: Any) -> torch.Tensor:
@@ -65,7 +117,10 @@ def _weight(linear: Any) -> torch.Tensor:
 
 
 class _Layer(NamedTuple):
-    """One layer's weights; matrices are (input, output), those that read the same input side by side."""
+    """One layer's weights; matrices are (input, output), those that read the same input side by side.
+
+    ``head_norms`` (query and key heads, d) are the weights of norms over each head.
+    """
 
     norm: torch.Tensor
     qkv: torch.Tensor
@@ -74,6 +129,7 @@ class _Layer(NamedTuple):
     mlp_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    head_norms: torch.Tensor | None
 
 
 class _Weights(NamedTuple):
@@ -86,6 +142,7 @@ class _Weights(NamedTuple):
     cos: torch.Tensor
     sin: torch.Tensor
     width: torch.Tensor
+    head_width: torch.Tensor
     epsilon: torch.Tensor
 
 
@@ -138,6 +195,9 @@ def _next_logits(
         qkv = torch.mm(normed, layer.qkv) if bias is None else torch.addmm(bias, normed, layer.qkv)
         qkv = qkv.view(rows, -1, width)
         turned = qkv[:, :-kv]
+        norms = layer.head_norms
+        if norms is not None:
+            turned = _norm(turned, norms, weights.head_width, weights.epsilon)
         swapped = turned.roll([width // 2], [-1])
         turned = torch.addcmul(turned * cos, swapped, sin)
         q = turned[:, :-kv].view(rows, kv, -1, width).transpose(0, 1)
@@ -155,7 +215,14 @@ _scripted_next_logits = torch.jit.script(_next_logits)
 
 def _layer(layer: Any, scale: float) -> _Layer:
     q, k, v, out, gate, up, down = projections(layer)
-    # Scaling the queries' projection scales every attention score.
+    # Scaling the queries' projection, or the norm behind it, scales every attention score.
+    norms = None
+    if (normed := head_norms(layer)) is not None:
+        of_queries, of_keys = (
+            norm.expand(linear.out_features // len(norm), -1)
+            for norm, linear in zip(normed, (q, k), strict=True)
+        )
+        norms, scale = torch.cat([of_queries * scale, of_keys]), 1.0
     qkv = torch.cat([_weight(q) * scale, _weight(k), _weight(v)])
     bias = None if q.bias is None else torch.cat([q.bias * scale, k.bias, v.bias])
     return _Layer(
@@ -166,6 +233,7 @@ def _layer(layer: Any, scale: float) -> _Layer:
         layer.post_attention_layernorm.weight,
         torch.cat([_weight(gate), _weight(up)]).t(),
         _weight(down).t(),
+        norms,
     )
 
 
@@ -212,6 +280,7 @@ class CpuDecoder:
             cos[0],
             sin,
             torch.tensor(float(base.config.hidden_size)),
+            torch.tensor(float(width)),
             torch.tensor(base.config.rms_norm_eps),
         )
         # With several rows that is faster and the same bits; with one it would be other bits, no faster.

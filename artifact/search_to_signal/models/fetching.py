@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -27,8 +26,10 @@ from search_to_signal.models.files import (
     KnownModel,
     checked_files,
     file_shapes,
+    is_read,
     json_settings,
     listed_files,
+    reads_rope_theta_alone,
     refuse_little_room,
 )
 from search_to_signal.models.gguf import convert, gguf_files
@@ -38,11 +39,15 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class FetchRequest(NamedTuple):
-    """A model by name; where its files are, the hub where that is None; the SHA-256 of an unknown one."""
+    """A model by name; where its files are, the hub where that is None; the SHA-256 of an unknown one.
+
+    A name with a slash is a repository of the hub, whose ``revision`` is its newest where that is None.
+    """
 
     name: str
     given: Path | None = None
     sha256: str | None = None
+    revision: str | None = None
 
 
 def fetch(request: FetchRequest, out: Path, progress: Progress) -> bool:
@@ -66,15 +71,22 @@ def fetch(request: FetchRequest, out: Path, progress: Progress) -> bool:
 
 
 def _known(request: FetchRequest) -> KnownModel | None:
+    owner, slash, own = request.name.partition("/")
+    if slash and is_component(owner) and is_component(own):
+        if request.sha256 is not None:
+            raise ConfigError("--sha256 is for a GGUF file: leave it out for a repository")
+        return KnownModel(request.name, request.revision or "main", "that of its publisher")
     if not is_component(request.name):
-        raise ConfigError(f"{request.name!r} is not a valid name: give one without slashes")
+        raise ConfigError(f"{request.name!r} is not a valid name: give NAME, or OWNER/NAME of the hub")
+    if request.revision is not None:
+        raise ConfigError("--revision is for OWNER/NAME: leave it out for a model that is known by name")
     if request.sha256 is not None and not _DIGEST.fullmatch(request.sha256):
         raise ConfigError("--sha256 takes the 64 digits from 0 to f that sha256sum prints")
     known = KNOWN.get(request.name)
     if known is None and (request.given is None or request.sha256 is None):
         raise ConfigError(
-            f"no model {request.name!r} is known: name one of {', '.join(KNOWN)}, or give a GGUF file of "
-            "your own with --from FILE --sha256 DIGEST"
+            f"no model {request.name!r} is known: name one of {', '.join(KNOWN)}, or OWNER/NAME of the "
+            "hub, or give a GGUF file of your own with --from FILE --sha256 DIGEST"
         )
     if known is not None and request.sha256 is not None:
         raise ConfigError(f"the bytes of {request.name} are known: leave --sha256 out")
@@ -128,8 +140,14 @@ def _on_hub(name: str, known: KnownModel, progress: Progress) -> "GgufSource | S
                 file = Path(hf_hub_download(known.repository, known.gguf, revision=known.revision))
             return GgufSource(name, [file], known, cached=True)
         info = HfApi().model_info(known.repository, revision=known.revision, files_metadata=True)
+        known = known._replace(revision=info.sha or known.revision)
         listed = [file for file in info.siblings or () if _wanted(file.rfilename)]
         names = [file.rfilename for file in listed]
+        if not any(file.endswith(".safetensors") for file in names):
+            raise ModelFileError(
+                f"{known.repository} has no *.safetensors, and pickled weights, which run code when "
+                "they are read, are not taken: name a repository with safetensors"
+            )
         with _told(name, known, sum(file.size or 0 for file in listed), progress):
             folder = snapshot_download(known.repository, revision=known.revision, allow_patterns=names)
         sums = {file.rfilename: file.lfs.sha256 for file in listed if file.lfs}
@@ -389,8 +407,6 @@ class GgufSource(NamedTuple):
 # A model directory from safetensors files as a distributor publishes them: checked and copied.
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
-# Weights, settings and licences: no code, and no pickles, which run some when they are read.
-_WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model", "LICENSE*")
 # Any of these sets makes a tokenizer.
 _TOKENIZERS = ({"tokenizer.json"}, {"tokenizer.model"}, {"vocab.json", "merges.txt"})
 _PART = re.compile(r"-\d+-of-\d+\.safetensors$")
@@ -405,7 +421,7 @@ class SafetensorsSource(NamedTuple):
     name: str
     files: Mapping[str, Path]
     known: KnownModel
-    sums: Mapping[str, str]
+    sums: Mapping[str, str | None]
     revision: str | None = None
     cached: bool = False
 
@@ -419,7 +435,7 @@ class SafetensorsSource(NamedTuple):
         for name, path in self.files.items():
             with (out / name).open("wb") as stream:
                 copied[name] = reading.copy([path], stream)
-            if self.sums.get(name, copied[name]) != copied[name]:
+            if self.sums.get(name) not in (None, copied[name]):
                 if self.cached:
                     _remove_cached(path)
                 raise ModelFileError(
@@ -431,8 +447,8 @@ class SafetensorsSource(NamedTuple):
 
 
 def _wanted(name: str) -> bool:
-    """Whether a file of that name belongs into a model directory."""
-    return any(fnmatch(name, pattern) for pattern in _WANTED) and name != SOURCE and "/" not in name
+    """Whether a file of that name belongs into a model directory: what is read, and licences."""
+    return (is_read(name) or name.startswith("LICENSE")) and name != SOURCE and "/" not in name
 
 
 def _refuse_incomplete(files: Mapping[str, Path]) -> None:
@@ -460,7 +476,7 @@ def _place_rotation(path: Path) -> bool:
     """
     config = json_settings(path)
     rotation = config.get("rope_parameters")
-    if "rope_theta" in config or not isinstance(rotation, dict):
+    if "rope_theta" in config or not isinstance(rotation, dict) or not reads_rope_theta_alone():
         return False
     if rotation.get("rope_type", "default") != "default" or "rope_theta" not in rotation:
         raise ModelFileError(f"{path.name} has rope_parameters that are not read here: get an older revision")

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite, prod
@@ -16,6 +17,7 @@ from search_to_signal.base.progress import one_line
 from search_to_signal.records.checksums import sha256_file
 
 CHECKSUMS = "SHA256SUMS"
+_READ = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 # As many as a profile can ask for.
 MOST_POSITIONS = 10_000_000
 # What families of models call their context.
@@ -106,13 +108,14 @@ def refuse_little_room(directory: Path, size: int) -> None:
 
 
 def checked_files(directory: Path) -> dict[str, str]:
-    """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
+    """The SHA-256 of every file that is read of a directory, by name.
 
-    Raises ModelFileError as ``listed_files`` and ``refuse_odd_settings`` do, and for other bytes.
+    Raises ModelFileError as ``listed_files`` and ``refuse_odd_settings`` do, and for other bytes than listed.
     """
-    sums = listed_files(directory)
-    for name, expected in sums.items():
-        if sha256_file(directory / name, _LARGEST_WEIGHTS) != expected:
+    listed = listed_files(directory)
+    sums = {name: sha256_file(directory / name, _LARGEST_WEIGHTS) for name in listed}
+    for name, expected in listed.items():
+        if expected is not None and sums[name] != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     refuse_odd_settings(directory)
@@ -158,9 +161,7 @@ def refuse_odd_settings(directory: Path) -> None:
     """
     path = directory / "config.json"
     config = json_settings(path)
-    # Its version, without the seconds that loading it takes.
-    pinned = find_spec("transformers") is not None and version("transformers").startswith("4.")
-    if pinned and config.get("rope_parameters") and "rope_theta" not in config:
+    if reads_rope_theta_alone() and config.get("rope_parameters") and "rope_theta" not in config:
         raise ModelFileError(
             f"{path} has rope_parameters, which the pinned transformers does not read: "
             f"write their rope_theta next to model_type, too, and its new sum into {CHECKSUMS}"
@@ -176,6 +177,11 @@ def refuse_odd_settings(directory: Path) -> None:
             ids = value if isinstance(value, list) else [] if value is None else [value]
             if key.endswith("_token_id") and any(type(i) is not int or not -1 <= i < 1 << 31 for i in ids):
                 raise _odd(file, key, value, "the number of a token")
+
+
+def reads_rope_theta_alone() -> bool:
+    """Whether the installed transformers is of the pinned kind; loading it would take seconds."""
+    return find_spec("transformers") is not None and version("transformers").startswith("4.")
 
 
 def _odd(path: Path, key: str, value: object, expected: str) -> ModelFileError:
@@ -196,18 +202,34 @@ def refuse_lacking_template(directory: Path) -> None:
         )
 
 
-def listed_files(directory: Path) -> dict[str, str]:
+def is_read(name: str) -> bool:
+    """Whether a file of that name is a model's weights, settings or vocabulary: no code, and no pickle."""
+    return any(fnmatch(name, pattern) for pattern in _READ)
+
+
+def _unlisted_files(directory: Path) -> dict[str, None]:
+    """The files that are read of a directory as the hub has it, which lists no checksums."""
+    files = {path.name: None for path in sorted(directory.iterdir()) if path.is_file() and is_read(path.name)}
+    if not any(name.endswith(".safetensors") for name in files):
+        raise ModelFileError(
+            f"{directory} has no *.safetensors, and pickled weights, which run code when they are read, are "
+            "not taken: give a directory with safetensors"
+        )
+    return files
+
+
+def listed_files(directory: Path) -> Mapping[str, str | None]:
     """What the directory's SHA256SUMS says of its files, by name; no weights are read.
 
-    Raises ModelFileError when the list or a file is missing, the list is unreadable, lists no weights, names
-    a file elsewhere or leaves one out that may be read.
+    Without a list these are the files that are read, with None. Raises ModelFileError when a model of this
+    package has no list, a file is missing, the list is unreadable, lists no weights, names a file elsewhere
+    or leaves one out that may be read.
     """
     listing = directory / CHECKSUMS
     if not listing.is_file():
-        raise ModelFileError(
-            f"{listing} is missing: model files are checked before use; make the list with "
-            f"'sha256sum *.json *.safetensors > {CHECKSUMS}' inside the directory, if you trust it"
-        )
+        if not shipped(directory):
+            return _unlisted_files(directory)
+        raise ModelFileError(f"{listing} is missing: restore it (git checkout, or install the models again)")
     if listing.stat().st_size > _LONGEST_LISTING:
         raise ModelFileError(f"{listing} has more than {_LONGEST_LISTING:,} bytes, no list does: restore it")
     sums = {}

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import transformers
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, BatchEncoding
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -216,14 +217,22 @@ def refuse_no_numbers(model: Any, directory: Path) -> None:
         raise ModelFileError(f"the model in {directory} computes NaN or infinite values: {_AGAIN}")
 
 
+def kind_of(directory: Path) -> str:
+    """The model_type of a directory; raises ModelFileError for one that the installed transformers lacks."""
+    settings = json_settings(directory / "config.json")
+    kind = settings.get("model_type")
+    if isinstance(kind, str) and kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return kind
+    own = " and its own code (auto_map) is never run" if "auto_map" in settings else ""
+    raise ModelFileError(
+        f"{directory / 'config.json'}: model_type is {one_line(repr(kind), 60)}, no language model that "
+        f"transformers {transformers.__version__} knows{own}: install a newer one, or give another model"
+    )
+
+
 def _built(directory: Path, at: At) -> Answer:
     at("config.json")
-    kind = json_settings(directory / "config.json").get("model_type")
-    if not isinstance(kind, str) or kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        raise ModelFileError(
-            f"{directory / 'config.json'}: model_type is {one_line(repr(kind), 60)}, no language model "
-            "that the pinned transformers knows: give one of a family such as Qwen2 or Llama"
-        )
+    kind_of(directory)
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", trust_remote_code=False)

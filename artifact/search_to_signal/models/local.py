@@ -109,7 +109,8 @@ class LocalGenerator:
         self._sampler: CardSampler | None = None
         self._text = completion_text(tokenizer)
         self._receive: Callable[[str], None] | None = None
-        if can_sample(model):
+        self._on_card = can_sample(model)
+        if self._on_card:
             # A learner may capture updates before the first group is sampled, where a run is resumed.
             join_projections(model)
 
@@ -151,7 +152,7 @@ class LocalGenerator:
     ) -> SampledGroup:
         ends = end_ids(self.tokenizer, getattr(self.model, "generation_config", None))
         filters, limit = Filters(settings.top_k, settings.top_p), settings.max_completion_tokens
-        if can_sample(self.model):
+        if self._on_card:
             drawing = Drawing(settings.temperature, filters, ends, limit)
             return self._card_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds, self._ended)
         return sample_group(

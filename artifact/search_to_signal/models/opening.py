@@ -6,6 +6,7 @@ from search_to_signal.base.errors import ConfigError
 from search_to_signal.models.base import Generator, Trainable
 from search_to_signal.models.files import (
     checked_files,
+    json_settings,
     listed_files,
     model_directory,
     refuse_lacking_template,
@@ -36,6 +37,23 @@ def require_model(settings: GenerationSettings, model: str) -> bool:
     refuse_odd_settings(directory)
     refuse_lacking_template(directory)
     return True
+
+
+def described(settings: GenerationSettings, model: str) -> str:
+    """Say what a model here is, for people; raises ModelFileError as ``foreign.kind_of`` does."""
+    from search_to_signal.models.foreign import kind_of  # loads torch
+
+    directory = model_directory(model)
+    kind = kind_of(directory)
+    asked = settings.max_prompt_tokens + settings.max_completion_tokens
+    context = json_settings(directory / "config.json").get("max_position_embeddings")
+    text = f"{model}: {kind}; prompt and completion take up to {asked:,} tokens"
+    if not isinstance(context, int) or asked <= context:
+        return text
+    return (
+        f"{text}, it reads {context:,}, and a longer group ends the run: lower "
+        "generation.max_prompt_tokens or max_completion_tokens"
+    )
 
 
 def _elsewhere(settings: GenerationSettings) -> bool:

@@ -30,6 +30,13 @@ def read(model: Any, ids: torch.Tensor, cache: DynamicCache, **more: Any) -> Any
     return model(input_ids=ids, use_cache=True, **{_CACHE: cache}, **more)
 
 
+def rotation(config: Any) -> str:
+    """The type of a model's rotary embedding; newer families may have one for each type of layer."""
+    facts = getattr(config, "rope_scaling" if OLDER else "rope_parameters", None) or {}
+    by_layer = any(isinstance(fact, dict) for fact in facts.values())
+    return "by layer" if by_layer else str(facts.get("rope_type", "default"))
+
+
 def keys_and_values(cache: DynamicCache) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values (rows, heads, places, width) of every layer."""
     return [(keys, values) for keys, values, *_ in cache]

@@ -1,4 +1,4 @@
-"""One token per row through Qwen2- and Llama-like models, over a cache of fixed size, with plain tensors.
+"""One token per row through Qwen- and Llama-like models, over a cache of fixed size, with plain tensors.
 
 The arithmetic is that of transformers: the base in its own precision, the adapter's two factors in
 float32, as PEFT computes them, logits in float32. ``card_step`` does the same with its own kernels.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from search_to_signal.models.cpu_decoder import causal_model, projections
+from search_to_signal.models.cpu_decoder import causal_model, head_norms, projections
 from search_to_signal.models.device import base_weight
 
 Tensor = torch.Tensor
@@ -50,6 +50,7 @@ class DecoderLayer(NamedTuple):
     mlp_norm: Tensor
     gate_up: Matrix
     down: Matrix
+    head_norms: tuple[Tensor, Tensor] | None = None
 
 
 class Weights(NamedTuple):
@@ -115,6 +116,8 @@ def _attention(
     cos, sin = (table.index_select(0, position) for table in (weights.cos, weights.sin))
     qkv = _times(_norm(x, layer.norm, weights.epsilon), layer.qkv).view(rows, -1, width)
     q, k, v = torch.split(qkv, [weights.heads, others, others], dim=1)
+    if layer.head_norms is not None:
+        q, k = (_norm(x, norm, weights.epsilon) for x, norm in zip((q, k), layer.head_norms, strict=True))
     keys.index_copy_(2, position, _turned(k, cos, sin)[:, :, None])
     values.index_copy_(2, position, v[:, :, None])
     q = _turned(q, cos, sin).reshape(rows, others, -1, 1, width).float()
@@ -222,4 +225,5 @@ def joined_layer(layer: Any, factors: list[Factors]) -> DecoderLayer:
         layer.post_attention_layernorm.weight,
         _matrix([gate, up], factors),
         _matrix([down], factors),
+        head_norms(layer),
     )

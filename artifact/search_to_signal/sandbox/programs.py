@@ -119,6 +119,7 @@ __all__ = ["OPENING", "Failure", "Proposal", "mentions_randomness", "parse"]
 Span = tuple[int, int]
 
 _FEWEST_CHARACTERS = 10
+_THOUGHT = ("<think>", "</think>")
 _IDEA_END: dict[IdeaEnd, str] = {ANY_FENCE: "\n```", BARE_FENCE: "```\n"}
 # Only the last opening can lack a closing fence, because the next opening closes it: linear time.
 # Text without backticks is skipped whole, which takes a sixth of the time of ``.*?``.
@@ -141,17 +142,26 @@ class Failure:
     detail: str
 
 
+def _answer_start(text: str) -> int:
+    """Where the answer of a model that thinks first begins: behind its thought, which may not have ended."""
+    end = text.rfind(_THOUGHT[1])
+    if end >= 0:
+        return end + len(_THOUGHT[1])
+    return len(text) if text.lstrip().startswith(_THOUGHT[0]) else 0
+
+
 def idea_span(text: str, idea_end: IdeaEnd = ANY_FENCE) -> Span | None:
-    """Where the idea stands: between the first double braces.
+    """Where the idea stands in an answer: between the first double braces.
 
     Failing those, from the opening phrase to what ``idea_end`` names, or to the end (HOST.md, points 1 and
     20).
     """
-    start = text.find("{{")
+    answer = _answer_start(text)
+    start = text.find("{{", answer)
     end = text.find("}}", start + 2) if start >= 0 else -1
     if end >= 0:
         return start + 2, end
-    start = text.find(OPENING)
+    start = text.find(OPENING, answer)
     if start < 0:
         return None
     end = text.find(_IDEA_END[idea_end], start)
@@ -160,7 +170,7 @@ def idea_span(text: str, idea_end: IdeaEnd = ANY_FENCE) -> Span | None:
 
 def code_spans(text: str) -> tuple[Span, ...]:
     """Where the fenced python blocks stand, without their fences; a proposal has exactly one."""
-    return tuple(block.span(1) for block in _PYTHON_BLOCK.finditer(text))
+    return tuple(block.span(1) for block in _PYTHON_BLOCK.finditer(text, _answer_start(text)))
 
 
 def _stated_idea(text: str, idea_end: IdeaEnd) -> str | None:
@@ -196,7 +206,7 @@ def parse(text: str, idea_end: IdeaEnd = ANY_FENCE) -> Proposal | Failure:
     fault = _rationale_fault(idea)
     if idea is None or fault is not None:
         return Failure(Outcome.MISSING_RATIONALE, fault or "")
-    blocks = _PYTHON_BLOCK.findall(text)
+    blocks = _PYTHON_BLOCK.findall(text, _answer_start(text))
     if not blocks:
         return Failure(Outcome.MISSING_CODE, "no fenced block tagged python")
     if len(blocks) > 1:

@@ -34,6 +34,17 @@ def test_good_files_are_named_with_their_sums(model: Path) -> None:
     assert sorted(sums) == ["config.json", "model.safetensors"]
 
 
+def test_a_directory_without_a_list_is_read_as_it_is(model: Path) -> None:
+    """As the hub has it: what is read has sums, code and pickles do not; pickles alone are refused."""
+    (model / CHECKSUMS).unlink()
+    for name in ("modeling.py", "pytorch_model.bin", "README.md"):
+        (model / name).write_bytes(b"other")
+    assert sorted(checked_files(model)) == ["config.json", "model.safetensors"]
+    (model / "model.safetensors").unlink()
+    with pytest.raises(ModelFileError, match="pickled"):
+        checked_files(model)
+
+
 def test_binary_mode_lists_are_read(model: Path) -> None:
     """A list that sha256sum made in binary mode is the same list."""
     listing = model / CHECKSUMS
@@ -56,7 +67,6 @@ OTHER = f"{hashlib.sha256(b'other').hexdigest()}  ../elsewhere.safetensors"
 @pytest.mark.parametrize(
     ("place", "damage"),
     [
-        (CHECKSUMS, lambda model: (model / CHECKSUMS).unlink()),
         ("model.safetensors", lambda model: (model / "model.safetensors").unlink()),
         ("model.safetensors", lambda model: (model / "model.safetensors").write_bytes(b"weightz")),
         (f"{CHECKSUMS}:3", lambda model: _append(model / CHECKSUMS, "")),
@@ -67,7 +77,7 @@ OTHER = f"{hashlib.sha256(b'other').hexdigest()}  ../elsewhere.safetensors"
     ],
 )
 def test_damage_is_named(model: Path, place: str, damage: Callable[[Path], None]) -> None:
-    """A missing or changed file, and a missing or useless list, are errors of ours that name the place."""
+    """A missing or changed file, and a useless list, are errors of ours that name the place."""
     (model.parent / "elsewhere.safetensors").write_bytes(b"other")
     damage(model)
     with pytest.raises(ModelFileError, match=re.escape(place)):

@@ -35,7 +35,7 @@ def hub(files: dict[str, bytes], sums: dict[str, str] | None = None) -> Iterator
             file["lfs"] = {"sha256": sha256, "size": file["size"], "pointerSize": 130}
     model = json.dumps({"id": "own/tiny", "sha": REVISION, "siblings": listed}).encode()
     pages = {f"/own/tiny/resolve/{REVISION}/{name}": data for name, data in files.items()}
-    pages[f"/api/models/own/tiny/revision/{REVISION}"] = model
+    pages |= dict.fromkeys((f"/api/models/own/tiny/revision/{name}" for name in (REVISION, "main")), model)
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -62,7 +62,7 @@ def hub(files: dict[str, bytes], sums: dict[str, str] | None = None) -> Iterator
         server.server_close()
 
 
-def fetch(place: Path, endpoint: str, sha256: str | None) -> "subprocess.CompletedProcess[str]":
+def fetch(place: Path, endpoint: str, sha256: str | None, *words: str) -> "subprocess.CompletedProcess[str]":
     """Fetch the model ``tiny`` in a process that knows it: by the SHA-256 of a GGUF file, if it has one."""
     published = f"{FILE!r}, {sha256!r}" if sha256 else ""
     boot = (
@@ -72,7 +72,7 @@ def fetch(place: Path, endpoint: str, sha256: str | None) -> "subprocess.Complet
     )
     place.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-c", boot, "model", "fetch", "tiny"],
+        [sys.executable, "-c", boot, "model", "fetch", *(words or ("tiny",))],
         cwd=place,
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(place.with_name("cache"))},
         capture_output=True,
@@ -153,3 +153,20 @@ def test_published_safetensors_are_what_the_hub_says_of_them(tmp_path: Path, dam
     assert set(checked_files(out)) == {*files, "source.json"} - {"run.py"}
     assert (out / "LICENSE").read_text() == "theirs"
     assert (out / "model.safetensors").read_bytes() == weights
+
+
+def test_any_repository_is_fetched_at_the_commit_that_it_is_at(tmp_path: Path) -> None:
+    """OWNER/NAME needs no list: what the hub calls main is written down as a commit."""
+    save_file({"a": np.ones(9, dtype=np.float32)}, tmp_path / "model.safetensors")
+    files = {name: b"{}" for name in ("config.json", "tokenizer.json", "pytorch_model.bin")}
+    weights = {"model.safetensors": (tmp_path / "model.safetensors").read_bytes()}
+    place = tmp_path / "work"
+    with hub({**files, **weights}) as endpoint:
+        done = fetch(place, endpoint, None, "own/tiny")
+        assert (done.returncode, done.stderr) == (0, "")
+    out = place / "mounts" / "tiny"
+    assert set(checked_files(out)) == {*weights, "config.json", "tokenizer.json", "source.json"}
+    assert json.loads((out / "source.json").read_text())["revision"] == REVISION
+    other = tmp_path / "other"
+    with hub(files) as endpoint:
+        assert is_refused(fetch(other, endpoint, None, "own/tiny"), other, "pickled weights")

@@ -17,6 +17,7 @@ BRACED = f"{{{{{IDEA}}}}}"
 CODE = "def f(a):\n    return a"
 BLOCK = f"```python\n{CODE}\n```"
 INLINE = f"{IDEA} It is ```greedy``` and short, as in ```\nwhat follows."
+DRAFT = f"{{{{{OPENING} go far away.}}}}{BLOCK}"
 UNREASONED, UNCODED = Outcome.MISSING_RATIONALE, Outcome.MISSING_CODE
 
 CASES: dict[str, tuple[str, Proposal | Outcome]] = {
@@ -45,6 +46,9 @@ CASES: dict[str, tuple[str, Proposal | Outcome]] = {
     "two blocks": (f"{BRACED}{BLOCK}{BLOCK}", Outcome.MISSING_FUNCTION),
     "an empty block is left to the worker": (f"{BRACED}```python```", Proposal(IDEA, "")),
     "a broken one, too": (f"{BRACED}```python\ndef (:\n```", Proposal(IDEA, "def (:")),
+    "drafts in a thought are no answer": (f"<think>{DRAFT}</think>\n{BRACED}\n{BLOCK}", Proposal(IDEA, CODE)),
+    "also where the prompt began the thought": (f"{DRAFT}</think>{BRACED}{BLOCK}", Proposal(IDEA, CODE)),
+    "a thought that never ends": (f"<think>\n{BRACED}\n{BLOCK}", UNREASONED),
     "backticks within code": (f"{BRACED}```PyThon\n`` ` ``\n````", Proposal(IDEA, "`` ` ``")),
 }
 
