@@ -12,7 +12,12 @@ data.train_files=rows.parquet
 
 import sys
 
-from search_to_signal.integrations.verl import prompt_rows, register_normalizers, reward_manager
+from search_to_signal.integrations.verl import (
+    compute_score,
+    prompt_rows,
+    register_normalizers,
+    reward_manager,
+)
 from search_to_signal.sandbox.settings import EvaluationSettings
 
 SETTINGS = EvaluationSettings(timeout_s=5.0, wall_factor=6.0, memory_mb=256, slots=2)
@@ -24,3 +29,5 @@ if __name__ == "__main__":
 else:
     Reward = reward_manager("tsp", "factorized", split="embedded", settings=SETTINGS)
     register_normalizers()
+    # For reward.custom_reward_function, which sees one completion at a time.
+    score = compute_score("tsp", "native", split="embedded", settings=SETTINGS)

@@ -1,10 +1,10 @@
 """TRL and verl of today with our rewards: steps of TRL's trainer, verl's reward loop and advantages.
 
-    PYTHONPATH=artifact OMP_NUM_THREADS=1 python tests/proofs/trainers.py seconds trl verl [--ray]
+    PYTHONPATH=artifact OMP_NUM_THREADS=1 python tests/proofs/trainers.py seconds trl verl
 
 Runs under a Python that has TRL, or verl, and what the core needs (msgspec, numpy, jinja2); as a file, since
-verl's wheel brings a package ``tests``. Of verl it takes what verl's trainer takes: ``RewardLoopWorker``,
-with ``--ray`` as an actor of ``RewardLoopManager``, on a DataProto made by hand, and ``compute_advantage``.
+verl's wheel brings a package ``tests``. Of verl it takes what verl's trainer takes: ``RewardLoopWorker``, in
+this process instead of an actor of Ray, on a DataProto made by hand, and ``compute_advantage``.
 Exits with 1 where a reward or an advantage is another than ours.
 """
 
@@ -111,11 +111,10 @@ def data_of(rows: Sequence[dict[str, Any]], tokenizer: Any) -> Any:
     return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=arrays)
 
 
-def verl(actors: bool) -> bool:
+def verl() -> bool:
     """Rewards of whole groups and of single completions by verl's reward loop, then advantages by verl."""
     from omegaconf import OmegaConf
-    from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
-    from verl.trainer.ppo.ray_trainer import compute_advantage
+    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.utils import hf_tokenizer
 
     file = str(EXAMPLES / "verl_reward.py")
@@ -136,33 +135,35 @@ def verl(actors: bool) -> bool:
     )
     rows = example("verl_reward").prompt_rows("tsp", 2, split="embedded", settings=SETTINGS)
     data = data_of(rows, hf_tokenizer(str(MODEL)))
-    if actors:
-        import ray
-
-        ray.init(
-            num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": ":".join(sys.path)}}
-        )
-        scored = RewardLoopManager(config).compute_rm_score(data)
-        given = scored.batch["rm_scores"].sum(-1).tolist()
-        ray.shutdown()
-    else:
-        worker = RewardLoopWorker(config)
-        start = time.monotonic()
-        results = worker.loop.run_until_complete(worker.compute_score_batch(data))
-        print(f"verl {version('verl')}: two groups of four in {time.monotonic() - start:.2f} s")
-        print(f"    {results[2]}")
-        given = [one["reward_score"] for one in results]
-    scorer = GroupScorer("tsp", "factorized", "embedded", SETTINGS)
-    extra = rows[0]["extra_info"]
-    (ours,) = scorer([(Context.of_columns(extra), answers())])
-    expected = [one.reward for one in ours for _ in rows]
+    worker = RewardLoopWorker(config)
+    start = time.monotonic()
+    results = worker.loop.run_until_complete(worker.compute_score_batch(data))
+    print(f"verl {version('verl')}: two groups of four in {time.monotonic() - start:.2f} s")
+    print(f"    {results[2]}")
+    given = [one["reward_score"] for one in results]
     print(f"    rewards {np.round(given, 3).tolist()}")
-    return finish(data, given, expected, compute_advantage)
+    expected = rewards_of_groups("factorized", rows)
+    config.reward.custom_reward_function = {"path": file, "name": "score"}
+    config.reward.reward_manager = {"source": "register", "name": "naive", "module": {"path": None}}
+    worker = RewardLoopWorker(config)
+    results = worker.loop.run_until_complete(worker.compute_score_batch(data))
+    single = [one["reward_score"] for one in results]
+    print(f"    one at a time, native: {np.round(single, 3).tolist()}")
+    return advantages_agree(data, given, expected) and np.allclose(single, rewards_of_groups("native", rows))
 
 
-def finish(data: Any, given: Sequence[float], expected: Sequence[float], compute_advantage: Any) -> bool:
-    """Advantages by verl's ``compute_advantage`` and by the normalizer itself."""
+def rewards_of_groups(mapping: str, rows: Sequence[dict[str, Any]]) -> list[float]:
+    """The answers' rewards without a framework, in the order of ``data_of``."""
+    scorer = GroupScorer("tsp", mapping, "embedded", SETTINGS)
+    (ours,) = scorer([(Context.of_columns(rows[0]["extra_info"]), answers())])
+    scorer.close()
+    return [one.reward for one in ours for _ in rows]
+
+
+def advantages_agree(data: Any, given: Sequence[float], expected: Sequence[float]) -> bool:
+    """Whether rewards and verl's advantages of them are ours."""
     import torch
+    from verl.trainer.ppo.ray_trainer import compute_advantage
 
     length = data.batch["responses"].shape[1]
     rewards = torch.zeros(len(given), length)
@@ -171,12 +172,12 @@ def finish(data: Any, given: Sequence[float], expected: Sequence[float], compute
     data.batch["response_mask"] = data.batch["attention_mask"][:, 1:]
     advantages = compute_advantage(data, "s2s_rank").batch["advantages"][:, 0].numpy()
     wanted = NORMALIZERS["rank"](np.reshape(expected, (GROUP, 2)).T).T.ravel()
-    print(f"    s2s_rank {np.round(advantages, 3).tolist()}")
+    print(f"    s2s_rank {[round(float(one), 3) for one in advantages]}")
     return bool(np.allclose(given, expected, atol=1e-6) and np.allclose(advantages, wanted, atol=1e-6))
 
 
 if __name__ == "__main__":
-    chosen = {"seconds": seconds, "trl": trl, "verl": lambda: verl("--ray" in sys.argv)}
+    chosen = {"seconds": seconds, "trl": trl, "verl": verl}
     wrong = [name for name, check in chosen.items() if name in sys.argv and not check()]
     print(f"otherwise than expected: {', '.join(wrong)}" if wrong else "as expected")
     raise SystemExit(bool(wrong))

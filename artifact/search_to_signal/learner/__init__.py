@@ -6,7 +6,9 @@ from typing import Any, cast
 
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
+from search_to_signal.learner.settings import GrpoSettings
 from search_to_signal.records.schema import FIRST_RULE, HOSTS, RuleFacts
 
 GRPO = FIRST_RULE
@@ -14,14 +16,13 @@ GROUP = "search_to_signal.learning_rules"
 
 
 class Grpo:
-    """One GRPO step per group with TRL 0.15.1's loss (paper, Learner); its knobs stand in ``[learner]``."""
+    """GRPO with TRL 0.15.1's loss (paper, Learner): most of its knobs stand in ``[learner]``."""
 
     reads_records = False
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raises ConfigError for settings outside ``[learner]``."""
-        if settings:
-            raise ConfigError(f"rule_settings has {', '.join(sorted(settings))}: grpo reads only [learner]")
+        """Raises ConfigError for settings that are not its own."""
+        settings_of(settings, GrpoSettings, "rule_settings")
 
     def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
         """Every group has a step of its own, with all of its numbers."""
@@ -31,7 +32,8 @@ class Grpo:
         """A learner with a fresh optimizer."""
         from search_to_signal.learner.grpo import GrpoLearner
 
-        return GrpoLearner(setup.model, setup.learner, setup.pad_id)
+        rule = settings_of(setup.settings, GrpoSettings, "rule_settings")
+        return GrpoLearner(setup.model, setup.learner, setup.pad_id, rule)
 
 
 RULES: dict[str, LearningRule] = {

@@ -1,5 +1,6 @@
-"""One GRPO step: one group, one optimizer opportunity."""
+"""One group, one opportunity of the learner: an update by GRPO's loss, or several of them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.captured_passes import CapturedPasses, can_capture
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, grpo_loss, token_log_probabilities
 from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
+
+ONE_UPDATE = GrpoSettings()
 
 
 class GrpoLearner:
@@ -22,9 +25,12 @@ class GrpoLearner:
     A group whose advantages are all zero is still an opportunity; ``zero_advantage`` decides its use.
     """
 
-    def __init__(self, model: Any, settings: LearnerSettings, pad_id: int) -> None:
+    def __init__(
+        self, model: Any, settings: LearnerSettings, pad_id: int, rule: GrpoSettings = ONE_UPDATE
+    ) -> None:
         self.model = model
         self._settings = settings
+        self._rule = rule
         self._pad_id = pad_id
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(self._parameters, settings)
@@ -38,8 +44,9 @@ class GrpoLearner:
         self._passes = CapturedPasses(model, settings.logit_temperature) if can_capture(model) else None
 
     def step(self, group: TrainingGroup) -> StepResult:
-        """Update the adapter once; a gradient that is not finite leaves adapter and optimizer as they are.
+        """Update the adapter, as often as the rule says; the result's numbers are the last update's.
 
+        A gradient that is not finite leaves adapter and optimizer as they were before the group.
         Every token is scored: a group that does not fit the model's context is a LearnerError, never cut.
         Completions that were cut at the limit count or are left out as the settings say (D25).
         """
@@ -53,9 +60,29 @@ class GrpoLearner:
             credited = [group.credited[index] for index in kept] if group.credited else ()
             tokens = self.group(group.prompt_ids, [group.completion_ids[i] for i in kept], credited)
         try:
-            return self.update(tokens, self.reference(tokens), group.advantages[kept], len(kept) / size)
+            return self._updates(tokens, group.advantages[kept], len(kept) / size)
         except NotFiniteError:
             return StepResult(None, None, None, 0, adapter_sha256(self.model), not_finite=True)
+
+    def _updates(self, group: TokenGroup, advantages: NDArray[np.float64], share: float) -> StepResult:
+        """All updates of one group; raises NotFiniteError, and then nothing has changed."""
+        reference = self.reference(group)
+        if self._rule.updates == 1:
+            return self.update(group, reference, advantages, share)
+        before, sampled = self.dump(), self._sampled(group)
+        try:
+            for _ in range(self._rule.updates):
+                result = self.update(group, reference, advantages, share, sampled)
+        except NotFiniteError:
+            self.load(before)
+            raise
+        return result
+
+    @torch.no_grad()
+    def _sampled(self, group: TokenGroup) -> torch.Tensor:
+        """Token log-probabilities of the policy as it is, (G, C)."""
+        parts = self._parts(group)
+        return torch.cat([token_log_probabilities(self.model, group.rows(part)) for part in parts])
 
     def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
         """The completions that carry loss (D25)."""
@@ -98,16 +125,18 @@ class GrpoLearner:
         reference: torch.Tensor,
         advantages: NDArray[np.float64],
         share: float = 1.0,
+        sampled: torch.Tensor | None = None,
     ) -> StepResult:
         """One optimizer step with the reference (G, C) given; raises LearnerError as ``step`` does.
 
-        ``share`` of its group is what these completions are: the loss is their mean times that.
+        ``share`` of its group is what these completions are: the loss is their mean times that. ``sampled``
+        (G, C) is what ratios compare with, the policy itself where it is absent.
         """
         _check_credit(advantages, len(group.completion_ids))
         credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
         # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
         self.model.train(self._settings.gradient_checkpointing)
-        loss, kl = self._backward(group, reference, credit, share)
+        loss, kl = self._backward(group, reference, credit, share, sampled)
         self.model.eval()
         norm = clipped_step(self.optimizer, self._parameters, self._settings.max_grad_norm, "group")
         return StepResult(loss, kl, norm, group.training_tokens, adapter_sha256(self.model))
@@ -119,16 +148,30 @@ class GrpoLearner:
         return [slice(start, start + rows) for start in range(0, size, rows)]
 
     def _backward(
-        self, group: TokenGroup, reference: torch.Tensor, credit: torch.Tensor, share: float
+        self,
+        group: TokenGroup,
+        reference: torch.Tensor,
+        credit: torch.Tensor,
+        share: float,
+        sampled: torch.Tensor | None,
     ) -> tuple[float, float]:
         """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
         parts = self._parts(group)
         losses, kls = [], []
+        epsilon = math.inf if self._rule.epsilon is None else self._rule.epsilon
         for part in parts:
             rows = group.rows(part)
             passes = self._passes
             logps = token_log_probabilities(self.model, rows) if passes is None else passes.policy(rows)
-            loss, kl = grpo_loss(logps, rows, reference[part], credit[part], self._settings.kl)
+            loss, kl = grpo_loss(
+                logps,
+                rows,
+                reference[part],
+                credit[part],
+                self._settings.kl,
+                sampled=None if sampled is None else sampled[part],
+                epsilon=epsilon,
+            )
             (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
             losses.append(share * float(loss.detach()))
             kls.append(kl)

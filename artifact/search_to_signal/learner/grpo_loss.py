@@ -1,9 +1,9 @@
 """The GRPO loss of TRL 0.15.1 on a prepared batch, so that any caller can fix its tokens.
 
 Two facts about this version matter wherever its numbers are read. It makes one step per group and clips
-nothing: the policy ratio is exp(logp - logp.detach()), which is one, so the loss is -A on average and only
-its gradient carries the credit. And log-probabilities are taken from the logits as they are, not divided by
-the sampling temperature, unless the settings ask for it (D24).
+nothing, as our defaults do: the policy ratio is exp(logp - logp.detach()), which is one, so the loss is -A on
+average and only its gradient carries the credit. And log-probabilities are taken from the logits as they are,
+not divided by the sampling temperature, unless the settings ask for it (D24).
 
 From equal log-probabilities loss, KL and gradient are TRL's to the bit. The log-probabilities are TRL's to
 float32 rounding: TRL reads the prompt once per completion, here it is read once per group and its keys and

@@ -65,3 +65,18 @@ def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
             raise ConfigError(
                 f"learner.{name} is set, and the learning rule {rule} does not read it: remove it"
             )
+
+
+class GrpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Of GRPO, beside ``[learner]``: how often a group is stepped on.
+
+    The ratio of a token to the policy that sampled its group is clipped at 1 +- ``epsilon``, as in PPO. The
+    defaults are the paper's, one update and no clip; in the first update the ratio is 1, and none acts.
+    """
+
+    updates: Annotated[int, Range(1, 1000)] = 1
+    epsilon: Annotated[float | None, Range(0, 1e6, above=True)] = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges; raises ConfigError."""
+        check_ranges(self, "rule_settings")

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.base.errors import LearnerError
-from search_to_signal.learner import grpo_loss
+from search_to_signal.base.errors import ConfigError, LearnerError, NotFiniteError
+from search_to_signal.learner import get_rule, grpo_loss
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.optimizer import clipped_step
+from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
@@ -187,3 +188,65 @@ def test_the_seed_decides_the_first_adapter(learner: Make) -> None:
     assert torch.equal(logits(first), base)
     touched = {name.split(".lora_")[0].split(".")[-1] for name in adapter_tensors(first)}
     assert touched == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+TWICE = GrpoSettings(updates=2, epsilon=0.01)
+
+
+def test_a_further_update_compares_with_the_policy_that_sampled(new_model: Callable[..., Any]) -> None:
+    """Two updates of one group are two steps on its clipped loss."""
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, 0, TWICE)
+    by_hand = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, 0)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+    group = by_hand.group(PROMPT, COMPLETIONS)
+    reference, credit = by_hand.reference(group), torch.tensor(ADVANTAGES, dtype=torch.float32)
+    parameters = [p for p in by_hand.model.parameters() if p.requires_grad]
+    sampled = token_log_probabilities(by_hand.model, group).detach()
+    for _ in range(2):
+        logps = token_log_probabilities(by_hand.model, group)
+        loss, _ = grpo_loss.grpo_loss(
+            logps, group, reference, credit, SETTINGS.kl, sampled=sampled, epsilon=0.01
+        )
+        loss.backward()
+        clipped_step(by_hand.optimizer, parameters, SETTINGS.max_grad_norm, "group")
+    assert result.adapter_sha256 == adapter_sha256(by_hand.model)
+    assert result.loss == float(loss.detach())
+
+
+def test_the_clip_acts_from_the_second_update_on(new_model: Callable[..., Any]) -> None:
+    """With one update it changes no bit; with two it does."""
+    group = TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)
+    made = {
+        rule: GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, 0, rule).step(group)
+        for rule in (GrpoSettings(), GrpoSettings(epsilon=0.01), GrpoSettings(updates=2), TWICE)
+    }
+    once, clipped, twice, both = (result.adapter_sha256 for result in made.values())
+    assert once == clipped
+    assert len({once, twice, both}) == 3
+
+
+def test_a_later_gradient_that_is_not_finite_undoes_the_group(
+    new_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The opportunity is skipped whole: adapter and optimizer are as before it."""
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, 0, TWICE)
+    before, calls = teacher.dump(), []
+
+    def failing(*given: Any) -> float:
+        calls.append(given)
+        if len(calls) == 2:
+            raise NotFiniteError("the gradient is not finite")
+        return clipped_step(*given)
+
+    monkeypatch.setattr("search_to_signal.learner.grpo.clipped_step", failing)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+    assert result.not_finite
+    assert result.training_tokens == 0
+    assert teacher.dump() == before
+
+
+@pytest.mark.parametrize("settings", [{"updates": 0}, {"updates": 1.5}, {"epsilon": 0}, {"clip": 0.2}])
+def test_settings_of_the_rule_are_checked(settings: dict[str, Any]) -> None:
+    """Before a run begins."""
+    with pytest.raises(ConfigError):
+        get_rule("grpo").check(settings)
