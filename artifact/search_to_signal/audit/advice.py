@@ -313,6 +313,8 @@ def _baseline(findings: Findings) -> str:
 
 
 def _unordered(findings: Findings) -> str:
+    if findings.regrouping is not None:
+        return f"Name these groups in the log: {regrouped_sentence(findings.regrouping)}"
     assumed = findings.assumed(ASSUMED_REWARD)
     if assumed and not findings.explaining:
         return "Name the parts of the reward with --component NAME=WEIGHT: this log does not have them"

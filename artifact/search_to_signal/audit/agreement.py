@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
 from search_to_signal.audit.flags import FLOAT32, ROUNDED, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import (
+    GREATEST,
     Floats,
     Integers,
     RewardGroups,
@@ -194,7 +195,7 @@ class AdvantageDifference:
 
 
 @dataclass(frozen=True)
-class EntryAgreement:
+class EntryAgreement(Sums):
     """Sums over groups; adding two joins their groups, in order.
 
     ``rows`` have a reference; of those ``missing`` get no number from the entry, ``equal`` the same bits and
@@ -212,16 +213,10 @@ class EntryAgreement:
     dot: float = 0.0
     own: float = 0.0
     other: float = 0.0
-    error: float = 0.0
-    first: AdvantageDifference | None = None
-
-    def __add__(self, more: "EntryAgreement") -> "EntryAgreement":
-        sums = {
-            name: getattr(self, name) + getattr(more, name)
-            for name in self.__dataclass_fields__
-            if name not in ("error", "first")
-        }
-        return EntryAgreement(**sums, error=max(self.error, more.error), first=self.first or more.first)
+    error: float = field(default=0.0, metadata=GREATEST)
+    first: AdvantageDifference | None = field(
+        default=None, metadata={"added": lambda one, other: one or other}
+    )
 
     @property
     def explains(self) -> bool:

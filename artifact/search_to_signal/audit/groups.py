@@ -37,6 +37,10 @@ UNTRAINED = "untrained"
 SEARCH = "candidates"
 
 
+# Of a field of sums: the greater of two counts.
+GREATEST = {"added": max}
+
+
 class Sums:
     """Sums over batches, as a dataclass of numbers and of sums: adding two joins their groups."""
 

@@ -8,12 +8,13 @@ weighted components, within groups, each group at its own slope.
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from operator import or_
 
 import numpy as np
 
 from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import Floats, RewardGroups, Sums, sorted_within
+from search_to_signal.audit.groups import GREATEST, Floats, RewardGroups, Sums, sorted_within
 
 # Different rewards of a run that are counted.
 _LEVELS = 64
@@ -90,8 +91,15 @@ class LengthTie(Sums):
         return self.both / norm if 0 < norm < math.inf else None
 
 
+def _by_name(
+    first: Mapping[str, ComponentSums], second: Mapping[str, ComponentSums]
+) -> dict[str, ComponentSums]:
+    none = ComponentSums()
+    return {name: first.get(name, none) + second.get(name, none) for name in dict.fromkeys((*first, *second))}
+
+
 @dataclass(frozen=True)
-class SignalSums:
+class SignalSums(Sums):
     """Sums over groups; adding two joins their groups.
 
     ``compared`` groups have two and more rewards, ``flat`` of them equal ones; ``dead`` teach nothing.
@@ -121,32 +129,13 @@ class SignalSums:
     parted: float = 0.0
     mixed: int = 0
     middle: float = 0.0
-    gain: float = 0.0
-    largest: float = 0.0
+    gain: float = field(default=0.0, metadata=GREATEST)
+    largest: float = field(default=0.0, metadata=GREATEST)
     ties: Ties = field(default_factory=Ties)
     levels: Levels = field(default_factory=Levels)
     length: LengthTie = field(default_factory=LengthTie)
-    sizes: frozenset[int] = frozenset()
-    parts: Mapping[str, ComponentSums] = field(default_factory=dict)
-
-    def __add__(self, more: "SignalSums") -> "SignalSums":
-        own = ("gain", "largest", "sizes", "parts")
-        sums = {
-            number.name: getattr(self, number.name) + getattr(more, number.name)
-            for number in fields(self)
-            if number.name not in own
-        }
-        names = dict.fromkeys((*self.parts, *more.parts))
-        return SignalSums(
-            **sums,
-            gain=max(self.gain, more.gain),
-            largest=max(self.largest, more.largest),
-            sizes=self.sizes | more.sizes,
-            parts={
-                name: self.parts.get(name, ComponentSums()) + more.parts.get(name, ComponentSums())
-                for name in names
-            },
-        )
+    sizes: frozenset[int] = field(default=frozenset(), metadata={"added": or_})
+    parts: Mapping[str, ComponentSums] = field(default_factory=dict, metadata={"added": _by_name})
 
     @property
     def dead_share(self) -> float:
@@ -213,16 +202,12 @@ class SignalSums:
 
 
 @dataclass(frozen=True)
-class AlternativeExtremes:
+class AlternativeExtremes(Sums):
     """Largest gain and largest advantage under an entry, over the ``groups`` that it takes."""
 
     groups: int = 0
-    gain: float = 0.0
-    largest: float = 0.0
-
-    def __add__(self, more: "AlternativeExtremes") -> "AlternativeExtremes":
-        groups = self.groups + more.groups
-        return AlternativeExtremes(groups, max(self.gain, more.gain), max(self.largest, more.largest))
+    gain: float = field(default=0.0, metadata=GREATEST)
+    largest: float = field(default=0.0, metadata=GREATEST)
 
 
 def signal(groups: RewardGroups, advantage: Floats, facts: GroupFlags | None = None) -> SignalSums:

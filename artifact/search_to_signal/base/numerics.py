@@ -1,6 +1,7 @@
 """Array operations that rooms share. In those of rewards, normalizers and analysis rows are groups."""
 
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
+from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,13 @@ Sums = TypeVar("Sums", bound="DataclassInstance")
 
 
 def added(first: Sums, second: Sums) -> Sums:
-    """The sum of two dataclasses of one class, field by field."""
-    names = [field.name for field in fields(first)]
-    return replace(first, **{name: getattr(first, name) + getattr(second, name) for name in names})
+    """The sum of two dataclasses of one class, field by field; a field's metadata may say how it is
+    ``added``."""
+
+    def joined(field: Field[Any]) -> Any:
+        return field.metadata.get("added", add)(getattr(first, field.name), getattr(second, field.name))
+
+    return replace(first, **{field.name: joined(field) for field in fields(first)})
 
 
 def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

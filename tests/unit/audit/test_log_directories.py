@@ -121,11 +121,11 @@ def test_directories_of_versions_are_read_in_order(above: int, tmp_path: Path, p
 def test_directories_of_unknown_files_name_one(tmp_path: Path, printed: Printed) -> None:
     """Where the rows are, what columns they have, and how to say what these mean."""
     for version in ("3", "4"):
-        logs.jsonl(tmp_path / version / "300.jsonl", [{"task": 1, "sample": 0, "score": 0.5}])
+        logs.jsonl(tmp_path / version / "300.jsonl", [{"task_id": 1, "sample": 0, "correct": 0.5}])
     err = printed(tmp_path, code=5)
     assert str(tmp_path / "3" / "300.jsonl") in err
-    assert "task, sample, score" in err
-    assert "--map reward=COLUMN,group=COLUMN" in err
+    assert "task_id, sample, correct" in err
+    assert "--map reward=COLUMN,group=task_id" in err
 
 
 @pytest.mark.parametrize("names", [("run1", "run2"), ("baseline", "ours"), ("train", "eval")])

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -148,17 +149,19 @@ def in_order(directory: Path, paths: Iterable[Path]) -> list[Path]:
 def read_json(
     path: Path,
     options: ReadOptions,
-    row: Callable[[dict[str, Any], int], RolloutRow],
+    row: Callable[[Path, ReadOptions, dict[str, Any], int], RolloutRow],
     grouped: Callable[[Iterable[RolloutRow]], Iterable[Group]] = consecutive,
-    evidence: Evidence | None = None,
+    evidence: Evidence = lambda _: (),
     key: Callable[[dict[str, Any], int], Key] | None = None,
     rewards: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    by_prompt: bool = False,
 ) -> Iterator[RewardGroups]:
     """Batches of a log of JSON records, one per line or all in one list; ``row`` makes a row of each.
 
-    ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. With ``key``, which
-    reads step and group of a record, rows of one group may stand anywhere, and the log is read twice.
-    ``rewards`` says which rewards a record has, where the caller may name one.
+    ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there; with ``by_prompt``
+    runs of one prompt are. With ``key``, which reads step and group of a record, rows of one group may stand
+    anywhere, and the log is read twice. ``rewards`` says which rewards a record has, where the caller may
+    name one.
     Raises RecordError for a record that cannot be read, and where no record has what the caller names.
     """
     if rewards is not None and options.reward is not None:
@@ -166,10 +169,20 @@ def read_json(
     records = _records(path)
     first = next(records, None)
     refuse_unknown_label(path, first[1] if first else {}, options.label)
-    rows = rows_of(path, chain([first] if first else [], records), row)
+    rows = rows_of(path, chain([first] if first else [], records), partial(row, path, options))
+    said: tuple[Evidence, ...] = (evidence,)
+    if by_prompt:
+        grouped = partial(groups_by_prompt, path, options=options)
+        said = (prompt_evidence(options), evidence)
     runs = None if key is None else runs_of(until_damaged(rows_of(path, _records(path), key)))
     groups = grouped(rows) if runs is None else sampled_apart(joined(runs, rows))
-    found = batches(str(path), groups, options.rows, evidence, options.prompts)
+    found = batches(
+        str(path),
+        groups,
+        options.rows,
+        lambda groups: tuple(chain.from_iterable(one(groups) for one in said)),
+        options.prompts,
+    )
     yield from found if runs is None else noted(found, runs.notes())
 
 

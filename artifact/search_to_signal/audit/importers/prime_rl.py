@@ -591,7 +591,7 @@ PRIME_RL_TOKENS = Format(
     container=JSONL,
     needs=("token_ids", "loss_mask", "advantages", "step"),
     patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),
-    read=lambda path, options: read_json(path, options, partial(_sequence, path, options), evidence=_alone),
+    read=partial(read_json, row=_sequence, evidence=_alone),
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
     met="real writer: TokenExporter, called with given tensors",

@@ -211,6 +211,17 @@ _COUNTED = re.compile(
     re.IGNORECASE,
 )
 _NAMED = 3
+# What columns of the neutral form are often called.
+_CALLED = {
+    "reward": ("reward", "score", "total_reward"),
+    "group": (
+        *("group", "group_id", "uid", "prompt_id", "problem_id", "question_id", "task_id", "example_id"),
+        *("prompt", "question", "problem", "input"),
+    ),
+    "step": ("step", "global_step", "iteration", "update"),
+    "advantage": ("advantage", "advantages", "adv"),
+    "response": ("response", "completion", "output"),
+}
 
 
 @dataclass
@@ -392,7 +403,15 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
             f"{described}; this format is {expected}: give such a file, or leave the format out"
         )
     near = min(alike, key=lambda form: (len(form.missing(sniffed)), -len(form.needs)))
+    known = {
+        name: next((one for one in called if one in sniffed.columns), "") for name, called in _CALLED.items()
+    }
+    meant = ",".join(
+        f"{name}={column or 'COLUMN'}"
+        for name, column in known.items()
+        if column or name in ("reward", "group")
+    )
     return RecordError(
         f"{described}; {near.name} also needs {', '.join(near.missing(sniffed))}: "
-        "give another --format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
+        f"give another --format, or say by --map {meant} what its columns mean"
     )

@@ -248,7 +248,7 @@ def _read_llm4ad(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     def grouped(rows: Iterable[RolloutRow]) -> Iterator[Group]:
         return consecutive(_over_the_best(rows, _best_before(path, options), tally))
 
-    def row(record: dict[str, Any], position: int) -> RolloutRow:
+    def row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
         given = record.get("score")
         reward = _objective(path, given, options.reward)
         return RolloutRow(
@@ -344,14 +344,16 @@ def _read_trace(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(
         path,
         options,
-        partial(_trace_row, options=options, tally=tally),
+        partial(_trace_row, tally),
         lambda rows: consecutive(row for row in rows if row.group is not None),
         candidates(_TRACED, tally),
         rewards=lambda record: numbers(record.get("child_metrics")),
     )
 
 
-def _trace_row(record: dict[str, Any], position: int, options: ReadOptions, tally: Tally) -> RolloutRow:
+def _trace_row(
+    tally: Tally, _: Path, options: ReadOptions, record: dict[str, Any], position: int
+) -> RolloutRow:
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
     candidate = _is_candidate(record, tally)
     if record.get("parent_id") is None:

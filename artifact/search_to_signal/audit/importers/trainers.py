@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, Assumption
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
-    groups_by_prompt,
-    prompt_evidence,
     read_json,
     value_at,
 )
@@ -70,7 +68,7 @@ def _dropped(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (Assumption("filtered_groups", _DROPPED, counts),)
 
 
-def _nemo_row(step: int, options: ReadOptions, record: Mapping[str, Any], position: int) -> RolloutRow:
+def _nemo_row(path: Path, options: ReadOptions, record: Mapping[str, Any], position: int) -> RolloutRow:
     given = {
         name: value[0] if isinstance(value, list) and len(value) == 1 else value
         for name, value in record.items()
@@ -83,7 +81,7 @@ def _nemo_row(step: int, options: ReadOptions, record: Mapping[str, Any], positi
     return RolloutRow(
         group=digest(repr(tokens[:first] if tokens else asked)),
         position=position,
-        step=step,
+        step=_step_in(r"step_?(\d+)", path.name),
         reward=score(given.get("filtered_rewards", given["rewards"])),
         advantage=_credit(given["advantages"], mask),
         tokens=sum(mask),
@@ -109,13 +107,7 @@ NEMO_RL = Format(
     container=JSONL,
     needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
     patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
-    read=lambda path, options: read_json(
-        path,
-        options,
-        partial(_nemo_row, _step_in(r"step_?(\d+)", path.name), options),
-        lambda rows: groups_by_prompt(path, rows, options),
-        lambda groups: (*prompt_evidence(options)(groups), *_dropped(groups)),
-    ),
+    read=partial(read_json, row=_nemo_row, evidence=_dropped, by_prompt=True),
     takes=("group_size",),
     usual="nemo-grpo",
     writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
@@ -171,7 +163,7 @@ def _skyrl_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
 
 
 def _skyrl_row(
-    trajectory: _Trajectory, step: int, options: ReadOptions, record: dict[str, Any], position: int
+    trajectory: _Trajectory, path: Path, options: ReadOptions, record: dict[str, Any], position: int
 ) -> RolloutRow:
     given = record["score"]
     trajectory.add(str(record["input_prompt"]), str(record["output_response"]))
@@ -179,7 +171,7 @@ def _skyrl_row(
         group=trajectory.prompt,
         prompt=options.prompts.add(trajectory.prompt),
         position=position,
-        step=step,
+        step=_step_in(r"global_step_(\d+)", path.parent.name),
         reward=sum(map(score, given)) if isinstance(given, list) else score(given),
         response=digest(record["output_response"]),
         label=value_at(record, options.label or "data_source"),
@@ -204,7 +196,7 @@ SKYRL_EVAL = Format(
     read=lambda path, options: read_json(
         path,
         options,
-        partial(_skyrl_row, _Trajectory(), _step_in(r"global_step_(\d+)", path.parent.name), options),
+        partial(_skyrl_row, _Trajectory()),
         lambda rows: gathered(_last_steps(rows)),
         _skyrl_evidence,
     ),
@@ -230,13 +222,10 @@ _CUT = (
 )
 
 
-def _read_slime(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    def row(sample: dict[str, Any], position: int) -> RolloutRow:
-        group = sample.get("group_index")
-        own = group if isinstance(group, int | str) else ("alone", position)
-        return _sample_row(path, options, own, sample, position)
-
-    return read_json(path, options, row, gathered, partial(_slime_evidence, path))
+def _slime_row(path: Path, options: ReadOptions, sample: dict[str, Any], position: int) -> RolloutRow:
+    group = sample.get("group_index")
+    own = group if isinstance(group, int | str) else ("alone", position)
+    return _sample_row(path, options, own, sample, position)
 
 
 def _slime_evidence(path: Path, groups: Sequence[Group]) -> tuple[Assumption, ...]:
@@ -291,7 +280,7 @@ SLIME = Format(
     container=JSONL,
     needs=("group_index", "index", "reward", "status", "response"),
     patterns=("rollout_data/[0-9]*.jsonl", "[0-9]*.jsonl", "rollout_[0-9]*.jsonl"),
-    read=_read_slime,
+    read=lambda path, options: read_json(path, options, _slime_row, gathered, partial(_slime_evidence, path)),
     takes=("reward",),
     usual="slime-grpo",
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
@@ -305,23 +294,19 @@ SLIME = Format(
 # cut to a multiple of the batch size before it was saved, so the last group may be incomplete.
 
 
-def _read_theta_evolve(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    def row(sample: dict[str, Any], position: int) -> RolloutRow:
-        prompt = sample.get("prompt")
-        messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
-        contents = [message.get("content") for message in messages if isinstance(message, dict)]
-        own = tuple(content for content in contents if isinstance(content, str))
-        return _sample_row(path, options, own, sample, position)
-
-    runs = partial(groups_by_prompt, path, options=options)
-    return read_json(path, options, row, runs, prompt_evidence(options))
+def _theta_row(path: Path, options: ReadOptions, sample: dict[str, Any], position: int) -> RolloutRow:
+    prompt = sample.get("prompt")
+    messages: Sequence[Any] = prompt if isinstance(prompt, list) else [{"content": prompt}]
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    own = tuple(content for content in contents if isinstance(content, str))
+    return _sample_row(path, options, own, sample, position)
 
 
 THETA_EVOLVE = replace(
     SLIME,
     name="theta-evolve",
     needs=("index", "prompt", "reward", "status"),
-    read=_read_theta_evolve,
+    read=partial(read_json, row=_theta_row, by_prompt=True),
     takes=("reward", "group_size"),
     usual="thetaevolve-grpo",
     writer="ypwang61/ThetaEvolve slime/ray/rollout.py efcbe00ba3272bfff9b5b26b30fc64e631f2f488 2025-12-29",
@@ -351,7 +336,7 @@ def _tinker_evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (*twice, *(tests or no_ties("remove_constant_reward_groups", groups)))
 
 
-def _tinker_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+def _tinker_row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
     step, names = key = _tinker_key(record)
     steps = _steps_of(record)
     lengths = [length for one in steps if (length := count(one.get("ac_len"))) >= 0]
@@ -392,14 +377,7 @@ TINKER = Format(
         "train_rollout_summaries.jsonl",
         "*_rollout_summaries.jsonl",
     ),
-    read=lambda path, options: read_json(
-        path,
-        options,
-        partial(_tinker_row, options=options),
-        evidence=_tinker_evidence,
-        key=_tinker_key,
-        rewards=dict,
-    ),
+    read=partial(read_json, row=_tinker_row, evidence=_tinker_evidence, key=_tinker_key, rewards=dict),
     takes=("reward",),
     usual="tinker-group",
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
@@ -417,7 +395,7 @@ _ONE_INDEX = assumed(
 )
 
 
-def _ttt_row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
+def _ttt_row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
     steps = _steps_of(record)
     rewards = sum(number(value) for value in record.get("step_rewards") or ())
     return RolloutRow(
@@ -447,12 +425,11 @@ TTT_DISCOVER = Format(
     container=JSONL,
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
-    read=lambda path, options: read_json(
-        path,
-        options,
-        partial(_ttt_row, options=options),
-        _counted,
-        lambda groups: (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups)),
+    read=partial(
+        read_json,
+        row=_ttt_row,
+        grouped=_counted,
+        evidence=lambda groups: (*_ONE_INDEX(groups), *no_ties("remove_constant_reward_groups", groups)),
         rewards=dict,
     ),
     takes=("reward",),
@@ -469,13 +446,13 @@ TTT_DISCOVER = Format(
 # ``should_accept`` rejected, and samples whose last token is not trained.
 
 
-def _areal_row(version: int, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+def _areal_row(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
     return RolloutRow(
         group=record["task_id"],
         member=record["sample_idx"],
         prompt=options.prompts.add(record["prompt"]),
         position=position,
-        step=version,
+        step=_step_in(r"^(\d+)$", path.absolute().parent.name),
         reward=score(record["reward"]),
         tokens=sum(length for _, length in record["version_rle"]),
         response=digest_of(record["completion"]),
@@ -490,12 +467,13 @@ AREAL = Format(
     container=JSONL,
     needs=("task_id", "sample_idx", "version_rle", "reward", "prompt", "completion"),
     patterns=("[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "rollout/[0-9]*/[0-9]*.jsonl"),
-    read=lambda path, options: read_json(
-        path,
-        options,
-        partial(_areal_row, _step_in(r"^(\d+)$", path.absolute().parent.name), options),
-        lambda rows: sampled_apart(consecutive(rows)),
-        assumed("tasks", "a group is one task, and its step is the version of the weights in its directory"),
+    read=partial(
+        read_json,
+        row=_areal_row,
+        grouped=lambda rows: sampled_apart(consecutive(rows)),
+        evidence=assumed(
+            "tasks", "a group is one task, and its step is the version of the weights in its directory"
+        ),
     ),
     writer="areal-project/AReaL areal/infra/workflow_executor.py "
     "cbff54d645d2cd8ee1f1c358a82f3f473588433d 2026-08-22",
@@ -508,7 +486,8 @@ AREAL = Format(
 # filtered before the batch is in none. ``eval_rollouts*.jsonl`` beside it are evaluations.
 
 
-def _prime_row(step: int, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+def _prime_row(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+    step = _step_in(r"^step_(\d+)$", path.absolute().parent.name)
     name = value_at(record, "group_id") or f"{record.get('env_name')}/{record['example_id']}"
     return RolloutRow(
         group=(step, name),
@@ -534,12 +513,7 @@ PRIME_RL_ROLLOUTS = Format(
         f"{below}train_rollouts.jsonl" for below in ("", "step_*/", "rollouts/step_*/", "*/rollouts/step_*/")
     ),
     run=r".*(?=/rollouts/step_)",
-    read=lambda path, options: read_json(
-        path,
-        options,
-        partial(_prime_row, _step_in(r"^step_(\d+)$", path.absolute().parent.name), options),
-        gathered,
-    ),
+    read=partial(read_json, row=_prime_row, grouped=gathered),
     usual="prime-rl-grpo",
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/orchestrator/orchestrator.py, utils.py "
     "ea2f390045885105483cc568e2976b8d547b379a 2026-05-21",

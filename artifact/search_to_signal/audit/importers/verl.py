@@ -253,7 +253,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     named = isinstance(first_record(path).get("uid"), str)
     samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
 
-    def row(record: dict[str, Any], position: int) -> RolloutRow:
+    def row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
         made = _row(record, position, options, named)
         samples.keep(position, record)
         return made
