@@ -107,7 +107,7 @@ def _draw(figure: Figure, frame: CsvFrame) -> None:
     models = sorted(lower.names("model"))
     _draw_cells(pairs, frame.where(panel="c"), models, "the normalizer replay has not run")
     drawing.panel_title(pairs, "c", "Same records")
-    pairs.set_xlabel("groups told\napart (%)")
+    pairs.set_xlabel("groups with other\nadvantages (%)")
     pairs.set_xlim(-4, 104)
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
         head = axes is updates[0]
@@ -216,7 +216,9 @@ def _draw_cells(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: s
             mark.set_markerfacecolor("white")
         axes.add_line(mark)
     axes.autoscale_view()
-    axes.set_yticks(range(len(pairs)), [drawing.display_name(pair).replace(", ", ",\n", 1) for pair in pairs])
+    names = [drawing.display_name(pair).replace(", ", ",\n", 1) for pair in pairs]
+    # Ten pairs of two lines each would overlap in letters of the usual size.
+    axes.set_yticks(range(len(pairs)), names, fontsize=min(7.0, 46.0 / len(pairs)))
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
 
