@@ -159,7 +159,9 @@ def test_what_is_thought_of_padding_reaches_no_gradient(
     for name in ("_repeated_prompt", "_cached_prompt"):
         read = getattr(grpo_loss, name)
         monkeypatch.setattr(
-            grpo_loss, name, lambda m, g, read=read: read(m, g) - 1e4 * (g.completion_mask == 0)
+            grpo_loss,
+            name,
+            lambda *given, read=read: read(*given) - 1e4 * (given[-1].completion_mask == 0),
         )
     assert teacher.update(group, reference, ADVANTAGES).grad_norm is not None
 
