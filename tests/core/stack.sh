@@ -7,9 +7,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 uv=$(command -v uv || printf '%s' "$PWD/.uv/bin/uv")
 [[ -x $uv ]] || { printf 's2s: error: uv is neither on the PATH nor in .uv: run ./reproduce.sh first\n'; exit 2; }
-python=${1:-3.13}
-if ! "$uv" python find --quiet --no-project --no-config --no-python-downloads "$python" >/dev/null 2>&1; then
-    printf "s2s: NOT RUN: there is no Python %s on this machine for today's libraries\n" "$python"
+python=''
+for candidate in "${1:-3.13}" "${PYENV_ROOT:-$HOME/.pyenv}/versions/${1:-3.13}".*/bin/python3; do
+    if "$uv" python find --quiet --no-project --no-config --no-python-downloads "$candidate" >/dev/null 2>&1; then
+        python=$candidate
+        break
+    fi
+done
+if [[ -z $python ]]; then
+    printf "s2s: NOT RUN: there is no Python %s on this machine for today's libraries\n" "${1:-3.13}"
     exit 0
 fi
 

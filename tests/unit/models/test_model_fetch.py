@@ -176,7 +176,8 @@ def test_parts_that_are_gguf_files_are_not_joined(
     [
         (("nothing", "--from", "x"), ConfigError.exit_code, f"name one of {', '.join(KNOWN)}"),
         (("nothing",), ConfigError.exit_code, "no model 'nothing' is known"),
-        (("a/b", "--from", "x", "--sha256", "0" * 64), ConfigError.exit_code, "without slashes"),
+        (("a/b/c", "--from", "x", "--sha256", "0" * 64), ConfigError.exit_code, "OWNER/NAME"),
+        (("a/b", "--from", "x", "--sha256", "0" * 64), ConfigError.exit_code, "leave it out"),
         (("own", "--from", "x", "--sha256", "zz"), ConfigError.exit_code, "64 digits"),
         ((SMALL, "--from", "x", "--sha256", "0" * 64), ConfigError.exit_code, "leave --sha256 out"),
         ((SMALL, "--from", "missing"), ModelFileError.exit_code, "there is no missing"),
