@@ -1,7 +1,7 @@
 """A card with too little memory ends a run in one line that says how much there is, and what to do."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.cohorts import Told
 from tests.fault.stand_ins import Generator, Training, assembled, configuration, records_of
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.models.device import memory_errors
+from search_to_signal.models.device import memory_errors, prepare_device
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import Parts, run
 
@@ -74,3 +74,21 @@ def test_a_card_that_no_longer_answers_is_told_all_the_same(monkeypatch: pytest.
     told = "for it: end what else runs on it, or buy a card$"
     with pytest.raises(ConfigError, match=told), memory_errors("it", "buy a card"):
         raise RuntimeError("CUDA error: out of memory")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "share", "goes_on"), [("13.0", "40", False), ("12.4", "40", True), ("13.0", "100", True)]
+)
+def test_a_share_of_a_card_is_refused_where_it_computes_nonsense(
+    monkeypatch: pytest.MonkeyPatch, cuda: str, share: str, goes_on: bool
+) -> None:
+    prepared = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", prepared.append)
+    for setting in ("enable_cudnn_sdp", "enable_mem_efficient_sdp"):
+        monkeypatch.setattr(torch.backends.cuda, setting, prepared.append)
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", share)
+    with nullcontext() if goes_on else pytest.raises(ConfigError):
+        prepare_device("cuda")
+    assert bool(prepared) is goes_on
