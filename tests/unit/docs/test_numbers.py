@@ -36,6 +36,7 @@ USABLE, OF_USABLE, MEDIAN = (
     f"distinct+{name}" for name in ("usable_rate", "valid_of_usable", "valid_only_median")
 )
 NEW_FORMS = "distinct+new_forms_with_new_scores"
+UNPAID = "distinct.copies/pretrained-distinct/cohort/distinct minus pretrained-1.5b/cohort/factorized"
 spread = partial(span, to=" to ")
 
 
@@ -78,7 +79,8 @@ def adverse_results(cells: Cells) -> dict[str, str]:
         "better than factorized's {:.4f}, worse than tail-weighted's {:.4f}".format(*best),
         "narrowed": f"fall from {before[1]:.0f} % of valid answers to "
         f"{spread('main.distinct', of=narrowed)} %",
-        "copies": f"rise by {', '.join(copies)} points",
+        "copies": "rise by {} (native), {} (factorized), {} points".format(*copies),
+        "no credit": f"leaves {float(shipped('distinct/report/outcomes')[UNPAID, 'First']):.1f} % of them",
     }
 
 
@@ -91,7 +93,6 @@ def threats(cells: Cells) -> dict[str, str]:
     hours = {study.key: study.hours for study in read_plan(EVIDENCE / "pretrained" / "plan.toml").studies}
     assert {cells[f"small.{MEDIAN}/{name} minus frozen", "Verdict"] for name in MAPPINGS} == {"undecided"}
     return {
-        "ceiling": f"went on gained {float(shipped('report/continued')['main/anchor/frozen', 'Gain']):.4f}",
         "sizes": f"native's validity differs by {brief(cells, sizes)} points",
         "tails": f"mean {mean}, median\\* {middle}; the 0.5B's medians\\* are undecided four times",
         **{name: split(cells, f"main.{name}") for name in (USABLE, OF_USABLE)},
