@@ -4,6 +4,7 @@
 the signal figure of its report, made small, becomes docs/signal.png.
 """
 
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -45,10 +46,16 @@ def drawn_from(text: str, planned: dict[str, Planned]) -> str:
 
 
 def shipped_course() -> tuple[str, dict[str, Planned]]:
-    """The courses of the last plan's cohorts, and the planned seeds of each."""
-    plan = read_plan(EVIDENCE / PLAN.name)
+    """The courses of the pretrained plan's cohorts and of our own, and the planned seeds of each.
+
+    The runs of ``distinct`` are beside their controls: the model is the same.
+    """
+    plan, ours = (read_plan(EVIDENCE.parent / name / PLAN.name) for name in (EVIDENCE.name, "distinct"))
     closed = closed_studies(read_amendments(EVIDENCE / PLAN.name, plan))
-    return SHIPPED.read_text(encoding="utf-8"), planned_seeds(plan, closed)
+    text = SHIPPED.read_text(encoding="utf-8")
+    for profile in ours.profiles:
+        text = re.sub(f"^{profile},", f"{ours.controls[0]},", text, flags=re.MULTILINE)
+    return text, planned_seeds(plan, closed)
 
 
 def _shrink(figure: Path, picture: Path, notes: dict[str, str]) -> None:
