@@ -307,7 +307,7 @@ def result() -> str:
     said = (
         "**Result** (Qwen2.5-Coder-1.5B, travelling salesman, 8 seeds): the rewards change the model. Valid "
         f"programs, which run and get a score, rise from {before:.0f} % to {span('main.validity')} % under "
-        "all four rewards. On unseen instances none is shown to help."
+        "the paper's four rewards. On unseen instances none is shown to help."
     )
     return fill(said, WIDTH, initial_indent="> ", subsequent_indent="> ")
 
@@ -350,11 +350,11 @@ def findings() -> str:
         "programs beat it (50, 100, 200 nodes).".format(*beating()),
         "**Without any model**, random changes of the start's four constants reach "
         f"{float(tried.split()[0]):.3f}; untrained search, {frozen:.3f}.",
-        "**Every reward triples valid programs**; none is shown to do it better.",
-        "**Three rewards narrow the search**: many valid answers copy a prompt's program. Where copies earn "
-        "nothing (*distinct*), they vanish.",
-        f"**Only tail-weighted finds a better best**, {best}, but not at equally many distinct valid "
-        f"programs: {at_equal}.",
+        "**The paper's four rewards triple valid programs**; none is shown to do it better.",
+        "**Three rewards narrow the search**: many valid answers copy a prompt's program; unpaid "
+        "(*distinct*), copies vanish.",
+        f"**Only tail-weighted's best score beats untrained**: {best}; after equally many distinct valid "
+        f"programs it may not: {at_equal}.",
     )
     return "\n".join(
         fill(finding, WIDTH, initial_indent=f"{number}. ", subsequent_indent="   ")
