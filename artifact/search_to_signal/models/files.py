@@ -229,7 +229,7 @@ def listed_files(directory: Path) -> Mapping[str, str | None]:
     listing = directory / CHECKSUMS
     if not listing.is_file():
         if os.path.lexists(listing):
-            raise ModelFileError(f"{listing} is no regular file: write the files' SHA-256 there, or remove it")
+            raise ModelFileError(f"{listing} is no regular file: write the SHA-256 there, or remove it")
         if not shipped(directory):
             return _unlisted_files(directory)
         raise ModelFileError(f"{listing} is missing: restore it (git checkout, or install the models again)")
