@@ -102,9 +102,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_example_is_run() -> None:
     """A new example has to be named here, or it is run by nobody; logs and hooks are tested with their page.
 
-    The minimal loop and the island host have tests of their own.
+    The minimal loop, the island host and the rewards of trainers have tests of their own.
     """
-    elsewhere = {"__pycache__", "minimal_loop.py", "island_host.py"}
+    elsewhere = {"__pycache__", "minimal_loop.py", "island_host.py", "trl_reward.py", "verl_reward.py"}
     found = {path.name for path in EXAMPLES.iterdir() if path.suffix not in (".jsonl", ".md")}
     assert found - elsewhere == {"repeat", *(f"{name}.py" for name in NAMED)}
 

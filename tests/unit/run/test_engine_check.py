@@ -234,10 +234,10 @@ def test_weights_are_read_once_before_the_first_run(
     profile, second = two_models
     read = []
 
-    def remember(path: Path) -> str:
+    def remember(path: Path, *more: int) -> str:
         if path.name == "model.safetensors":
             read.append(path.parent)
-        return sha256_file(path)
+        return sha256_file(path, *more)
 
     monkeypatch.setattr("search_to_signal.models.files.sha256_file", remember)
     monkeypatch.setattr("search_to_signal.run.planned_runs.run_missing", begin)
