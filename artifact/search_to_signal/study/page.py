@@ -215,8 +215,9 @@ def build_plan_summary(
     problem = problems.pop() if len(problems) == 1 else ""
     deviations = find_deviations(plan, sha256, runs, planned, closed, amendments)
     longer = read_continued_runs(root, plan)
+    packed = sum(place.partition("/")[0] not in plan.controls for place in runs)
     return PlanSummary(
-        plan, tuple(planned), deviations, len(runs), unit, tuple(exploratory), tuple(longer), closed, problem
+        plan, tuple(planned), deviations, packed, unit, tuple(exploratory), tuple(longer), closed, problem
     )
 
 

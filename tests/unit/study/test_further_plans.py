@@ -335,6 +335,8 @@ def test_a_plan_compares_with_the_runs_of_another(
         for name in ("further", "beside")
     )
     assert [row["value"] for row in beside.rows] == [row["value"] for row in asked.rows][: len(beside.rows)]
+    own = len(list((evidence / "beside" / "another" / "cohort").glob("*/manifest.json")))
+    assert f"{own} runs are packed" in (tmp_path / "made" / "beside" / "report" / "evidence.md").read_text()
     shutil.rmtree(evidence / "further")
     assert main(["rebuild", str(evidence), "--out", str(tmp_path / "without")]) != 0
     assert "larger" in capsys.readouterr().err

@@ -100,6 +100,10 @@ def condition_handles(conditions: Sequence[str], notes: Mapping[str, str] = NO_N
     ]
 
 
+# Inches of a condition's name in a legend, with its line.
+_NAME_WIDTH = 0.89
+
+
 def legend(
     figure: Figure | SubFigure,
     conditions: Sequence[str],
@@ -109,10 +113,11 @@ def legend(
 ) -> None:
     """Draw one legend of the conditions below all panels, under a line of text."""
     handles = [*condition_handles(conditions, notes), *extra]
+    room = int(figure.bbox.width / figure.dpi / _NAME_WIDTH)
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=max(1, min(len(handles), room)),
         columnspacing=1.2,
         title=note,
         title_fontsize=mpl.rcParams["legend.fontsize"],
