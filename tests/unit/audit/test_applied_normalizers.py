@@ -32,7 +32,6 @@ def log(sizes: Sequence[int], steps: Sequence[int], tokens: bool) -> RewardGroup
     ],
 )
 def test_steps_get_what_each_gets_alone(sizes: list[int], steps: list[int], tokens: bool) -> None:
-    """Every entry gives the same bits to a log as to its steps one by one, refusals and lone groups too."""
     groups = log(sizes, steps, tokens)
     alone = [part(groups, first, end) for first, end in spans(groups)]
     for name, entry in entries().items():
@@ -43,7 +42,6 @@ def test_steps_get_what_each_gets_alone(sizes: list[int], steps: list[int], toke
 
 @pytest.mark.parametrize("name", ["group", "trl_float32", "dr_grpo", "rloo", "rank", "gdpo", "entropic"])
 def test_a_missing_reward_takes_credit_from_its_group_alone(name: str) -> None:
-    """A run normalizes one group at a time, so one in a step that lacks a reward spoils no other."""
     reward = np.array([0.0, 1.0, np.nan, 1.0, 2.0, 3.0])
     given = apply(entries()[name], step_batches(audit.of_arrays(reward, [2, 2, 2])))
     alone = apply(entries()[name], step_batches(audit.of_arrays(reward[[0, 1, 4, 5]], [2, 2])))

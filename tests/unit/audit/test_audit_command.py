@@ -33,7 +33,6 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_verdicts_come_first_and_tables_after(log: Path, printed: Printed) -> None:
-    """Sentences with counts and a place to open, then the tables."""
     out = printed(log)
     assert out.index("1 of 2 groups (50.0 %) are dead") < out.index("normalizer  ")
     assert f"{log}:1, step 1" in out
@@ -41,7 +40,6 @@ def test_verdicts_come_first_and_tables_after(log: Path, printed: Printed) -> No
 
 
 def test_assumptions_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the importer took for granted stands there with its counts."""
     assert main(["audit", str(logs.trl(tmp_path).parent)]) == 0
     assert "Assumed: a group is a run of rows with the same prompt" in (out := capsys.readouterr().out)
     assert "(2 groups, 2 groups of 2)" in out
@@ -51,20 +49,17 @@ def test_assumptions_are_printed_as_such(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_limit_decides_the_exit_code(
     log: Path, limit: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Over the limit is 1 and says so; at it is 0."""
     assert main(["audit", str(log), "--fail-on", limit]) == code
     assert ("FAILED: the share of dead is 0.5000" in capsys.readouterr().err) == bool(code)
 
 
 @pytest.mark.parametrize("limit", ["dead", "dead=x", "deaf=0.5", "dead=2", "dead=nan"])
 def test_a_limit_that_is_none_is_refused(log: Path, limit: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, before anything is read."""
     assert main(["audit", str(log), "--fail-on", limit]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_files_stand_beside_each_other(log: Path, tmp_path: Path) -> None:
-    """The page begins with what was found and needs no other file; JSON and CSV hold the same."""
     out = tmp_path / "out"
     assert main(["audit", str(log), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
@@ -87,13 +82,11 @@ def test_files_stand_beside_each_other(log: Path, tmp_path: Path) -> None:
 
 
 def test_json_is_json_alone(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Standard output is one document, with null where there is no number."""
     assert main(["audit", str(log), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["groups"] == 2
 
 
 def test_numbers_and_names_that_are_none_end_in_no_traceback(tmp_path: Path, printed: Printed) -> None:
-    """A step without rewards is null in strict JSON; half a surrogate pair as a class is written."""
     rows = [{"group": 1, "reward": None, "label": "\ud800"}, {"group": 2, "reward": 1.0, "advantage": 1.0}]
     rows = [rows[0], rows[1] | {"label": "\ud801"}]
     path = logs.jsonl(tmp_path / "x.jsonl", rows)
@@ -110,7 +103,6 @@ def test_numbers_and_names_that_are_none_end_in_no_traceback(tmp_path: Path, pri
 def test_bad_input_is_one_line_and_nothing_is_written(
     text: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A damaged log, an empty one, one of nothing known."""
     path = tmp_path / "x.jsonl"
     path.write_text(text, encoding="utf-8")
     assert main(["audit", str(path), "--out", str(tmp_path / "out")]) == code
@@ -126,7 +118,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 def test_a_name_that_is_none_is_refused(
     options: list[str], log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unknown normalizer or format is an error of use."""
     assert main(["audit", str(log), *options]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -145,14 +136,12 @@ def test_squares_that_cancel_are_recognized(tmp_path: Path, printed: Printed) ->
 
 
 def test_usual_normalizers_exist() -> None:
-    """Every format and entry that the defaults name is one."""
     assert set(USUAL) <= {one.name for one in FORMATS}
     assert all(get_entry(name) for name in USUAL.values())
 
 
 @pytest.mark.slow
 def test_help_loads_nothing_slow() -> None:
-    """Help answers without numpy, pyarrow, jinja2 or a model library."""
     code = (
         "import sys\nfrom search_to_signal.cli import main\n"
         "try: main(['audit', '--help'])\nexcept SystemExit: pass\n"

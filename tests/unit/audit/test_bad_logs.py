@@ -39,7 +39,6 @@ def line_of(path: Path, options: ReadOptions | None = None, format: str | None =
 
 
 def test_a_file_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
-    """Found and missing columns of the nearest format, in one line."""
     path = logs.jsonl(tmp_path / "x.jsonl", [{"input": "a", "output": "b", "score": 1.0, "colour": "red"}])
     line = line_of(path)
     assert "input, output, score, colour" in line
@@ -47,7 +46,6 @@ def test_a_file_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Pat
 
 
 def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
-    """The same for Parquet."""
     path = logs.parquet(tmp_path / "x.parquet", {"step": [1], "prompt": ["a"], "reward": [1.0]})
     assert "completion" in line_of(path, format="trl").split("also needs")[1]
 
@@ -56,7 +54,6 @@ def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Pa
     "options", [ReadOptions(weights={"fromat": 2.0}), ReadOptions(components=("lenght",))]
 )
 def test_a_reward_that_does_not_exist_is_named(options: ReadOptions, tmp_path: Path) -> None:
-    """A slip in the name of a component or weight is no weight of 1."""
     assert (
         "no rewards fromat" in (line := line_of(logs.trl(tmp_path), options)) or "no rewards lenght" in line
     )
@@ -83,7 +80,6 @@ def test_a_row_that_names_no_group_is_none_of_its_own(build: Build, lost: str, t
     "table", [{"columns": ["a"], "data": [[1]]}, {"columns": 3, "data": []}, {"columns": ["a"], "data": [[]]}]
 )
 def test_a_table_of_something_else_gives_one_line(table: dict[str, object], tmp_path: Path) -> None:
-    """Another table of Weights & Biases, and none at all."""
     line_of(logs.jsonl(tmp_path / "x.table.json", [table]))
 
 
@@ -96,7 +92,6 @@ def test_a_named_format_of_another_container_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep", [10, 500, -1])
 def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
-    """A Parquet file that is cut off anywhere."""
     path = logs.trl(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     assert "Parquet" in line_of(path)
@@ -113,7 +108,6 @@ def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [1, 2, 20])
 @pytest.mark.parametrize("packed", [False, True])
 def test_half_a_line_costs_this_line(build: Build, lost: int, packed: bool, tmp_path: Path) -> None:
-    """A writer that was stopped within its last line: all others are read, and it is told."""
     whole = build(tmp_path)
     lines = whole.read_bytes().splitlines(keepends=True)
     # A file of one line has another before it.
@@ -134,7 +128,6 @@ def test_half_a_line_costs_this_line(build: Build, lost: int, packed: bool, tmp_
 
 @pytest.mark.parametrize("build", LINES)
 def test_half_a_line_in_the_middle_is_named(build: Build, tmp_path: Path) -> None:
-    """What follows on it in the same line is lost as well, so it is not passed over: file and line."""
     path = build(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, lines[0][:-20], *lines]))
@@ -143,7 +136,6 @@ def test_half_a_line_in_the_middle_is_named(build: Build, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("end", ["1,1", "1,1,", '1,1,"0.5'])
 def test_half_a_row_of_a_csv_file_costs_this_row(end: str, tmp_path: Path) -> None:
-    """Too few cells, or a quoted one without an end; a cell that is empty in a row of all cells is none."""
     path = tmp_path / "a.csv"
     path.write_text(f"group,step,reward\n1,1,0\n1,1,1\n{end}", encoding="utf-8")
     (batch,) = read(path)
@@ -152,7 +144,6 @@ def test_half_a_row_of_a_csv_file_costs_this_row(end: str, tmp_path: Path) -> No
 
 
 def test_groups_before_a_damaged_line_are_read(tmp_path: Path) -> None:
-    """Whole batches before the damage are handed out: a reader who wants them has them."""
     path = logs.tinker(tmp_path)
     path.write_bytes(path.read_bytes() + b'{"half\n')
     stream = read(path, options=ReadOptions(rows=2))
@@ -163,7 +154,6 @@ def test_groups_before_a_damaged_line_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"[1, 2]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
 def test_a_line_that_is_no_record_gives_one_line(line: bytes, tmp_path: Path) -> None:
-    """A list, a number, no text, a nest without end, two records in one line."""
     path = logs.verl_v1(tmp_path)
     path.write_bytes(path.read_bytes() + line + b"\n")
     assert f"{path}:6: " in line_of(path)
@@ -173,20 +163,17 @@ def test_a_line_that_is_no_record_gives_one_line(line: bytes, tmp_path: Path) ->
     "content", [b"", b"\n\n", b"[]", b'{"metadata": {}, "traces": []}\n', b"nonsense", b"PK\x03\x04"]
 )
 def test_no_groups_at_all_gives_one_line(content: bytes, tmp_path: Path) -> None:
-    """An empty file, blank lines, an empty list, no log."""
     path = tmp_path / "log"
     path.write_bytes(content)
     line_of(path)
 
 
 def test_a_table_without_rows_holds_no_groups(tmp_path: Path) -> None:
-    """Columns alone are no log."""
     path = logs.parquet(tmp_path / "x.parquet", {"group": [], "reward": []})
     assert "no groups" in line_of(path)
 
 
 def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
-    """What was found and what to give, in one line; so for a path that is none, or no file."""
     assert "holds no log of rollouts, only no file" in line_of(tmp_path)
     (tmp_path / "model.safetensors").touch()
     assert "only 1 .safetensors: give the file or directory that" in line_of(tmp_path)
@@ -197,7 +184,6 @@ def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [".", "cohort"])
 def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
-    """One that was trained; what else lies there, lists of files and of runs, is no log."""
     run = tmp_path / "cohort" / "native-s42"
     for name in ("frozen-s42", run.name):
         run.with_name(name).mkdir(parents=True)
@@ -208,7 +194,6 @@ def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
 
 
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:
-    """NaN, a number beyond all bounds and null: none of them is lost, or taken for a number."""
     rows = [{"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None)]
     (groups,) = read(logs.jsonl(tmp_path / "x.jsonl", rows))
     assert groups.scored.tolist() == [True, False, False, False]
@@ -218,7 +203,6 @@ def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> Non
 
 
 def test_mixed_group_sizes_are_read_and_a_wrong_size_is_not(tmp_path: Path) -> None:
-    """Uneven runs are groups; a group size that does not divide them is a line that names the row."""
     path = logs.trl(tmp_path, prompts=["a", "b", "b", "b"])
     (groups,) = read(path)
     assert groups.sizes.tolist() == [1, 3]
@@ -227,12 +211,10 @@ def test_mixed_group_sizes_are_read_and_a_wrong_size_is_not(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("build", [logs.trl, logs.verl_v1, logs.slime, logs.shinka, logs.llm4ad])
 def test_a_class_column_that_does_not_exist_is_named(build: Build, tmp_path: Path) -> None:
-    """A slip in the name must not read as rows without a class."""
     assert "no column klass" in line_of(build(tmp_path), ReadOptions(label="klass"))
 
 
 def test_several_rewards_ask_for_a_name(tmp_path: Path) -> None:
-    """A dump with named rewards lists them, and reads the one that is named."""
     path = logs.slime(tmp_path, reward={"acc": 1.0, "style": 0.5})
     assert "acc, style" in line_of(path)
     (groups,) = read(path, options=ReadOptions(reward="acc"))
@@ -241,7 +223,6 @@ def test_several_rewards_ask_for_a_name(tmp_path: Path) -> None:
 
 
 def test_several_objectives_ask_for_one(tmp_path: Path) -> None:
-    """A search with two objectives says so, and reads the one that is chosen."""
     path = tmp_path / "samples_1~200.json"
     path.write_text(json.dumps([{"sample_order": 1, "function": "f", "score": [-1.0, -2.0], "program": ""}]))
     assert "2 objectives" in line_of(path)
@@ -250,7 +231,6 @@ def test_several_objectives_ask_for_one(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_reward_is_no_missing_reward(tmp_path: Path) -> None:
-    """A row whose reward has another name is refused by its line; null is the form for none."""
     first, second = {"group": 1, "reward": 1.0}, {"group": 1, "rewad": 0.5}
     path = tmp_path / "mine.jsonl"
     path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n", encoding="utf-8")
@@ -260,7 +240,6 @@ def test_a_misspelt_reward_is_no_missing_reward(tmp_path: Path) -> None:
 
 
 def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
-    """Line and field of a value that is no number."""
     path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0}, {"group": 1, "reward": "high"}])
     line = line_of(path)
     assert f"{path}:2: " in line
@@ -268,7 +247,6 @@ def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
-    """Half a database, and one without the tables."""
     path = logs.shinka(tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
     line_of(path)
@@ -280,7 +258,6 @@ def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
 
 
 def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
-    """A gzip file reads as its lines do, and one that was changed within ends in one line."""
     path = tmp_path / "trajectories.jsonl.gz"
     path.write_bytes(gzip.compress(logs.ttt(tmp_path).read_bytes() * 50))
     assert sum(len(batch.reward) for batch in read(path)) == 250
@@ -289,7 +266,6 @@ def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named when it is missed."""
     path = logs.trl(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match="pip install pyarrow"):
@@ -305,7 +281,6 @@ def test_a_name_for_every_row_gives_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.slow
 def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
-    """A log twice the memory that its reader may take on top of its libraries is read to its end."""
     rows, text = 3000, "x" * 40_000
     if kind == "jsonl":
         path = tmp_path / "x.jsonl"

@@ -49,7 +49,6 @@ _STARTS = {
 def test_a_packed_bomb_is_one_line(
     start: str, packer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What unpacks to hundreds of times its size; the room of a small file is made smaller here."""
     monkeypatch.setattr(streams, "ROOM", 1024 * 1024)
     monkeypatch.setattr(streams, "GROWTH", 20)
     first, rest = _STARTS[start]
@@ -62,7 +61,6 @@ def test_a_packed_bomb_is_one_line(
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 @pytest.mark.slow
 def test_brackets_without_values_are_one_line(name: str, text: bytes, tmp_path: Path) -> None:
-    """Three bytes of JSON are an object of sixty."""
     row = b'{"group": 1, "reward": 1.0, "prompt": [' + text * 2_000_000 + b"1]}"
     path = tmp_path / name
     path.write_bytes(b"[" + row + b"]" if name == "a.json" else row + b"\n")
@@ -72,7 +70,6 @@ def test_brackets_without_values_are_one_line(name: str, text: bytes, tmp_path: 
 @pytest.mark.parametrize("depth", [100, 500, 950, 100_000])
 @pytest.mark.parametrize("field", ["prompt", "label", "response", "group", "components", "more"])
 def test_values_within_values_are_read_or_one_line(field: str, depth: int, tmp_path: Path) -> None:
-    """However deep, in any column, as lines and as a list."""
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         nested = opening * depth + "1" + closing * depth
         row = json.dumps({"group": 1, "reward": 1.0, field: "@"}).replace('"@"', nested)
@@ -100,7 +97,6 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_not_far_more_than_its_file(name: str, tmp_path: Path) -> None:
-    """A dictionary or a run says in a byte what takes a megabyte."""
     path, table = tmp_path / "a.parquet", pa.table(TABLES[name])
     pq.write_table(table, path, compression="zstd")
     if name == "rows without end" and 200 * path.stat().st_size > table.num_rows:
@@ -110,7 +106,6 @@ def test_a_table_is_not_far_more_than_its_file(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("depth", [50, 5000])
 def test_columns_within_columns_are_read_or_one_line(depth: int, tmp_path: Path) -> None:
-    """A schema may nest as deep as it likes."""
     kind: pa.DataType = pa.int32()
     for _ in range(depth if depth < 1000 else 10):
         kind = pa.struct([("a", kind)])
@@ -139,7 +134,6 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("field", [*NAMED, "components", "weights"])
 def test_a_column_of_an_odd_kind_is_read_or_one_line(field: str, name: str, tmp_path: Path) -> None:
-    """Whatever Parquet can hold, in any column."""
     columns = {"group": [1, 1], "reward": [0.0, 1.0], field: ODD[name]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     for options in (None, ReadOptions(label=field)):
@@ -156,7 +150,6 @@ _CELLS = (
 
 @pytest.mark.parametrize("text", _CELLS, ids=("cell", "quoted", "header"))
 def test_a_cell_has_an_end(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell, a line or a quoted text that goes on and on; the most is made smaller here."""
     monkeypatch.setattr("search_to_signal.audit.importers.streams._LONGEST", 1_000_000)
     (tmp_path / "a.csv").write_bytes(text)
     assert "unreadable from here on" in refused(tmp_path / "a.csv")
@@ -167,7 +160,6 @@ NAMES = ("a.jsonl", "a.json", "a.csv", "a.parquet", "a.pt", "a.sqlite", "a.jsonl
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe, a socket, a device and a link without an end, in the place of a log."""
     path = tmp_path / name
     os.mkfifo(path)
     assert "only regular files are read" in refused(path)
@@ -185,7 +177,6 @@ def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path, monkeypatch: p
 
 
 def test_a_pipe_among_logs_is_not_waited_for(tmp_path: Path) -> None:
-    """The program of a checkpoint, the second file of a directory, the rest of a search."""
     metadata = logs.openevolve_checkpoint(tmp_path)
     os.mkfifo(metadata.parent / "programs" / "pipe.json")
     with pytest.raises(RecordError, match="only regular files are read"):

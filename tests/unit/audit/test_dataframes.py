@@ -17,7 +17,6 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
         return list(self._columns)
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -38,7 +37,6 @@ COLUMNS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("frame", [COLUMNS, Table(COLUMNS)])
 def test_rows_of_a_group_stand_anywhere(frame: Any) -> None:
-    """Groups are gathered in order of first appearance, and each row keeps its place in the frame."""
     groups = audit.of_frame(frame, group="uid", step="step", reward="score")
     assert groups.sizes.tolist() == [2, 2, 1]
     assert groups.reward.tolist() == [0.0, 2.0, 1.0, 3.0, 4.0]
@@ -49,12 +47,10 @@ def test_rows_of_a_group_stand_anywhere(frame: Any) -> None:
 
 
 def test_a_group_without_steps_is_one(frame: Any = COLUMNS) -> None:
-    """The same name at two steps is one group where no step is named."""
     assert audit.of_frame(frame, group="uid", reward="score").sizes.tolist() == [3, 2]
 
 
 def test_components_follow_their_rows() -> None:
-    """Parts of the reward are reordered with it and keep their weights."""
     frame = {"group": [1, 2, 1], "reward": [2.0, 4.0, 6.0], "half": np.array([1.0, 2.0, 3.0])}
     groups = audit.of_frame(frame, components=["half"], weights={"half": 2.0})
     assert groups.components["half"].tolist() == [1.0, 3.0, 2.0]
@@ -62,20 +58,17 @@ def test_components_follow_their_rows() -> None:
 
 
 def test_nothing_is_no_audit() -> None:
-    """A frame without rows is refused in one line."""
     with pytest.raises(RecordError, match="no groups"):
         audit.audit(audit.of_frame({"group": [], "reward": []}))
 
 
 def test_a_missing_column_is_named() -> None:
-    """What is missing and what is there, in one line."""
     with pytest.raises(IllFormedGroupError, match="no column reward: name what it has"):
         audit.of_frame(COLUMNS, group="uid")
 
 
 @pytest.mark.parametrize("missing", [float("nan"), None])
 def test_a_row_without_a_group_is_named(missing: float | None) -> None:
-    """It is in no group of its own, and not in one with other such rows."""
     with pytest.raises(IllFormedGroupError, match="row 1 has no prompt"):
         audit.of_frame({"prompt": [1.0, missing, 1.0], "reward": [1.0, 2.0, 3.0]}, group="prompt")
 

@@ -24,7 +24,6 @@ def rows(step: int, *rewards: float) -> str:
 
 
 def test_a_step_is_told_once_and_again_when_it_grows(tmp_path: Path) -> None:
-    """A file counts from the second look on, one that grew again; what is unchanged is not read again."""
     log = Following(tmp_path)
     assert [line.split(":")[0] for line in log.look()] == ["not read yet"]
     assert log.look() == []
@@ -41,7 +40,6 @@ def test_a_step_is_told_once_and_again_when_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_half_written_waits(tmp_path: Path) -> None:
-    """What is whole is told; a step whose last line comes later is told again, and no other."""
     path = tmp_path / "a.jsonl"
     whole = rows(1, 0, 1) + rows(2, 1, 1)
     path.write_text(whole[:-9], encoding="utf-8")
@@ -82,7 +80,6 @@ def command(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_the_command_follows_until_it_is_interrupted(command: Any, tmp_path: Path) -> None:
-    """A line per step, the page while it goes on, then the report and exit code 0."""
     assert command.stdout.readline().startswith("not read yet: ")
     for step in (1, 2):
         text = rows(step, 0, 1, 1, 1)
@@ -105,19 +102,16 @@ def test_the_command_follows_until_it_is_interrupted(command: Any, tmp_path: Pat
 def test_a_time_that_is_none_is_refused(
     every: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, as an error of use, before anything is waited for."""
     assert main(["audit", str(tmp_path), "--follow", "--every", every]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_what_nobody_can_read_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
-    """Columns that need a map do not make for a silent wait."""
     (tmp_path / "a.jsonl").write_text('{"points": 1.0}\n', encoding="utf-8")
     (line,) = Following(tmp_path).look()
     assert "--map reward=COLUMN,group=COLUMN" in line
 
 
 def test_a_place_that_is_not_there_is_no_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A slip in the path ends in one line."""
     assert main(["audit", str(tmp_path / "nowhere"), "--follow"]) == 5
     assert capsys.readouterr().err.count("\n") == 1

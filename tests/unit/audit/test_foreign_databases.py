@@ -38,7 +38,6 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_nothing_of_a_database_is_run(name: str, tmp_path: Path) -> None:
-    """A view, a computed column or a join in the place of a table: one line, or what is beside it."""
     path = logs.shinka(tmp_path)
     with sqlite3.connect(path) as connection:
         connection.executescript(CHANGES[name])

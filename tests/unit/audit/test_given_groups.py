@@ -221,7 +221,6 @@ def value(findings: audit.Findings, name: str) -> Any:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found(name: str) -> None:
-    """Numbers, and lines with their words."""
     case = CASES[name]
     columns = dict(case.columns)
     if "components" in columns:
@@ -241,7 +240,6 @@ def test_what_is_found(name: str) -> None:
 
 
 def test_advantages_that_come_late_are_told() -> None:
-    """A log whose first groups hold no advantage is not said to hold none."""
     early = audit.of_arrays([0.0, 1.0], sizes=[2], step=[0])
     late = audit.of_arrays([0.0, 1.0], sizes=[2], step=[1], advantage=[-1.0, 1.0])
     said = " ".join(audit.conclusions(audit.audit([early, late])))
@@ -251,7 +249,6 @@ def test_advantages_that_come_late_are_told() -> None:
 
 
 def test_a_candidate_that_was_tried_before_is_counted() -> None:
-    """Over the whole log of a search, where every candidate is a group of its own."""
     parts = [
         audit.of_arrays([1.0, 2.0], [1, 1], response=[8, 9], improvement=[0.5, 0.5]),
         audit.of_arrays([1.0, 2.0], [1, 1], response=[8, 0], improvement=[0.5, 0.5]),

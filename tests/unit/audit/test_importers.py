@@ -223,7 +223,6 @@ def column(groups: RewardGroups, name: str) -> Any:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_format_is_read_as_its_writer_means_it(name: str, tmp_path: Path) -> None:
-    """Groups, rewards and what else a log of it holds."""
     build, options, columns, evidence = READ[name]
     groups = whole(build(tmp_path), options)
     assert {name: column(groups, name) for name in columns} == columns
@@ -231,7 +230,6 @@ def test_a_format_is_read_as_its_writer_means_it(name: str, tmp_path: Path) -> N
 
 
 def test_the_last_checkpoint_is_read(tmp_path: Path) -> None:
-    """It holds what those before it held."""
     for iteration in (9, 10):
         logs.openevolve_checkpoint(tmp_path, iteration)
     assert whole(tmp_path).source.endswith("checkpoint_10")
@@ -239,7 +237,6 @@ def test_the_last_checkpoint_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_path: Path) -> None:
-    """The file alone and the run directory above it give the same format."""
     path, name = READ[name][0](tmp_path), name.split()[0]
     assert find(path)[0].name == name
     assert (find(tmp_path)[0].name, find(tmp_path)[1]) == (name, [path])
@@ -247,14 +244,12 @@ def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_
 
 
 def test_every_format_says_what_it_was_tried_on() -> None:
-    """The table tells files of the real writer from reconstructions, and names where the writer stands."""
     for one in FORMATS:
         assert one.met.split(":")[0] in ("real writer", "reconstruction"), one.name
         assert one.writer, one.name
 
 
 def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
-    """Where no size fits the advantages, a run is a group; the counts show it, and a group size mends it."""
     prompts = ["a", "a", "b", "b", "b", "b", "a", "a"]
     path = logs.trl(tmp_path, prompts=prompts, advantage=[0.5, 0.25] * 4)
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
@@ -285,13 +280,11 @@ def test_trl_reads_steps_in_their_order(tmp_path: Path) -> None:
 
 
 def test_trl_components_can_be_named(tmp_path: Path) -> None:
-    """What a reward function merely logged is left out of the reward."""
     groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
     assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path) -> None:
-    """Episodes stand as they arrived; one without a trace is a row with its error and no reward."""
     logs.prime_traces(tmp_path)
     groups = whole(tmp_path / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl")
     assert groups.sizes.tolist() == [2, 2]
@@ -313,7 +306,6 @@ def test_a_weight_that_changes_is_taken_into_its_component(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["advantages", "token_ids", "is_masked_low", "entropy"])
 @pytest.mark.parametrize("values", [[1.0], [1.0] * 5, 3])
 def test_prime_rl_tokens_of_unequal_lists(tmp_path: Path, name: str, values: Any) -> None:
-    """Without a value for each token nobody knows which ones a list is of, and one line says so."""
     file = logs.prime_tokens(tmp_path)
     file.write_text(json.dumps({**json.loads(file.read_text()), name: values}))
     with pytest.raises(RecordError, match=r"rank_0.jsonl:1: a value does not fit"):
@@ -330,14 +322,12 @@ def test_tinker_evaluations_say_that_they_are(tmp_path: Path) -> None:
 
 
 def test_skyrl_evaluations_of_no_step(tmp_path: Path) -> None:
-    """A run that only evaluates dumps into a folder of its own name."""
     path = logs.skyrl_eval(tmp_path)
     path.parent.rename(tmp_path / "dumped_evals" / "eval_only")
     assert whole(tmp_path).sizes.tolist() == [2, 2]
 
 
 def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
-    """The dumps of a directory are those of training, in order of their number."""
     for rollout in (10, 9):
         logs.slime(tmp_path, rollout)
     (tmp_path / "9.jsonl").rename(tmp_path / "eval_9.jsonl")
@@ -359,7 +349,6 @@ class _Mkdir:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("whole_directory", [False, True])
 def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: Path) -> None:
-    """A dump is a program: refused alone, in torch's archive and in its directory, and not run."""
     pickled, path = pickle.dumps({"samples": [_Mkdir(tmp_path / "made")]}), tmp_path / "9.pt"
     path.write_bytes(pickled)
     if packed:
@@ -373,7 +362,6 @@ def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: P
 
 
 def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printed) -> None:
-    """The command of the line makes a log of the dump that torch saved, tensors included, and it is read."""
     torch = pytest.importorskip("torch")
     rows = [json.loads(line) for line in logs.slime(tmp_path).read_text(encoding="utf-8").splitlines()]
     rows[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
@@ -388,7 +376,6 @@ def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printe
 
 
 def test_nemo_rl_without_tokens_groups_by_the_first_message(tmp_path: Path) -> None:
-    """Token ids are not always kept: the prompt is then the first text."""
     path = logs.nemo_rl(tmp_path)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
@@ -456,7 +443,6 @@ def test_a_sequence_that_the_trust_region_masks_whole_is_masked(tmp_path: Path) 
 
 @pytest.mark.parametrize(("build", "option"), [(logs.tinker, "constant"), (logs.ttt, "constant")])
 def test_groups_that_never_tie_may_have_been_filtered(build: Any, option: str, tmp_path: Path) -> None:
-    """Where rewards repeat and no group ties, an option may have dropped those: no file shows it."""
     path = build(tmp_path)
     row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
     place = "group_idx" if "group_idx" in row else "step"
@@ -474,7 +460,6 @@ def test_groups_that_never_tie_may_have_been_filtered(build: Any, option: str, t
 
 
 def test_shinka_changes_nothing(tmp_path: Path) -> None:
-    """No file appears beside the database, and no byte of it changes, though it keeps a write-ahead log."""
     path = logs.shinka(tmp_path)
     before = path.read_bytes()
     whole(path)
@@ -483,7 +468,6 @@ def test_shinka_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
-    """The best before the second file is that of the first, and the tenth file comes after the second."""
     logs.llm4ad(tmp_path)
     for start, score in ((201, -0.125), (2001, -0.25)):
         record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
@@ -494,7 +478,6 @@ def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_neutral(kind: str, tmp_path: Path) -> None:
-    """A log by the schema reads the same from JSON Lines and from Parquet."""
     rows, path = logs.neutral_rows(), tmp_path / f"mine.{kind}"
     if kind == "jsonl":
         logs.jsonl(path, rows)
@@ -512,7 +495,6 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
 
 
 def test_neutral_schema_is_what_is_read() -> None:
-    """The schema beside the importer is that of the rows it accepts."""
     schema = msgspec.json.schema(rollouts.Rollout)
     definition = schema["$defs"]["Rollout"]
     definition["description"] = inspect.cleandoc(definition["description"])
@@ -521,7 +503,6 @@ def test_neutral_schema_is_what_is_read() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None:
-    """However small the batches, the same groups come in the same order, none of them torn."""
     path = logs.ttt(tmp_path)
     batches = list(read(path, options=ReadOptions(rows=rows)))
     assert all(len(batch.reward) <= max(rows, 2) for batch in batches)
@@ -531,7 +512,6 @@ def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_reading_loads_neither_torch_nor_pyarrow() -> None:
-    """The core needs numpy and msgspec; pyarrow is loaded when a Parquet file is met."""
     code = (
         "import sys, search_to_signal.audit.importers; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
     )

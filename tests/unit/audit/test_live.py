@@ -21,7 +21,6 @@ class OnDevice:
         self._values = np.asarray(values)
 
     def tolist(self) -> Any:
-        """Its values."""
         return self._values.tolist()
 
     def __array__(self, *_: Any) -> Any:
@@ -29,7 +28,6 @@ class OnDevice:
 
 
 def test_numbers_by_hand() -> None:
-    """Of three groups, interleaved, one has equal rewards; a lone completion is not dead and has no gain."""
     found = live.numbers(REWARDS, GROUPS, ADVANTAGES)
     assert found == {
         "signal/dead_share": pytest.approx(1 / 3),
@@ -51,7 +49,6 @@ def test_they_are_those_of_the_audit() -> None:
 
 @pytest.mark.parametrize("kind", [list, np.array, OnDevice])
 def test_lists_arrays_and_tensors_are_taken(kind: Any) -> None:
-    """Token-level rewards are added; advantages per token count over their mask, not the padding."""
     rewards = kind([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     advantages = kind([[-0.5, -0.5, 9.0], [0.5, 0.5, 9.0]])
     found = live.numbers(rewards, kind([3, 3]), advantages, mask=kind([[1, 1, 0], [1, 1, 0]]))
@@ -60,7 +57,6 @@ def test_lists_arrays_and_tensors_are_taken(kind: Any) -> None:
 
 
 def test_without_advantages_the_named_normalizer_is_taken() -> None:
-    """A hook that comes before advantages are made names what will make them."""
     plain = live.numbers([0.0, 1e-5], [1, 1], normalizer="trl-grpo-none")
     scaled = live.numbers([0.0, 1e-5], [1, 1], normalizer="verl-grpo")
     assert plain["signal/largest_gain"] == pytest.approx(1.0)
@@ -68,7 +64,6 @@ def test_without_advantages_the_named_normalizer_is_taken() -> None:
 
 
 def test_shares_of_components() -> None:
-    """They add up to 1 ; a flat one has none, one that works against the others a negative one."""
     right, style = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, -0.5, 0.0, -0.5])
     reward = 2.0 * right + style
     found = live.numbers(
@@ -87,7 +82,6 @@ def test_shares_of_components() -> None:
 
 
 def test_all_dead_is_told_as_such() -> None:
-    """Without an advantage there is no gain and no share, and nothing divides by 0."""
     found = live.numbers([1.0, 1.0], [1, 1], [0.0, 0.0], components={"a": [1, 1], "b": [0, 0]})
     assert (found["signal/dead_share"], found["signal/effective_batch"]) == (1.0, 0.0)
     assert found["signal/largest_gain"] == 0.0
@@ -105,13 +99,11 @@ def test_all_dead_is_told_as_such() -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_refused(given: tuple[Any, Any, Any]) -> None:
-    """Lengths that differ, nothing at all, and advantages per token without their mask."""
     with pytest.raises(IllFormedGroupError):
         live.numbers(*given)
 
 
 def test_limits_name_what_is_over() -> None:
-    """At the limit is not over; the name may go without its prefix; a slip is refused."""
     found = live.numbers(REWARDS, GROUPS, ADVANTAGES)
     assert live.exceeded(found, {"dead_share": 1 / 3, "signal/largest_gain": 0.5}) == {
         "signal/largest_gain": "signal/largest_gain is 1, over 0.5"
@@ -121,7 +113,6 @@ def test_limits_name_what_is_over() -> None:
 
 
 def test_a_hook_can_write_the_log_itself(tmp_path: Path) -> None:
-    """For frameworks that dump no rewards: two batches of a step, read by the audit as they were given."""
     for _ in range(2):
         path = live.write(tmp_path / "log", 3, REWARDS, GROUPS, ADVANTAGES, components={"a": [0, 1, 1, 1, 0]})
     assert path.name == "rollouts_00000003_0001.jsonl"

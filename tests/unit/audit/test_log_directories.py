@@ -15,7 +15,6 @@ from search_to_signal.cli import main
 
 
 def rows_of_step(step: int) -> list[dict[str, Any]]:
-    """Two groups of two."""
     return [
         {"group": f"{step}-{row // 2}", "step": step, "reward": float(row), "advantage": 0.0}
         for row in range(4)
@@ -23,7 +22,6 @@ def rows_of_step(step: int) -> list[dict[str, Any]]:
 
 
 def test_packed_files_of_a_directory_are_read_with_the_others(tmp_path: Path) -> None:
-    """Old steps may be packed; of a file and its packed copy one is read."""
     for step in range(3):
         logs.jsonl(tmp_path / f"{step}.jsonl", rows_of_step(step))
     for step, kept in ((1, False), (2, True)):
@@ -36,7 +34,6 @@ def test_packed_files_of_a_directory_are_read_with_the_others(tmp_path: Path) ->
 
 
 def test_other_logs_of_a_directory_are_counted(tmp_path: Path, printed: Printed) -> None:
-    """One form is read, and how many files of others are not is said."""
     logs.jsonl(tmp_path / "a.jsonl", rows_of_step(0))
     (tmp_path / "b.csv").write_text("group,reward\na,1\na,0\n", encoding="utf-8")
     (tmp_path / "notes.csv").write_text("day,what\n1,begun\n", encoding="utf-8")
@@ -55,7 +52,6 @@ def test_a_group_size_is_refused_where_the_log_names_groups(tmp_path: Path) -> N
 
 
 def test_groups_that_are_split_over_files_are_whole(tmp_path: Path) -> None:
-    """Rows of a group in two files, one in each, counted as two groups of one."""
     for name, rows in (("a", rows_of_step(1)[::2]), ("b", rows_of_step(1)[1::2])):
         logs.jsonl(tmp_path / f"{name}.jsonl", rows)
     findings = audit.audit(audit.read(tmp_path))
@@ -80,7 +76,6 @@ JUNK = {
 def test_files_that_are_no_rollouts_stop_no_directory(
     name: str, mapped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever their names, with --map too: they are left out, and the first of them are named."""
     for junk, text in JUNK.items():
         (tmp_path / junk).write_text(text, encoding="utf-8")
     rows = [
@@ -107,7 +102,6 @@ def test_files_that_are_no_rollouts_stop_no_directory(
 
 @pytest.mark.parametrize("above", [0, 1, 2])
 def test_directories_of_versions_are_read_in_order(above: int, tmp_path: Path, printed: Printed) -> None:
-    """From the directory of the versions or from one above, with and without a map; one version by itself."""
     rollout = logs.areal(tmp_path / "logs" / "trial", (3, 10), range(3)).parents[1]
     place = (rollout, *rollout.parents)[above]
     for options in ([], ["--map", "group=task_id,response=completion"]):
@@ -119,7 +113,6 @@ def test_directories_of_versions_are_read_in_order(above: int, tmp_path: Path, p
 
 
 def test_directories_of_unknown_files_name_one(tmp_path: Path, printed: Printed) -> None:
-    """Where the rows are, what columns they have, and how to say what these mean."""
     for version in ("3", "4"):
         logs.jsonl(tmp_path / version / "300.jsonl", [{"task_id": 1, "sample": 0, "correct": 0.5}])
     err = printed(tmp_path, code=5)
@@ -132,7 +125,6 @@ def test_directories_of_unknown_files_name_one(tmp_path: Path, printed: Printed)
 def test_directories_of_several_runs_are_named(
     names: tuple[str, str], tmp_path: Path, printed: Printed
 ) -> None:
-    """They are not one log: the line says which to give."""
     for name in names:
         logs.jsonl(tmp_path / name / "log" / "rollouts.jsonl", rows_of_step(0))
     err = printed(tmp_path, code=5)
@@ -151,7 +143,6 @@ def test_a_table_of_any_name_is_known_by_its_columns(tmp_path: Path, printed: Pr
 
 
 def test_a_data_set_of_hugging_face_says_how_to_give_it(tmp_path: Path, printed: Printed) -> None:
-    """As save_to_disk leaves it; Parquet files of one are read as they are."""
     (tmp_path / "train").mkdir()
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}', encoding="utf-8")
     (tmp_path / "train" / "dataset_info.json").write_text("{}", encoding="utf-8")
@@ -163,7 +154,6 @@ def test_a_data_set_of_hugging_face_says_how_to_give_it(tmp_path: Path, printed:
 
 
 def test_long_cells_of_a_csv_file_are_read(tmp_path: Path) -> None:
-    """A response may be longer than a cell of Python's reader is by default."""
     path = tmp_path / "a.csv"
     path.write_text(f"group,reward,response\na,1,{'x' * 200_000}\na,0,y\n", encoding="utf-8")
     (batch,) = audit.read(path)

@@ -73,7 +73,6 @@ def columns(batches: list[RewardGroups]) -> dict[str, list[Any]]:
 def test_a_log_is_the_same_however_it_is_cut(
     chunk: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Groups that cross what is read at once stay whole; parts times weights are the reward everywhere."""
     monkeypatch.setattr(lines, "CHUNK", chunk)
     given = rows(60)
     path = logs.jsonl(tmp_path / "a.jsonl", given)
@@ -96,7 +95,6 @@ def test_a_log_is_the_same_however_it_is_cut(
 def test_a_line_of_another_kind_changes_no_other(
     odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NaN, a blank line and a whole number with a point are read by themselves, others as before."""
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(30)
     path = logs.jsonl(tmp_path / "a.jsonl", given)
@@ -119,7 +117,6 @@ AGAIN = {
 def test_a_group_that_comes_again_is_one_group(
     again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log whose last row is of an earlier group or step has the groups of one that was sorted."""
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(60)
     late = logs.jsonl(tmp_path / "late.jsonl", [*given, AGAIN[again]])
@@ -135,7 +132,6 @@ def test_a_group_that_comes_again_is_one_group(
 
 
 def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command reads such a log once, whether or not rows have all columns."""
     given = [*rows(30), {"group": 30, "step": 9, "reward": 1.0, "other": "column"}]
     path = logs.jsonl(tmp_path / "a.jsonl", given)
     read_again = Mock(side_effect=AssertionError)
@@ -169,7 +165,6 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_few")
 def test_what_explains_is_compared_with_all(tmp_path: Path) -> None:
-    """The others see a part, spread over the log, and the report says how large it is."""
     found = audit.audit(read(logged(tmp_path / "a.jsonl", 100), options=ReadOptions(rows=16)))
     assert "trl-grpo" in found.explaining
     assert found.agreements["trl-grpo"].groups == 400
@@ -191,7 +186,6 @@ def test_one_wrong_step_anywhere_is_found(wrong: int, tmp_path: Path) -> None:
 
 
 def test_a_short_log_is_compared_whole(tmp_path: Path) -> None:
-    """Of some thousand groups nothing is left out, and nothing is said about it."""
     found = audit.audit(read(logged(tmp_path / "a.jsonl", 40)))
     assert {one.groups for name, one in found.agreements.items() if name != "trl-grpo"} >= {160}
     assert not [one for one in found.assumptions if one.key == run_audit.IN_PART]
@@ -213,7 +207,6 @@ def test_a_short_log_is_compared_whole(tmp_path: Path) -> None:
 def test_groups_that_are_ordered_otherwise(
     reference: list[float], computed: list[float], turned: int
 ) -> None:
-    """Any two that differ beyond rounding count, whichever of equal ones; a group with a gap does not."""
     groups = audit.of_arrays([*reference, 0.0, 1.0], [3, 2], advantage=[*reference, 0.0, 1.0])
     known = reference_of(groups, groups.advantage, group_flags(groups, groups.advantage))
     assert agreement(known, np.array([*computed, 0.0, 1.0])).turned == turned
@@ -231,7 +224,6 @@ def test_ranks_of_a_large_group_take_no_square() -> None:
 def test_a_long_read_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Lines on standard error with what was audited; standard output stays one document."""
     monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
     assert main(["audit", str(logged(tmp_path / "a.jsonl", 20)), "--json"]) == 0
     out, err = capsys.readouterr()

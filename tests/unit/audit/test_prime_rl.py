@@ -126,7 +126,6 @@ def test_what_arrives_in_one_step_may_be_trained_in_the_next(tmp_path: Path) -> 
 
 
 def test_a_group_that_two_batches_trained_is_one(tmp_path: Path) -> None:
-    """A batch is cut after its last trace: the rest of the group is trained with the next."""
     given = [1.0, 0.0, 0.0, 1.0]
     cohort(tmp_path, 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
     cohort(tmp_path, 3, "effective", shipped("g", given)[:3])
@@ -138,7 +137,6 @@ def test_a_group_that_two_batches_trained_is_one(tmp_path: Path) -> None:
 
 
 def test_names_that_begin_again_in_every_step_are_no_group(tmp_path: Path) -> None:
-    """Groups that are numbered anew in every step are not joined over steps, nor are their traces."""
     for step in (3, 4):
         cohort(tmp_path, step, "all", [episode(g, at, float(at)) for g in "gh" for at in (0, 1)])
         cohort(tmp_path, step, "effective", shipped("g", [0.0, 1.0]))
@@ -149,7 +147,6 @@ def test_names_that_begin_again_in_every_step_are_no_group(tmp_path: Path) -> No
 
 
 def test_traces_without_credit_count_in_their_group(tmp_path: Path) -> None:
-    """A trace of mean reward has advantage 0 and is pruned: the mean of the group is still over all four."""
     given = [1.0, 0.5, 0.5, 0.0]
     cohort(tmp_path, 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
     cohort(tmp_path, 3, "effective", shipped("g", given))
@@ -185,7 +182,6 @@ def test_a_part_of_the_reward_is_left_out_of_groups_in_which_a_trace_failed(tmp_
 
 
 def test_traces_of_agents_that_are_not_trained_are_no_rollouts(tmp_path: Path) -> None:
-    """A judge's trace stands in the episode, has its own reward, and is in no group."""
     judged = [episode("g", at, float(at)) for at in (0, 1)]
     for one in judged:
         one["traces"].append({**one["traces"][0], "id": f"j-{one['id']}", "agent": {"trainable": False}})
@@ -265,7 +261,6 @@ def test_a_stream_is_read_with_its_annotations(tmp_path: Path, chunked: bool, be
 
 
 def test_a_stream_given_as_a_file_has_its_annotations(tmp_path: Path) -> None:
-    """They stand beside it, whether the stream is a file or a folder."""
     for chunked in (False, True):
         groups = whole(stream(tmp_path / str(chunked), chunked))
         assert groups.advantage[np.isfinite(groups.advantage)].tolist()[-2:] == centred([1.0, 0.0, 0.0])[1:]
@@ -281,7 +276,6 @@ def test_token_floats_of_four_decimals_are_explained(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_annotations_masks_nothing(tmp_path: Path) -> None:
-    """Nobody knows what was trained then."""
     path = stream(tmp_path, chunked=False)
     for file in (path.parent / "annotations").iterdir():
         file.unlink()
@@ -291,7 +285,6 @@ def test_a_stream_without_annotations_masks_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_of_evaluations_says_so(tmp_path: Path) -> None:
-    """Nothing of it was trained, and its groups are read."""
     path = tmp_path / "rollouts" / "step_3" / "eval" / "effective" / "traces.jsonl"
     groups = whole(logs.jsonl(path, [episode("g", at, 1.0, kind="eval") for at in (0, 1)]))
     assert counts(groups, "evaluation") == {"groups": 1}
@@ -299,7 +292,6 @@ def test_a_run_of_evaluations_says_so(tmp_path: Path) -> None:
 
 
 def test_steps_come_whole_from_a_long_run(tmp_path: Path) -> None:
-    """Batches are bounded, and every step's groups come once and in order."""
     for step in range(2, 6):
         sampled = [episode(f"{step}-{g}", at, float(at)) for g in range(5) for at in (0, 1)]
         cohort(tmp_path, step, "all", sampled)
@@ -320,7 +312,6 @@ def test_a_null_advantage_of_what_was_trained_is_nan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("info", [7, {"advantage": "x"}, {"advantage": [7]}])
 def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
-    """What was trained is read before the rest, and its lines are named all the same."""
     shaped = {**episode("g", 0, 1.0), "traces": [{**episode("g", 0, 1.0)["traces"][0], "info": info}]}
     cohort(filtered_run(tmp_path), 3, "effective", [shaped])
     with pytest.raises(RecordError, match=r"effective/traces.jsonl:1: a value does not fit"):
@@ -339,7 +330,6 @@ def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
     ],
 )
 def test_a_damaged_annotation_names_its_line(tmp_path: Path, update: dict[str, Any]) -> None:
-    """An update that names no trace, or has another shape, is not passed over."""
     path = stream(tmp_path, chunked=False).parent / "annotations" / "orchestrator.jsonl"
     path.write_bytes(lines([update]))
     with pytest.raises(RecordError, match=r"orchestrator.jsonl:1: a value does not fit"):

@@ -60,7 +60,6 @@ def test_an_entry_is_found_among_all_and_a_difference_is_placed() -> None:
 
 
 def test_a_component_that_cannot_matter() -> None:
-    """A bonus that is equal within every group vanishes; one that is not does not."""
     right = np.tile([0.0, 1.0, 1.0, 0.0], 2)
     bonus = np.repeat([0.5, 2.0], 4)
     groups = audit.of_arrays(
@@ -75,7 +74,6 @@ def test_a_component_that_cannot_matter() -> None:
 
 
 def test_batches_do_not_matter(tmp_path: Path) -> None:
-    """A log read in small batches gives the same findings, whole-step normalizers included."""
     rng = np.random.default_rng(3)
     rows = [
         {"group": f"{step}-{group}", "step": step, "reward": float(rng.random()), "label": "ab"[group % 2]}

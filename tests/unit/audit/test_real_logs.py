@@ -31,7 +31,6 @@ WEIGHED = audit.ReadOptions(components=("length", "vowels"), weights={"length": 
 def test_the_trainers_formula_is_named(
     log: str, entry: str, other: str, options: audit.ReadOptions | None
 ) -> None:
-    """The entry of the configuration that trained, and not its neighbour."""
     found = audit.audit(audit.read(REAL / log, options=options))
     assert found.completions == 16
     assert entry in found.explaining
@@ -39,13 +38,11 @@ def test_the_trainers_formula_is_named(
 
 
 def test_weights_that_the_log_leaves_out_are_found() -> None:
-    """Those of the configuration that trained, by the advantages that they gave."""
     (groups,) = audit.read(REAL / "trl-1.16.0-weights")
     assert dict(groups.weights) == {"length": 0.5, "vowels": 2.0}
 
 
 def test_a_reward_that_was_taken_wrong_is_a_way_out(tmp_path: Path) -> None:
-    """Nothing explains; the sentence that says so tells that the reward is assumed, and what names it."""
     logs.trl(tmp_path, length=[0.0, 2.0, 0.0, 3.0], advantage=[0.5, 0.25, -0.5, 1.0])
     found = audit.audit(audit.read(tmp_path))
     (line,) = [line for line in audit.conclusions(found) if line.startswith("No normalizer")]
@@ -67,7 +64,6 @@ def test_components_are_named_on_the_command_line(capsys: pytest.CaptureFixture[
 def test_a_component_without_name_or_weight_is_refused(
     given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, as an error of use."""
     assert main(["audit", str(REAL / "trl-1.16.0-weights"), "--component", given]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -80,7 +76,6 @@ def test_components_are_refused_where_the_log_says_the_reward(tmp_path: Path, pr
 
 
 def test_the_table_of_0_15_1_has_the_weighted_sum() -> None:
-    """Groups and rewards as Weights & Biases stores them; advantages are not in it."""
     (groups,) = audit.read(REAL / "trl-0.15.1-weights")
     assert groups.sizes.tolist() == [4] * 4
     assert np.isfinite(groups.reward).all()

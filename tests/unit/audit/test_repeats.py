@@ -12,7 +12,6 @@ from search_to_signal.cli import main
 
 
 def test_repeats_can_fail_a_run(tmp_path: Path, printed: Printed) -> None:
-    """--fail-on takes them as any other share of groups."""
     path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0, "response": "same"}] * 2)
     assert printed(path, "--fail-on", "repeated=0.5", code=1)
     assert printed(path, "--fail-on", "repeated=1")
@@ -35,7 +34,6 @@ def told(rows: Sequence[dict[str, Any]], place: Path, capsys: pytest.CaptureFixt
 
 
 def test_rows_that_stand_twice_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which lines and how many: a writer's slip is no matter of sampling, which comes second."""
     text = told(own_rows(2, again=[4]), tmp_path, capsys)
     place = f"{tmp_path / 'own.jsonl'}:6"
     assert f"repeat another of their group. 1 row stands twice, equal in all that is read: {place}." in text
@@ -51,14 +49,12 @@ def test_rows_that_stand_twice_are_said_to(tmp_path: Path, capsys: pytest.Captur
 def test_a_row_of_many_that_stands_twice_is_said_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It costs too little to be advised on, and is told all the same."""
     text = told(own_rows(60, again=[100]), tmp_path, capsys)
     assert "Change: Leave out" not in text
     assert f"1 row stands twice, equal in all that is read: {tmp_path / 'own.jsonl'}:102." in text
 
 
 def test_a_log_that_stands_twice_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that was appended to itself has groups of one size, and every row again."""
     text = told([*own_rows(4), *own_rows(4)], tmp_path, capsys)
     assert "12 rows stand twice" in text
     assert "Change: Leave out the rows that were logged twice" in text
@@ -67,7 +63,6 @@ def test_a_log_that_stands_twice_is_said_to(tmp_path: Path, capsys: pytest.Captu
 def test_what_was_sampled_twice_is_a_matter_of_sampling(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Equal answers in groups of one size, and equal texts with other rewards, are not rows twice."""
     rows = own_rows(4)
     rows[1] |= {"reward": 0.0, "response": "0-0"}
     text = told(rows, tmp_path, capsys)

@@ -10,21 +10,18 @@ from search_to_signal.records.schema import Outcome
 
 
 def test_uneven_groups_and_singletons_are_ordinary() -> None:
-    """A group of three, one of one, one of two: each row knows its group."""
     groups = of_arrays([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [3, 1, 2], advantage=[1.0] * 6)
     assert groups.sizes.tolist() == [3, 1, 2]
     assert groups.group.tolist() == [0, 0, 0, 1, 2, 2]
 
 
 def test_a_reward_that_is_no_number_is_kept() -> None:
-    """NaN and infinities stay what they are, and are not counted as scored."""
     groups = of_arrays([1.0, np.nan, -np.inf], [3])
     assert groups.scored.tolist() == [True, False, False]
     assert np.isneginf(groups.reward[2])
 
 
 def test_components_have_weights() -> None:
-    """A component counts once unless it is weighed, and a weight of no component is refused."""
     parts = {"format": [0.0, 1.0], "length": [1.0, 1.0]}
     groups = of_arrays([1.0, 3.0], [2], components=parts, weights={"format": 2.0})
     assert dict(groups.weights) == {"format": 2.0, "length": 1.0}
@@ -50,13 +47,11 @@ def test_columns_are_frozen() -> None:
     [([2], {}), ([3, 0], {}), ([4], {}), ([3], {"advantage": [1.0]}), ([3], {"advantages": [1.0] * 3})],
 )
 def test_columns_that_do_not_fit_are_refused(sizes: list[int], columns: dict[str, list[float]]) -> None:
-    """Too few rows, an empty group, too many rows, a short column, a column of an unknown name."""
     with pytest.raises(IllFormedGroupError):
         of_arrays([0.0, 1.0, 2.0], sizes, **columns)
 
 
 def test_outcome_level_groups_convert() -> None:
-    """Rewards, outcomes and equal responses of outcome-level groups are there, group by group."""
     same = Candidate(Outcome.VALID, score=1.0, response="a")
     failed = Candidate(Outcome.RUNTIME_FAILURE, response="b")
     batch = external_batch([ExternalGroup((same, same)), ExternalGroup((same, failed))])
@@ -68,7 +63,6 @@ def test_outcome_level_groups_convert() -> None:
 
 
 def test_evidence_of_batches_adds_up() -> None:
-    """The counts of one assumption are added; another one stays apart."""
     one, two = (
         Assumption("runs", "so", {"groups": 2, "groups of 8": 2}),
         Assumption("runs", "so", {"groups": 1}),

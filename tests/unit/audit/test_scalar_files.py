@@ -21,13 +21,11 @@ def history(norms: list[Any]) -> list[dict[str, Any]]:
 
 
 def document(path: Path, given: Any, indent: int | None = 2) -> Path:
-    """One JSON document."""
     path.write_text(json.dumps(given, indent=indent), encoding="utf-8")
     return path
 
 
 def text(path: Path, given: str) -> Path:
-    """A file as it is."""
     path.write_text(given, encoding="utf-8")
     return path
 
@@ -55,7 +53,6 @@ FILES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_scalars_says_what_writes_rollouts(name: str, tmp_path: Path, printed: Printed) -> None:
-    """One line with the settings, and the NaN that its reader looks for; the same for the directory."""
     path = FILES[name](tmp_path / name)
     for place in (path, tmp_path):
         err = printed(place, code=5)
@@ -65,7 +62,6 @@ def test_a_file_of_scalars_says_what_writes_rollouts(name: str, tmp_path: Path, 
 
 
 def test_how_often_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the steps that have the number; the norm of the gradient before others."""
     rows = history([NAN if at % 13 == 5 else 1.0 for at in range(40)])
     rows = [row | {"entropy": NAN} for row in rows]
     assert main(["audit", str(logs.jsonl(tmp_path / "metrics.jsonl", rows))]) == 5
@@ -74,7 +70,6 @@ def test_how_often_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_directory_of_scalars_alone(tmp_path: Path, printed: Printed) -> None:
-    """All of them in one line, in any depth."""
     for name, build in FILES.items():
         (tmp_path / "logs").mkdir(exist_ok=True)
         build(tmp_path / "logs" / name)
@@ -94,6 +89,5 @@ def test_a_directory_of_scalars_alone(tmp_path: Path, printed: Printed) -> None:
     ],
 )
 def test_rows_of_completions_are_none(rows: list[dict[str, Any]], tmp_path: Path, printed: Printed) -> None:
-    """A log under other names is mapped, and not sent away."""
     for place in (logs.jsonl(tmp_path / "a.jsonl", rows), tmp_path):
         assert re.search(r"--map reward=\w+,group=\w+", printed(place, code=5))

@@ -25,7 +25,6 @@ def said(groups: RewardGroups) -> dict[str, Mapping[str, int]]:
 
 
 def verdicts(path: Path) -> str:
-    """The conclusions of an audit."""
     return "\n".join(audit.conclusions(audit.audit(read(path))))
 
 
@@ -66,7 +65,6 @@ def test_truth_values_are_no_scores(tmp_path: Path) -> None:
 
 
 def test_the_earlier_rule_is_counted_over_all_batches(tmp_path: Path) -> None:
-    """Both counts are of the whole log, though the rules differ in its last batch."""
     path = trace(tmp_path, 0.5, 0.6, {"error": 0.0, "timeout": True})
     total = summed(one for batch in read(path, options=ReadOptions(rows=1)) for one in batch.assumptions)
     (told,) = [one.counts for one in total if one.key == "earlier_fitness"]
@@ -106,7 +104,6 @@ def test_a_fitness_is_the_frameworks(metrics: Any, fitness: float, status: str, 
 
 @pytest.mark.parametrize("parent", [None, math.nan, [0.5], "0.5"])
 def test_a_parent_without_a_score_is_not_compared(parent: Any, tmp_path: Path) -> None:
-    """A child is no improvement over a parent of which nothing is known, and the page is one of a search."""
     path = trace(tmp_path, 0.5, parent=parent)
     assert said(whole(path))["candidates"]["compared"] == 0
     assert "No candidate of 1 has both a score and an earlier one" in verdicts(path)
@@ -120,12 +117,10 @@ def test_a_first_program_has_no_parent(tmp_path: Path) -> None:
 
 
 def test_a_tie_is_no_improvement(tmp_path: Path) -> None:
-    """A child with its parent's score, and one that lost its sign only."""
     assert said(whole(trace(tmp_path, 0.2, 0.0, -0.0)))["candidates"]["improved"] == 0
 
 
 def test_a_trace_of_a_checkpoint_holds_copies(tmp_path: Path) -> None:
-    """A program that migrated is no candidate, and neither is one whose id stood before."""
     path = trace(tmp_path, 0.5, 0.6)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     copy = {**rows[0], "child_id": "copy", "iteration": 0, "metadata": {"migrant": True, "island": 1}}
@@ -136,7 +131,6 @@ def test_a_trace_of_a_checkpoint_holds_copies(tmp_path: Path) -> None:
 
 
 def test_a_resumed_trace_says_so(tmp_path: Path) -> None:
-    """Iterations with another program than before count, and are told."""
     path = trace(tmp_path, 0.5, 0.6)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     groups = whole(logs.jsonl(path, [*rows, {**rows[1], "child_id": "again"}]))
@@ -145,7 +139,6 @@ def test_a_resumed_trace_says_so(tmp_path: Path) -> None:
 
 
 def test_traces_and_checkpoints_of_several_runs_are_refused(tmp_path: Path) -> None:
-    """The newest checkpoint of one run is not taken for all of them."""
     for build in (logs.openevolve, logs.openevolve_checkpoint, logs.llm4ad):
         for run in ("one", "two"):
             build(tmp_path / build.__name__ / run)
@@ -154,7 +147,6 @@ def test_traces_and_checkpoints_of_several_runs_are_refused(tmp_path: Path) -> N
 
 
 def test_traces_of_islands_are_one_log(tmp_path: Path) -> None:
-    """Files that a run wrote for each island are read together."""
     for island in range(2):
         trace(tmp_path, 0.5).rename(tmp_path / f"evolution_trace_island_{island}.jsonl")
     assert sum(len(batch.reward) for batch in read(tmp_path)) == 2 * sum(
@@ -192,7 +184,6 @@ def test_failed_programs_in_an_archive_are_told(tmp_path: Path) -> None:
 
 
 def test_copies_of_a_checkpoint_are_no_candidates(tmp_path: Path) -> None:
-    """A best program on an empty island has its parent's generation; equal code in another is no copy."""
     path = logs.openevolve_checkpoint(tmp_path)
     programs = path.parent / "programs"
     for name in "ab":
@@ -254,7 +245,6 @@ def test_copies_on_islands_are_no_candidates(name: str, tmp_path: Path) -> None:
 
 
 def test_a_child_of_a_copy_is_compared_with_it(tmp_path: Path) -> None:
-    """Copies are left out as candidates and not as parents."""
     path = archipelago(tmp_path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE programs SET parent_id = 'sp4' WHERE id = 's3'")
@@ -287,7 +277,6 @@ def killed(directory: Path, companions: tuple[str, ...]) -> Path:
 
 @pytest.mark.parametrize("companions", [("-wal", "-shm"), ("-wal",)])
 def test_the_log_of_a_killed_run_is_read(companions: tuple[str, ...], tmp_path: Path) -> None:
-    """With its index or without: all rows are read, no file appears, and no byte changes."""
     path = killed(tmp_path, companions)
     before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     assert said(whole(path)) == _ISLANDS
@@ -298,7 +287,6 @@ def test_the_log_of_a_killed_run_is_read(companions: tuple[str, ...], tmp_path: 
 
 
 def test_a_write_ahead_log_of_something_else_is_no_wait(tmp_path: Path) -> None:
-    """Bytes that are no log beside the index of a writer that is gone: the database is read without them."""
     path = killed(tmp_path, ("-wal", "-shm"))
     path.with_name(f"{path.name}-wal").write_bytes(b"no log" * 1000)
     with pytest.raises(RecordError, match="no program is in it"):
@@ -306,14 +294,12 @@ def test_a_write_ahead_log_of_something_else_is_no_wait(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_without_its_log_is_one_line(tmp_path: Path) -> None:
-    """The line names the file that is missing."""
     path = killed(tmp_path, ())
     with pytest.raises(RecordError, match=r"run\.sqlite-wal"):
         list(read(path))
 
 
 def test_a_transaction_that_did_not_end_is_not_read(tmp_path: Path) -> None:
-    """A run that was killed while it wrote: with the journal beside it, the rows before are there."""
     path = archipelago(tmp_path / "whole")
     writer = sqlite3.connect(path)
     writer.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN")
@@ -329,7 +315,6 @@ def test_a_transaction_that_did_not_end_is_not_read(tmp_path: Path) -> None:
 
 
 def samples(directory: Path, *scores: object, **more: Any) -> Path:
-    """LLM4AD's samples with these scores."""
     rows = [
         {"sample_order": order, "function": f"f{order}", "score": score, "program": "", **more}
         for order, score in enumerate(scores, 1)
@@ -355,7 +340,6 @@ def test_scores_that_are_no_finite_number_are_failures(tmp_path: Path) -> None:
 
 
 def test_a_search_in_which_all_failed_is_one(tmp_path: Path) -> None:
-    """Nothing to compare is no reason to speak of advantages and group sizes."""
     found = audit.audit(read(samples(tmp_path, None, math.nan)))
     page = audit.text(found)
     assert "No candidate of 2 has both a score" in page

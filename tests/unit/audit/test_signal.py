@@ -21,14 +21,12 @@ def signal_of(
 
 
 def test_ties_are_told_apart() -> None:
-    """Three dead groups: at the highest reward, at the lowest, and in between; two completions teach."""
     one = signal_of([1, 1, 0, 0, 0.5, 0.5, 0, 1], list("aabbccdd"), [0, 0, 0, 0, 0, 0, -1, 1])
     assert (one.groups, one.dead, one.all_right, one.all_wrong) == (4, 3, 1, 1)
     assert (one.taught, one.waste) == (2, 0.75)
 
 
 def test_the_only_tie_is_right_or_wrong_by_what_others_get() -> None:
-    """A tie above what differing groups get is right, one below it wrong, and one alone is neither."""
     above = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])
     below = signal_of([0, 0, 0, 1], list("aabb"), [0, 0, -1, 1])
     alone = signal_of([1, 1, 1, 1], list("aabb"), [0, 0, 0, 0])
@@ -36,7 +34,6 @@ def test_the_only_tie_is_right_or_wrong_by_what_others_get() -> None:
 
 
 def test_a_tie_is_no_longer_right_once_more_is_reached() -> None:
-    """Steps add up: what was the highest reward of the first step is a tie in between after the second."""
     first = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])
     second = signal_of([2, 2, 0, 0], list("aabb"), [0, 0, 0, 0])
     assert first.all_right == 1
@@ -54,7 +51,6 @@ def test_rounding_of_equal_rewards_teaches_nothing() -> None:
 
 
 def test_rows_stand_in_any_order() -> None:
-    """A shuffled batch has the same numbers."""
     rewards, groups, advantages = [0, 1, 0, 0, 2, 2], list("aabbcc"), [-1, 1, 0, 0, 0, 0]
     mixed = [5, 0, 3, 1, 4, 2]
     shuffled = signal_of(
@@ -64,7 +60,6 @@ def test_rows_stand_in_any_order() -> None:
 
 
 def test_the_shares_of_components_are_covariances() -> None:
-    """Of advantages that are the centred reward, each component has cov(A, w c) / var(A); together 1."""
     correct, style = np.array([0.0, 1.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.5, 0.5])
     reward = correct + 0.5 * style
     one = signal_of(
@@ -85,7 +80,6 @@ def test_half_a_group_ties_as_often_as_drawing_says() -> None:
 
 
 def test_doubling_is_a_bound_that_holds() -> None:
-    """Of prompts solved with several chances, twice the group leaves at least the bound of groups flat."""
     generator = np.random.default_rng(0)
     chance = generator.beta(0.4, 0.8, 20_000)[:, None]
     small, large = (generator.random((20_000, size)) < chance for size in (8, 16))
@@ -97,7 +91,6 @@ def test_doubling_is_a_bound_that_holds() -> None:
 
 
 def test_longer_completions_with_more_advantage_show() -> None:
-    """The correlation is within groups: a group of long completions says nothing by itself."""
     one = signal_of([0, 1, 0, 1], list("aabb"), [-1, 1, -1, 1], tokens=[10, 20, 1010, 1000])
     assert one.length.correlation == pytest.approx(0)
     up = signal_of([0, 1], ["a", "a"], [-1, 1], tokens=[10, 20])
@@ -105,14 +98,12 @@ def test_longer_completions_with_more_advantage_show() -> None:
 
 
 def test_numbers_that_are_missing_teach_nothing() -> None:
-    """NaN and infinite rewards and advantages neither count as taught nor spoil the rest."""
     one = signal_of([math.nan, 1, math.inf, 0], list("aabb"), [math.nan, 1, math.nan, 0])
     assert (one.taught, one.gain) == (1, 0.0)
     assert (SignalSums() + one).completions == 4
 
 
 def test_a_trainer_logs_flat_names() -> None:
-    """What a hook logs: one number by name, components behind a slash."""
     one = signal_of([0, 1], ["a", "a"], [-2, 2], {"length": [0, 1]})
     assert logged(one) == {
         "dead_share": 0.0,
@@ -127,6 +118,5 @@ def test_a_trainer_logs_flat_names() -> None:
 
 
 def test_half_a_tied_group_ties_whatever_lacks_a_reward() -> None:
-    """A row without a reward is drawn by nobody: half of seven equal rewards are equal."""
     one = signal_of([np.nan, *[0.0] * 7], ["a"] * 8, [0.0] * 8)
     assert (one.flat, one.half_flat_share) == (1, pytest.approx(1.0))

@@ -29,7 +29,6 @@ def in_turn(steps: int = 1) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_groups_are_gathered_by_their_name(kind: str, tmp_path: Path, printed: Printed) -> None:
-    """Rows of eight groups in turn are eight groups, it is told, and their advantages are explained."""
     rows, path = in_turn(), tmp_path / f"log.{kind}"
     if kind == "jsonl":
         logs.jsonl(path, rows)
@@ -42,7 +41,6 @@ def test_groups_are_gathered_by_their_name(kind: str, tmp_path: Path, printed: P
 
 
 def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, printed: Printed) -> None:
-    """Even where the rows of two steps take turns; each step is one run of groups in the table of steps."""
     one, two = in_turn(2)[:64], in_turn(2)[64:]
     rows = [row for pair in zip(one, two, strict=True) for row in pair]
     path, out = logs.jsonl(tmp_path / "log.jsonl", rows), tmp_path / "out"
@@ -53,7 +51,6 @@ def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, printed: Printed) -> 
 
 
 def test_groups_that_stand_together_are_not_told(tmp_path: Path, printed: Printed) -> None:
-    """Nothing is said of a log in order; a row out of place is one group of the eight, with its line."""
     rows = sorted(in_turn(), key=lambda row: row["group"])
     assert TOLD not in printed(logs.jsonl(tmp_path / "log.jsonl", rows))
     path = logs.jsonl(tmp_path / "log.jsonl", rows[1:] + rows[:1])
@@ -61,7 +58,6 @@ def test_groups_that_stand_together_are_not_told(tmp_path: Path, printed: Printe
 
 
 def test_no_more_is_held_than_is_open() -> None:
-    """Groups that stand together are given one by one; of groups in turn one comes with its last row."""
     read: list[int] = []
 
     def rows(groups: list[int]) -> Iterator[RolloutRow]:
@@ -76,7 +72,6 @@ def test_no_more_is_held_than_is_open() -> None:
 
 
 def test_a_group_of_tinker_that_was_sampled_again(tmp_path: Path, printed: Printed) -> None:
-    """A run that went on before its last iteration wrote it twice: four groups, and it is told."""
     path = logs.tinker(tmp_path)
     path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     out = printed(path)
@@ -96,7 +91,6 @@ def test_a_batch_that_is_written_twice_counts_once(kind: Path, again: int, print
 
 
 def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, printed: Printed) -> None:
-    """A group of which one completion has an advantage is not dead: what it lacks is told."""
     rows = [
         {"group": group, "reward": reward, "advantage": advantage}
         for group, reward, advantage in ((1, 0.0, None), (1, 1.0, 0.5), (2, 0.0, -0.5), (2, 1.0, 0.5))
@@ -116,7 +110,6 @@ def test_a_missing_reward_says_why_there_is_no_credit(tmp_path: Path, printed: P
 
 @pytest.mark.parametrize("build", [logs.verl_v0, logs.tinker, logs.ttt, logs.openevolve, logs.slime])
 def test_a_reward_that_no_row_has_is_refused(build: Any, tmp_path: Path, printed: Printed) -> None:
-    """A slip in a name is an error of one line, not a log without rewards."""
     err = printed(build(tmp_path), "--reward", "nope", code=5)
     assert "reward" in err
 
@@ -128,7 +121,6 @@ def test_a_reward_is_named_where_there_are_several(build: Any, tmp_path: Path, p
 
 
 def test_a_reward_of_verl_is_named(tmp_path: Path, printed: Printed) -> None:
-    """What the reward function returned beside the score can be audited in its place."""
     assert "2 of 2 groups (100.0 %) are dead" in printed(logs.verl_v0(tmp_path), "--reward", "acc")
 
 
@@ -140,7 +132,6 @@ def verl_scores(directory: Path, scores: list[Any]) -> Path:
 
 
 def test_a_score_that_is_a_text_is_its_number(tmp_path: Path, printed: Printed) -> None:
-    """Texts of numbers are these numbers: the group is scored, and not flat."""
     path = verl_scores(tmp_path, ["0.5", "1", 0.25, "-1e-3"])
     assert "1 group with 4 completions" in printed(path, "--fail-on", "unscored=0", "--fail-on", "flat=0")
 

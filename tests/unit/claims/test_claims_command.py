@@ -18,7 +18,6 @@ from search_to_signal.cli import main
 
 
 def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The first line counts what the CSV lists, and the page names every layer with its strongest claim."""
     assert main(["claims", "--out", str(tmp_path)]) == 0
     summary = capsys.readouterr().out.splitlines()[0]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text(encoding="utf-8"))))
@@ -30,7 +29,6 @@ def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_notes_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --notes every note of the ledger is there, without it none, and the other lines are the same."""
     assert main(["claims"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert main(["claims", "--notes"]) == 0
@@ -59,7 +57,6 @@ def test_a_single_run(
 
 
 def test_no_such_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A path that is not there is said to be none, not to lack a report."""
     assert main(["claims", "--results", str(tmp_path / "nowhere")]) == LedgerError.exit_code
     assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
@@ -75,7 +72,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
 
 @pytest.mark.slow
 def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
-    """A split of the shipped seeds has a direction only where a sign test tells it from chance."""
     splits = 0
     for row in beside.values():
         found = re.match(r"same direction in (\d+) of \d+ seeds, opposite in (\d+)", row["embedded"])
@@ -93,7 +89,6 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
 def test_one_comparison_counts_once(
     beside: dict[str, dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The summary counts comparisons, not the entries that repeat one: a mean, its table and its seeds."""
     assert main(["claims", "--results", str(EVIDENCE)]) == 0
     summary = capsys.readouterr().out.splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
@@ -117,7 +112,6 @@ def test_n_counts_seeds_or_says_what_it_counts(beside: dict[str, dict[str, str]]
 
 
 def test_statements_that_our_runs_speak_against_are_there(beside: dict[str, dict[str, str]]) -> None:
-    """Near equivalence on OBP and OP, the largest gain under injection, and rescaling nearly removed."""
     cells = {
         (row["row"], row["column"]): float(row["value"] or "nan")
         for table in ("replay_pairs", "reward_changes", "operator_gains")
@@ -142,7 +136,6 @@ def test_statements_that_our_runs_speak_against_are_there(beside: dict[str, dict
 
 
 def test_output_is_the_same_every_time(tmp_path: Path) -> None:
-    """Two runs write the same bytes."""
     texts = []
     for name in ("one", "two"):
         assert main(["claims", "--out", str(tmp_path / name)]) == 0
@@ -151,13 +144,11 @@ def test_output_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_results_without_a_report_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """One line says to run the report first."""
     assert main(["claims", "--results", str(tmp_path)]) != 0
     assert "run s2s report first" in capsys.readouterr().err
 
 
 def test_another_document_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A document with other numbers than the checked-in list fails, naming them."""
     path = tmp_path / "paper.tex"
     path.write_text("\\begin{document}\nA gain of 12.5 points.\n")
     assert main(["claims", "--document", str(path)]) == 1
@@ -170,7 +161,6 @@ def test_another_document_is_refused(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_damage_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A published table that was changed ends the command before any verdict is printed."""
     directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")

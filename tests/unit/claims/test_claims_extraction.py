@@ -26,7 +26,6 @@ def found(text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_numbers_of_running_text(text: str, expected: list[str]) -> None:
-    """Signs, separators, ranges, exponents and number words are read as a person reads them."""
     assert found(text) == [(number, "prose") for number in expected]
 
 
@@ -52,13 +51,11 @@ def test_kinds_of_text(text: str, context: str) -> None:
 
 
 def test_places() -> None:
-    """Lines and columns count from one, over the document as it is."""
     number = numbers(BEGIN + "one\n  and 12")[-1]
     assert (number.line, number.column, number.text) == (4, 7, "12")
 
 
 def test_plain_text() -> None:
-    """Words, plus signs and thousands separators do not matter to a comparison; decimals do."""
     assert [plain_text(text) for text in ("Three", "+0.0240", "1,282", "-9.20")] == [
         "3",
         "0.0240",

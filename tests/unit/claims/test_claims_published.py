@@ -32,7 +32,6 @@ def problems(directory: Path) -> list[str]:
 
 
 def found(directory: Path, name: str) -> ClaimFinding:
-    """The finding of one entry."""
     return found_in(load_ledger(directory), name)
 
 
@@ -42,7 +41,6 @@ def found_in(ledger: Ledger, name: str) -> ClaimFinding:
 
 
 def test_every_number_is_covered() -> None:
-    """Ledger, tables and reasons account for every number of the document, each exactly once."""
     assert find_uncovered(load_ledger(), load_numbers()) == []
 
 
@@ -61,12 +59,10 @@ def test_every_number_is_covered() -> None:
     ],
 )
 def test_tampering_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
-    """One digit, place or reason changed anywhere is named with its place."""
     assert any(said in problem for problem in problems(edited(name, old, new)))
 
 
 def test_a_lost_row_is_noticed(edited: Edit) -> None:
-    """A table that lost a row no longer holds the document's numbers."""
     directory = edited("api.csv", "3407,82.15", "3407,82.15")
     lines = (directory / "api.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     (directory / "api.csv").write_text("".join(lines[:2] + lines[3:]), encoding="utf-8")
@@ -97,7 +93,6 @@ def test_a_damaged_ledger_is_refused(edited: Edit, name: str, old: str, new: str
 
 
 def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
-    """Groups, count and percentage that do not fit are inconsistent, with the arithmetic."""
     finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
     assert finding.verdict is ClaimVerdict.INCONSISTENT
     assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
@@ -105,7 +100,6 @@ def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
 
 
 def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
-    """One seed's score changed in the second decimal contradicts mean, deviation, gain and restart."""
     directory = edited("core_seeds.csv", "-6.2117", "-6.2317")
     wrong = {
         f.entry.id for f in judge_claims(load_ledger(directory)) if f.verdict is ClaimVerdict.INCONSISTENT
@@ -129,7 +123,6 @@ def test_sentences_about_the_constructions_have_verdicts() -> None:
 
 
 def test_every_verdict_has_a_reason() -> None:
-    """No entry is judged without saying why; what needs a run says which."""
     for finding in judge_claims(load_ledger()):
         assert finding.reason, finding.entry.id
         if finding.verdict is ClaimVerdict.NEEDS_RUN:
@@ -137,7 +130,6 @@ def test_every_verdict_has_a_reason() -> None:
 
 
 def test_keys_and_columns_are_known() -> None:
-    """Every column of a published table is a key, a number with its unit, or text."""
     for table in load_published().values():
         assert all(column.unit for column in table.entry.columns.values())
         keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
@@ -154,7 +146,6 @@ def report(directory: Path, native: str) -> Path:
 
 
 def test_our_estimate_stands_beside(tmp_path: Path) -> None:
-    """Our seeds give direction, mean and range beside the published gain, and leave its verdict alone."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
     alone = {finding.entry.id: finding for finding in judge_claims(load_ledger())}
     both = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
@@ -185,7 +176,6 @@ def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
 
 
 def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
-    """The label of a long row tells its condition, its seed and its part; paired seeds share one."""
     labels = ("tail_weighted-s42/injection", "my-s.map:x-s7", "native-s42 minus frozen-s42")
     lines = "".join(f"{label},Gain,1.0,,1\n" for label in labels)
     (tmp_path / "gains.csv").write_text("row,column,value,spread,n\n" + lines)
@@ -198,7 +188,6 @@ def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
 
 
 def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
-    """A difference over other seeds than Frozen's is no paired difference, and is not shown."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
     found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
     assert found["gain_final_native"].estimate == Estimate(
@@ -207,7 +196,6 @@ def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
 
 
 def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
-    """Tables of a smoke run stand beside no published number, and every counterpart says why."""
     (report(tmp_path, "") / "core_seeds.csv").rename(tmp_path / "smoke_core_seeds.csv")
     (tmp_path / "other.csv").unlink()
     estimates = {f.estimate for f in judge_claims(load_ledger(), load_report(tmp_path)) if f.estimate}
@@ -227,7 +215,6 @@ def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
-    """No row or column of a published table can take the name of another."""
     directory = edited(name, old, new)
     ledger = msgspec.structs.replace(load_ledger(), tables=load_published(directory))
     assert any(said in problem for problem in find_uncovered(ledger, load_numbers(directory), directory))
@@ -250,7 +237,6 @@ def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: s
     ],
 )
 def test_a_broken_relation_is_found(edited: Edit, name: str, old: str, new: str, entry: str) -> None:
-    """Counts within counts, averages below maxima, and the credit budget: one change beyond them is found."""
     assert found(edited(name, old, new), entry).verdict is ClaimVerdict.INCONSISTENT
 
 
@@ -266,7 +252,6 @@ def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
 
 
 def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
-    """Such a statement has a verdict of its own, with the arithmetic, and stands under what does not fit."""
     old = '{ id = "zero_differs", at = "238", quantity = "Factorized leaves more'
     new = f'{{ id = "tiny", at = "433", quantity = "tiny", disagrees = "2 * 0.1 / 0.3 > 0.5" }},\n{old}'
     ledger = load_ledger(edited("claims.toml", old, new))
@@ -288,6 +273,5 @@ def test_notes_that_a_reader_needs() -> None:
 
 
 def test_what_a_run_gives_is_not_called_underivable() -> None:
-    """Time gaps and held-out sizes need a run."""
     for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
         assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN

@@ -16,7 +16,6 @@ EXAMPLES = re.findall(r"^    s2s (audit docs/\S+ .*)\n\n((?:    .*\n)+)", f"{PAG
 
 
 def test_the_page_is_short() -> None:
-    """A stranger finishes it: at most 1,000 words beside the table."""
     assert len(re.sub(r"^\|.*\n", "", PAGE, flags=re.MULTILINE).split()) <= 1000
 
 
@@ -24,7 +23,6 @@ def test_the_page_is_short() -> None:
 def test_quoted_lines_are_printed(
     command: str, quoted: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every quoted line is a line of the output, on the page and in the README."""
     assert len(EXAMPLES) == 3
     monkeypatch.chdir(ROOT)
     assert main(command.split()) == 0
@@ -33,7 +31,6 @@ def test_quoted_lines_are_printed(
 
 
 def test_the_table_says_which_writer_each_reader_met() -> None:
-    """Every format has its rows: commit and date are those of the reader, as is what it was tried on."""
     rows = re.findall(r"^\| (`.*) \| .* \| (\S+) \| (\S+) \| ([\w ]+) \|$", PAGE, re.MULTILINE)
     told = [name for names, *_ in rows for name in re.findall(r"`([\w-]+)`", names)]
     assert list(dict.fromkeys(told)) == [one.name for one in FORMATS]
@@ -46,7 +43,6 @@ def test_the_table_says_which_writer_each_reader_met() -> None:
 
 
 def test_the_library_is_called_as_the_page_says() -> None:
-    """The lines of Python run."""
     code = re.findall(r"^    (from search_to_signal.*\n    print\(.*\))$", PAGE, re.MULTILINE)[0]
     told: list[str] = []
     exec(code.replace("\n    ", "\n"), {"print": told.append})

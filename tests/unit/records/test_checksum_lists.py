@@ -29,7 +29,6 @@ def sha256sum(directory: Path) -> int:
 
 
 def test_the_plain_tool_accepts_the_list(results: Path) -> None:
-    """sha256sum -c --strict checks every file, and fails after a change."""
     assert sha256sum(results) == 0
     assert sorted(read_sums(results)) == [
         ".hidden",
@@ -45,14 +44,12 @@ def test_the_plain_tool_accepts_the_list(results: Path) -> None:
 
 
 def test_equal_trees_have_equal_lists(results: Path) -> None:
-    """Writing the list again changes nothing and leaves no other file behind."""
     before = (results / SUMS).read_bytes(), sorted(results.parent.rglob("*"))
     write_sums(results)
     assert ((results / SUMS).read_bytes(), sorted(results.parent.rglob("*"))) == before
 
 
 def test_every_difference_is_found_and_named(results: Path) -> None:
-    """A changed, a missing and an extra file are each one line with the file's name."""
     (results / "run/b c.jsonl").write_bytes(b"changed")
     (results / "a.txt").unlink()
     (results / "run/extra").write_bytes(b"")
@@ -65,20 +62,17 @@ def test_every_difference_is_found_and_named(results: Path) -> None:
 
 @pytest.mark.parametrize("line", ["no sum", "0" * 64, f"{'0' * 63}  name", ""])
 def test_unreadable_lists_are_named_by_line(results: Path, line: str) -> None:
-    """A line that is no checksum line is an error that names list and line."""
     (results / SUMS).write_text(f"{line}\n")
     with pytest.raises(RunDirectoryError, match=f"{SUMS}:1"):
         sum_problems(results)
 
 
 def test_a_missing_list_is_an_error(tmp_path: Path) -> None:
-    """Without a list there is nothing to check, which is no success."""
     with pytest.raises(RunDirectoryError, match=SUMS):
         sum_problems(tmp_path)
 
 
 def test_results_may_be_a_mount_of_their_own(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list can be written where nothing can be renamed into the directory from outside."""
     rename = Path.replace
 
     def within(self: Path, target: Path) -> Path:

@@ -24,17 +24,14 @@ def test_a_condition_is_written_as_it_was_read(text: str) -> None:
 def test_a_condition_that_names_no_normalizer_takes_the_given(
     text: str, mapping: str, normalizer: str
 ) -> None:
-    """What stands behind the first plus is the normalizer; without one the given default holds."""
     condition = Condition.parse(text)
     assert (condition.mapping, condition.normalizer_or("group")) == (mapping, normalizer)
 
 
 def test_runs_of_own_parts_have_names_without_colons() -> None:
-    """A path to an object is part of a directory's name, where colons trouble archives and shells."""
     assert run_name("native+my_normalizer:scaled", 3) == "native+my_normalizer.scaled-s3"
 
 
 @pytest.mark.parametrize("condition", [FROZEN, "native+rank", "my-search-s2"])
 def test_a_runs_name_gives_back_condition_and_seed(condition: str) -> None:
-    """A condition may look as if it had a seed of its own."""
     assert split_run_name(run_name(condition, 42)) == (condition, "42")

@@ -26,7 +26,6 @@ BASES = {"pretrained-1.5b": ("1.5b", "cvrp", "obp", "distinct")}
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.title for plan in PLANS])
 def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
-    """The first, then numbers below a million that follow from a name: not chosen by what they give."""
     found, number = dict.fromkeys(plan.seeds.first), 0
     while len(found) < len(plan.seeds.seeds):
         found[derive_seed(0, plan.seeds.name, number) % 1_000_000] = None
@@ -36,7 +35,6 @@ def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
 
 
 def test_a_profile_runs_what_its_study_says() -> None:
-    """The first seeds of the plan, formal, with every layer that the study records."""
     check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
 
 
@@ -87,7 +85,6 @@ def has_its_settings(name: str) -> None:
 
 
 def test_what_the_paper_has_is_what_it_prints() -> None:
-    """Every published number of a question is one of the document's, in percent, or 8 of 12 groups."""
     text = (PUBLISHED / "numbers.csv").read_text(encoding="utf-8")
     printed = {row["text"] for row in csv.DictReader(text.splitlines())}
     found = {number for _, _, question in QUESTIONS for number in question.published}
@@ -96,7 +93,6 @@ def test_what_the_paper_has_is_what_it_prints() -> None:
 
 
 def test_a_question_asks_of_runs_that_will_be() -> None:
-    """Its sides are recorded by its study or an earlier one, with enough seeds, and its metric is known."""
     check_all(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs)
 
 
@@ -121,7 +117,6 @@ def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
 
 
 def test_smallest_effects_are_those_of_the_pilot() -> None:
-    """The numbers in the plan are what its formula gives."""
     stated = {question.key: list(question.smallest_effects) for *_, question in QUESTIONS}
     assert stated == {question.key: smallest_effects(plan, question) for plan, _, question in QUESTIONS}
 
@@ -144,7 +139,6 @@ def test_the_hash_is_of_the_bytes(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    """A key twice, a number out of range, more seeds than there are."""
     text = PLAN.read_text(encoding="utf-8")
     first, second = (f'key = "{study.key}"' for study in PLANS[0].studies[:2])
     for wrong, said in [

@@ -33,7 +33,6 @@ def layer_tables() -> dict[Path, list[tuple[str, str]]]:
 
 
 def test_pages_list_the_layers_that_there_are() -> None:
-    """Every page's table of layers has each of them once, by its name and its directory."""
     tables = layer_tables()
     assert tables
     for page, rows in tables.items():
@@ -49,12 +48,10 @@ def test_keys_and_names_are_given_once() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: str(layer.key))
 def test_every_layer_has_its_module(layer) -> None:
-    """What runs a layer is in the folder of its key."""
     assert callable(layer_part(layer.key, "layer").run)
 
 
 def test_the_paper_comes_first() -> None:
-    """Pages show the evidence matrix in its order, and then what goes beyond it."""
     rows = [layer.row for layer in in_paper_order()]
     known = [row for row in rows if row]
     assert known == sorted(known)
@@ -63,6 +60,5 @@ def test_the_paper_comes_first() -> None:
 
 
 def test_an_unknown_layer_lists_the_known() -> None:
-    """A wrong key is answered with the right ones."""
     with pytest.raises(ConfigError, match="'cohrt'.*cohort, restart"):
         get_layer("cohrt")

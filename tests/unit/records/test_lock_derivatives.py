@@ -20,13 +20,11 @@ UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
 @pytest.mark.parametrize("name", ["requirements.txt", "pylock.toml", "sbom.cdx.json"])
 @pytest.mark.slow
 def test_the_checked_in_exports_are_those_of_the_lock(name: str, tmp_path: Path) -> None:
-    """Exporting the lock again gives the checked-in file, byte for byte."""
     subprocess.run([EXPORTS / "export.sh", tmp_path], check=True)
     assert (tmp_path / name).read_bytes() == (EXPORTS / name).read_bytes()
 
 
 def test_the_bill_of_materials_is_the_lock_and_nothing_else() -> None:
-    """What every extra installs is there with its version and hashes; every edge has two ends; no clock."""
     bill = json.loads((EXPORTS / "sbom.cdx.json").read_bytes())
     versions = {package["name"]: package["version"] for package in read_lock()["package"]}
     parts = {part["name"]: part for part in bill["components"]}
@@ -49,11 +47,9 @@ def test_extras_bring_their_packages_and_the_base_does_not() -> None:
 
 
 def test_the_released_host_finds_pynvml_with_the_gpu_extra() -> None:
-    """The module pynvml, which the released host imports, comes from NVIDIA's own distribution."""
     assert "nvidia-ml-py" in {package.name for package in needed(read_lock(), ("gpu",))}
 
 
 def test_an_unknown_extra_is_named() -> None:
-    """An extra that the project lacks is refused by name."""
     with pytest.raises(ValueError, match="no extra tpu"):
         needed(read_lock(), ("tpu",))

@@ -15,7 +15,6 @@ from search_to_signal.records.writer import RecordWriter
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Records come back equal and in order, and a line is on disk before the next one is made."""
     path = tmp_path / "completions.jsonl"
     records = [record(step=step, index=index, detail="é\n\\") for step in range(2) for index in range(3)]
     with RecordWriter(path) as writer:
@@ -27,7 +26,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_writer_overwrites_nothing(tmp_path: Path) -> None:
-    """An existing file is refused by name and keeps its bytes, even an empty one."""
     for name, content in (("full.jsonl", b"kept\n"), ("empty.jsonl", b"")):
         path = tmp_path / name
         path.write_bytes(content)
@@ -68,7 +66,6 @@ def _unknown(text: bytes) -> bytes:
 
 @pytest.mark.parametrize(("damage", "line"), [(_cut, 6), (_double, 3), (_drop, 2), (_swap, 4), (_unknown, 4)])
 def test_damaged_files_are_named_by_line(tmp_path: Path, damage: Callable[[bytes], bytes], line: int) -> None:
-    """A cut, repeated, missing, reordered or foreign line is an error that names file and line."""
     path = tmp_path / "completions.jsonl"
     with RecordWriter(path) as writer:
         for step in range(2):
@@ -80,7 +77,6 @@ def test_damaged_files_are_named_by_line(tmp_path: Path, damage: Callable[[bytes
 
 
 def test_manifests_come_back(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A manifest is read as it was written, leaves no other file behind, and rewrites itself exactly."""
     run = make_run(tmp_path / "run")
     manifest, text = read_manifest(run), (run / MANIFEST).read_bytes()
     write_manifest(run, manifest)
@@ -96,7 +92,6 @@ NESTED = pytest.param(b'{"config": {"a": ' + b"[" * 9999, id="nested")
 
 @pytest.mark.parametrize("text", [None, b"", b"{}", b"\xff", NESTED])
 def test_bad_manifests_are_named(tmp_path: Path, text: bytes | None) -> None:
-    """A missing or unreadable manifest is an error that names the directory."""
     if text is not None:
         (tmp_path / MANIFEST).write_bytes(text)
     with pytest.raises(RunDirectoryError, match=str(tmp_path)):
@@ -104,7 +99,6 @@ def test_bad_manifests_are_named(tmp_path: Path, text: bytes | None) -> None:
 
 
 def test_unfinished_runs_are_no_evidence(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """What a cohort set aside is not read when the cohort's directory is."""
     make_run(tmp_path / "native-s42")
     make_run(tmp_path / "interrupted" / "native-s42-1")
     assert record_files([tmp_path]) == [tmp_path / "native-s42" / "completions.jsonl"]

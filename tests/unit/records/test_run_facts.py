@@ -24,7 +24,6 @@ OLD = {
 
 
 def test_what_an_old_configuration_lacks_has_one_meaning() -> None:
-    """Without layer, normalizer and rule a run is of the cohort, by the group normalizer and GRPO."""
     facts = msgspec.convert(OLD, RunFacts)
     assert (facts.layer, facts.normalizer, facts.learning_rule, facts.host) == (
         "cohort",
@@ -40,7 +39,6 @@ def test_what_an_old_configuration_lacks_has_one_meaning() -> None:
     [({}, True), ({"condition": "frozen"}, False), ({"parent": {"run": "../../cohort/native-s7"}}, False)],
 )
 def test_a_restart_is_not_trained(changes: dict[str, object], trained: bool) -> None:
-    """A learner takes part in a run with a mapping, but for a restart, which has its parent's condition."""
     assert msgspec.convert({**OLD, **changes}, RunFacts).trained is trained
 
 
@@ -60,7 +58,6 @@ def test_a_restart_is_not_trained(changes: dict[str, object], trained: bool) -> 
 def test_a_run_has_a_group_of_one_at_least(
     make_run: Make, tmp_path: Path, groups: int, size: int, read: bool
 ) -> None:
-    """One group, or one completion of each, is a run; none is no run, nor more than may be asked for."""
     run = make_run(tmp_path / "run", "native", 7)
     text = (run / "manifest.json").read_text()
     config = {**json.loads(text)["config"], "groups": groups}
@@ -74,6 +71,5 @@ def test_a_run_has_a_group_of_one_at_least(
 
 
 def test_the_host_is_the_manifest_s(make_run: Make, tmp_path: Path) -> None:
-    """Whose search it was is said by the manifest, and settings that readers do not know are left alone."""
     run = make_run(tmp_path / "run", "native", 7, host="released")
     assert read_manifest(run).facts.host == "released"

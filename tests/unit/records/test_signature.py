@@ -30,7 +30,6 @@ def key(directory: Path, name: str) -> Path:
 
 
 def allowed(directory: Path, **keys: Path) -> Path:
-    """A list of allowed signers."""
     path = directory / "allowed_signers"
     lines = (f"{name}@example.org {file.with_suffix('.pub').read_text()}" for name, file in keys.items())
     path.write_text("".join(lines))
@@ -39,14 +38,12 @@ def allowed(directory: Path, **keys: Path) -> Path:
 
 @pytest.fixture
 def run(make_run: Make, tmp_path: Path) -> Path:
-    """A sealed run."""
     return make_run(tmp_path / "run")
 
 
 def test_a_signed_list_names_its_signer(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seal and verify go together; the signature is beside the list and no unlisted file."""
     mine = key(tmp_path, "mine")
     signers = allowed(tmp_path, me=mine)
     assert main(["seal", "--sign", str(mine), str(run)]) == 0
@@ -61,7 +58,6 @@ def test_a_signed_list_names_its_signer(
 
 
 def test_lists_made_again_are_the_same_list(run: Path, tmp_path: Path) -> None:
-    """The signature is of the list's bytes, and the list does not hold the signature."""
     mine = key(tmp_path, "mine")
     sign(run, mine)
     write_sums(run)
@@ -79,7 +75,6 @@ def test_a_signature_of_another_list_is_refused(run: Path, tmp_path: Path) -> No
 
 
 def test_keys_of_others_are_refused(run: Path, tmp_path: Path) -> None:
-    """A key that is not on the list, or is there under another name, vouches for nothing."""
     mine, theirs = key(tmp_path, "mine"), key(tmp_path, "theirs")
     sign(run, theirs)
     with pytest.raises(SignatureError):
@@ -91,7 +86,6 @@ def test_keys_of_others_are_refused(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_signature_for_another_purpose_is_refused(run: Path, tmp_path: Path) -> None:
-    """The same key on the same bytes in another namespace does not count."""
     mine = key(tmp_path, "mine")
     subprocess.run(
         ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", str(mine), str(run / "SHA256SUMS")],
@@ -116,7 +110,6 @@ def test_allowed_signers_come_from_outside(run: Path, tmp_path: Path) -> None:
 def test_what_is_missing_is_one_line(
     run: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No key, no signature or no ssh-keygen is one line with a code of its own, and nothing is written."""
     mine = key(tmp_path, "mine")
     signers = allowed(tmp_path, me=mine)
     commands = {
@@ -152,7 +145,6 @@ def test_a_signature_of_megabytes_is_refused_at_once(
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
-    """One line says what to do, and what is not written whole has no file."""
     mine = key(tmp_path, "mine")
     done = on_a_full_disk("seal", "--sign", str(mine), str(run), file_bytes=50)
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)

@@ -40,7 +40,6 @@ def test_a_copy_is_equal(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[
 def test_the_first_different_record_is_named(
     pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """File, line and fields; the metric that moved with it; code 1."""
     for line in (3, 4):
         changed(pair[1] / "cohort" / "native-s1" / "completions.jsonl", line, score=-1.0, outcome="valid")
     assert main(["compare", *map(str, pair)]) == 1
@@ -53,7 +52,6 @@ def test_the_first_different_record_is_named(
 
 
 def test_a_file_that_ends_early_differs(pair: tuple[Path, Path]) -> None:
-    """What one of them has beyond the other is a difference at its first line."""
     file = pair[1] / "cohort" / "frozen-s1" / "steps.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]))
@@ -62,7 +60,6 @@ def test_a_file_that_ends_early_differs(pair: tuple[Path, Path]) -> None:
 
 
 def test_settings_that_differ_are_named_with_their_runs(pair: tuple[Path, Path]) -> None:
-    """A nested setting has its dotted name, and both values."""
     path = pair[1] / "cohort" / "native-s1" / MANIFEST
     manifest = msgspec.json.decode(path.read_bytes())
     before = manifest["config"]["generation"]["group_size"]
@@ -74,7 +71,6 @@ def test_settings_that_differ_are_named_with_their_runs(pair: tuple[Path, Path])
 
 
 def test_a_run_that_one_lacks_is_a_difference(pair: tuple[Path, Path]) -> None:
-    """It is named once, not with every file."""
     shutil.rmtree(pair[1] / "cohort" / "native-s1")
     found = compare(*pair)
     assert (found.only_first, found.only_second, found.equal) == (("cohort/native-s1",), (), False)
@@ -88,7 +84,6 @@ def test_two_runs_of_other_names_are_a_pair(pair: tuple[Path, Path]) -> None:
 
 
 def test_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory without runs, and one that is not there, are refused."""
     for place in (tmp_path, tmp_path / "nowhere"):
         assert main(["compare", str(place), str(place)]) == 4
         assert capsys.readouterr().err.count("\n") == 1

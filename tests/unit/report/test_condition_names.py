@@ -29,7 +29,6 @@ def renamed(run: Path, condition: str, name: str) -> None:
 
 
 def test_tables_show_the_name_and_load_no_module(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """The rows of a table are called by the mapping's own name; records keep its identity."""
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "mine")
     results = Results(tmp_path)
@@ -39,7 +38,6 @@ def test_tables_show_the_name_and_load_no_module(make_run: Callable[..., Path], 
 
 
 def test_the_page_says_the_whole_name(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A name of two words is not cut where the page counts who ended above frozen."""
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "my own")
     answers = {found.question: found.answer for found in build_findings(read_evidence(tmp_path))}
@@ -70,7 +68,6 @@ def test_a_name_that_is_taken_or_none_is_not_shown(
 
 
 def test_a_run_records_the_name_of_somebodys_own_mapping_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    """Manifests of our mappings, and of frozen runs, have no such field."""
     (tmp_path / "named_rewards.py").write_text(
         "from search_to_signal.credit.mappings import Native\nmine = Native(name='mine')\n", encoding="utf-8"
     )
@@ -82,6 +79,5 @@ def test_a_run_records_the_name_of_somebodys_own_mapping_alone(tmp_path: Path, m
 def test_a_name_that_the_mapping_does_not_have_is_found(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """One of ours has its own name."""
     run = make_run(tmp_path / "run", "native", mapping_name="better")
     assert any("mapping_name is 'better'" in problem for problem in verify(run).problems)

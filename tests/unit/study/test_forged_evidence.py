@@ -183,7 +183,6 @@ def test_damage_is_one_line(
     forge: Callable[[Path], None],
     command: str,
 ) -> None:
-    """Its file is named, nothing hangs, nothing fills the memory, and no checked record is written over."""
     forge(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     capsys.readouterr()
@@ -197,7 +196,6 @@ def test_damage_is_one_line(
 def test_nothing_is_said_of_records_that_are_written_over(
     evidence: Path, rebuilt: Callable[..., str]
 ) -> None:
-    """Where the rest holds a run's file, no line says that runs have the bytes of their lists."""
     a_record_of_the_rest(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     told = rebuilt(4)
@@ -209,7 +207,6 @@ def test_nothing_is_said_of_records_that_are_written_over(
 def test_no_name_leads_to_what_is_removed(
     evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
-    """Where one of two planned runs is missing its pair is left out, wherever its name leads: not outside."""
     mine = tmp_path / "mine" / "x-s1"
     mine.mkdir(parents=True)
     (tmp_path / "temporary").mkdir()
@@ -250,7 +247,6 @@ def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
 
 
 def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
-    """A table of one's own below the output is neither compared nor lost; a shipped report's pages stay."""
     own = tmp_path / "out" / "main" / "report" / "mine.csv"
     own.parent.mkdir(parents=True)
     own.write_text("mine")
@@ -311,7 +307,6 @@ def test_every_reader_refuses_what_is_no_file(
 def test_a_small_container_takes_little_memory(
     evidence: Path, tmp_path: Path, forge: Callable[[Path], None], told: str
 ) -> None:
-    """A few kilobytes that hold many megabytes of empty lines are refused within a gigabyte of addresses."""
     forge(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     out = tmp_path / "out"
@@ -323,7 +318,6 @@ def test_a_small_container_takes_little_memory(
 def test_unpacking_writes_below_its_output_alone(
     evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packed evidence that is given as .. or . has its own name there."""
     monkeypatch.chdir(evidence / "main" / "cohort")
     for given in ("..", "../../main"):
         out = tmp_path / given.replace("/", "-").replace(".", "x") / "out"
@@ -351,7 +345,6 @@ def a_link_to_nothing(evidence: Path) -> Path:
 def test_unpacking_into_no_directory_of_its_own_touches_nothing(
     evidence: Path, capsys: pytest.CaptureFixture[str], place: Callable[[Path], Path]
 ) -> None:
-    """The evidence itself, a file, and a link are refused before a byte is written."""
     out = place(evidence)
     before = sorted(evidence.parent.rglob("*"))
     capsys.readouterr()
@@ -361,7 +354,6 @@ def test_unpacking_into_no_directory_of_its_own_touches_nothing(
 
 
 def test_what_is_begun_has_the_bytes_of_the_list(evidence: Path, rebuilt: Callable[..., str]) -> None:
-    """Runs that are not packed yet travel in one file, which is listed beside the packed ones."""
     begun = evidence / "begun.tar.xz"
     begun.write_bytes(b"runs")
     list_evidence(evidence)
@@ -374,7 +366,6 @@ def test_what_is_begun_has_the_bytes_of_the_list(evidence: Path, rebuilt: Callab
 def test_evidence_without_runs_is_no_success(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where every run was taken out, nothing has its recorded bytes."""
     shutil.rmtree(evidence / "main" / "cohort")
     list_evidence(evidence)
     assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 4
@@ -384,7 +375,6 @@ def test_evidence_without_runs_is_no_success(
 def test_what_was_unpacked_by_halves_says_so(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
     largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
     out = tmp_path / "out"
     found = in_a_process("unpack", evidence, "--out", out, limit=resource.RLIMIT_FSIZE, most=largest)
@@ -399,7 +389,6 @@ def test_what_was_unpacked_by_halves_says_so(
 
 
 def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that shrinks more than a reader allows is named, and an earlier container stays."""
     run = tmp_path / "main" / "cohort" / "frozen-s1"
     write_synthetic_run(run, "frozen", 1)
     command = ["pack", str(tmp_path / "main"), "--into", str(tmp_path / "evidence")]
@@ -508,10 +497,6 @@ TABLES = {
 def test_forged_evidence_with_new_lists_has_a_problem(
     evidence: Path, rebuilt: Callable[..., str], name: str
 ) -> None:
-    """Fewer seeds than planned, chosen or cut, runs misplaced, another plan, and tables that are none.
-
-    What differs from the plan is a problem once it is shipped, too.
-    """
     forge, told = (PLANNED | TABLES)[name]
     forge(evidence)
     list_evidence(evidence)
@@ -521,7 +506,6 @@ def test_forged_evidence_with_new_lists_has_a_problem(
 
 
 def test_a_plan_that_was_changed_is_not_as_listed(evidence: Path, rebuilt: Callable[..., str]) -> None:
-    """Its list has other bytes."""
     another_level(evidence)
     assert "plan.toml: SHA256SUMS does not list it with these bytes" in rebuilt(1)
 
@@ -551,7 +535,6 @@ def test_cut_records_are_named_by_their_packed_run(
     command: tuple[str, ...],
     name: str,
 ) -> None:
-    """Records that lack a line, under a list of theirs: not the temporary place they were unpacked into."""
     assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
     run = tmp_path / "results" / "main" / "cohort" / "native-s2"
     lines = (run / name).read_bytes().splitlines(keepends=True)
@@ -572,7 +555,6 @@ def test_cut_records_are_named_by_their_packed_run(
 def test_the_page_holds_the_rebuilt_table(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A README with another number in its table is a problem, one with the printed table is none."""
     assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     page = tmp_path / "README.md"

@@ -45,7 +45,6 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
-    """Exit code and output."""
     capsys.readouterr()
     code = main(["rebuild", str(evidence), "--out", str(out), *more])
     return code, capsys.readouterr().out
@@ -76,7 +75,6 @@ def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.Captu
 def test_half_a_study_leads_nothing(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plan of which seeds are awaited stays behind the whole one, and says how many it has."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     for condition in ("frozen", "native"):
         shutil.rmtree(evidence / "further" / "larger" / "cohort" / f"{condition}-s3")
@@ -105,7 +103,6 @@ def test_half_a_study_leads_nothing(
 def test_a_further_plan_is_closed_by_amendments_of_its_own(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What they close is not recorded or waited for; a study that lacks seeds leads nothing."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     further = evidence / "further"
     for condition in ("frozen", "native"):
@@ -137,7 +134,6 @@ def test_a_further_plan_is_closed_by_amendments_of_its_own(
 def test_runs_without_a_whole_seed_have_their_course(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A profile whose first seed lacks runs has no tables to ship, which is a remark; its runs are drawn."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     further = evidence / "further"
     for run in (further / "larger" / "cohort").glob("native-s*"):
@@ -158,7 +154,6 @@ def test_runs_without_a_whole_seed_have_their_course(
 
 
 def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A further plan that was changed is named with its directory; the first has no problem."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     plan = evidence / "further" / "plan.toml"
     plan.write_text(plan.read_text().replace("Is it so?", "Was it so?"))
@@ -175,7 +170,6 @@ def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest
 def test_a_plan_waits_for_its_first_run(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plan is there before any of its runs: that is said, and is no problem."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     for path in (evidence / "further").iterdir():
         if path.name != "plan.toml":
@@ -188,7 +182,6 @@ def test_a_plan_waits_for_its_first_run(
 def test_the_readme_leads_with_the_last_plan_whose_main_study_is_whole(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its table has to be there; that of the first may stand beside it, and must be whole then."""
     _, out = rebuild(shipped, tmp_path / "out", capsys)
     lines = out.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("| Comparison")]
@@ -214,7 +207,6 @@ def test_the_readme_leads_with_the_last_plan_whose_main_study_is_whole(
 def test_each_is_packed_traced_and_brought_back_by_itself(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A further plan's directory is evidence like the first one's."""
     further = str(shipped / "further")
     row = "main.q/native minus frozen"
     capsys.readouterr()
@@ -249,7 +241,6 @@ def test_a_further_plan_is_not_rebuilt_without_those_before_it(
 def test_a_further_plan_is_not_rebuilt_far_from_those_before_it(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A copy of its directory alone, or without its plan, is refused in a line that says what to do."""
     alone = Path(shutil.copytree(shipped / "further", tmp_path / "alone"))
     assert main(["rebuild", str(alone), "--out", str(tmp_path / "out"), "--ship"]) == 2
     said = capsys.readouterr().err
@@ -269,7 +260,6 @@ def test_a_further_plan_is_not_rebuilt_far_from_those_before_it(
 
 
 def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A probe is no directory of runs: its checkpoints are the plan's, or the missing ones are named."""
     text = FIRST.replace('layers = ["cohort"]', 'layers = ["cohort", "probe"]')
     text = text.replace("cohort/native", "probe/native").replace("cohort/frozen", "probe/initial")
     for number, seeds in enumerate([(1, 2, 3), (1, 2)]):

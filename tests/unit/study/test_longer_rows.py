@@ -12,7 +12,6 @@ from search_to_signal.study.rebuilding import table_differences
 
 @pytest.mark.parametrize("head", ["a,b", "row,column,value,spread,n"])
 def test_a_cell_behind_the_head_is_compared(tmp_path: Path, head: str) -> None:
-    """A table whose row has one more cell than its head is not the same table."""
     row = ",".join("1" for _ in head.split(","))
     for name, text in (("one", f"{head}\n{row}\n"), ("other", f"{head}\n{row},2\n")):
         (tmp_path / name).mkdir()
@@ -23,8 +22,6 @@ def test_a_cell_behind_the_head_is_compared(tmp_path: Path, head: str) -> None:
 
 @pytest.mark.parametrize("extra", [[], [[9]], [[9], [7, 8]]])
 def test_ids_behind_the_last_text_are_kept(extra: list[list[int]]) -> None:
-    """A line with more lists of ids than texts comes back as it was."""
-
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [[len(text)] for text in texts]
 

@@ -25,7 +25,6 @@ Make = Callable[..., Path]
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
     return {p.relative_to(directory).as_posix(): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
@@ -45,7 +44,6 @@ def pack(results: Path, *options: str) -> Path:
 
 
 def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
-    """With its adapters a directory is the same again."""
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
@@ -62,7 +60,6 @@ def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     at: str,
     ended: list[int],
 ) -> None:
-    """While the first checks, or writes: all is there once, and no evidence is called damaged."""
     packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
     command = ["unpack", str(packed), "--out", str(out)]
     codes: list[int] = []
@@ -87,7 +84,6 @@ def test_of_two_commands_into_one_place_one_is_told_of_the_other(
 def test_weights_are_left_out_unless_asked_for(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Everything else comes back, and the command says what does not."""
     packed = pack(results)
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert "main: 2 files were not packed: final adapters" in capsys.readouterr().out
@@ -98,7 +94,6 @@ def test_weights_are_left_out_unless_asked_for(
 
 
 def test_runs_that_came_without_their_weights_are_packed(results: Path, tmp_path: Path) -> None:
-    """As those that have them, byte for byte; asked for, the weights are missed by name."""
     whole = files(pack(results))
     shutil.rmtree(results / "cohort" / "native-s1" / "adapter")
     shutil.rmtree(tmp_path / "evidence")
@@ -109,7 +104,6 @@ def test_runs_that_came_without_their_weights_are_packed(results: Path, tmp_path
 
 
 def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, make_run: Make) -> None:
-    """Runs that came in pieces, each with a list of its own, have no common one; a whole list is shipped."""
     write_sums(results / "cohort")
     packed = pack(results)
     assert (packed / "main" / "cohort" / "SHA256SUMS").is_file()
@@ -118,7 +112,6 @@ def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, 
 
 
 def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of a layer and of the whole directory are compared with one hash of each file."""
     write_sums(results / "cohort")
     seal(results, "a title")
     hashed: list[Path] = []
@@ -136,7 +129,6 @@ def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: p
 def test_what_an_interrupted_run_left_is_no_damage(
     results: Path, make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is listed by the directory, and not shipped."""
     make_run(results / "cohort" / "interrupted" / "frozen-s1-1", "frozen", 1)
     seal(results, "a study")
     packed = pack(results, "--adapters", "*")
@@ -150,7 +142,6 @@ def test_what_an_interrupted_run_left_is_no_damage(
 def test_a_run_is_added_without_writing_others_again(
     results: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Equal records give equal bytes, and packed runs stay."""
     first = files(pack(results))
     make_run(results / "cohort" / "native-s2", "native", 2)
     capsys.readouterr()
@@ -162,7 +153,6 @@ def test_a_run_is_added_without_writing_others_again(
 
 
 def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was packed under its name is gone then; one that is packed again as it was is none."""
     pack(results)
     edit_line(results / "cohort" / "native-s1" / "heuristics.jsonl", 1, lambda line: line.update(code="pass"))
     write_sums(results / "cohort" / "native-s1")
@@ -175,7 +165,6 @@ def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.C
 
 
 def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
-    """A recording may go on beside: a run's directory without a manifest is none of what lies beside runs."""
     begun = results / "cohort" / "native-s2"
     begun.mkdir()
     (begun / "steps.jsonl").touch()
@@ -187,7 +176,6 @@ def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
 
 
 def test_tables_stay_open_and_what_is_made_again_is_left_out(results: Path) -> None:
-    """Of a report its tables alone are shipped, to be read as they are; a stray file goes with the rest."""
     made = {"report/core.csv": "a,b\n", "report/index.html": "<p>", "BLOCKS.jsonl": "{}"}
     for name, text in {**made, "notes.txt": "by hand", "cohort/odd.csv": "c,d\n"}.items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +196,6 @@ def test_evidence_goes_beside_what_is_packed(results: Path, capsys: pytest.Captu
 
 
 def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
-    """Between two studies the directory's own list lags behind: the runs' lists are then what is checked."""
     seal(results, "a study")
     make_run(results / "cohort" / "frozen-s2", "frozen", 2)
     packed = pack(results, "--adapters", "*")
@@ -221,7 +208,6 @@ def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: 
 
 
 def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
-    """Forged hashes, parents and distances come back as they were recorded: packing corrects nothing."""
     run = results / "cohort" / "native-s1"
     edit_line(run / "completions.jsonl", 2, lambda line: line.update(response_sha256="0" * 64, parents=["x"]))
     edit_line(run / "completions.jsonl", 4, lambda line: line.update(archive_gap=0.25, advantage=9.5))
@@ -234,7 +220,6 @@ def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
 
 
 def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> None:
-    """What was packed with a model's tokenizer is not unpacked without, and the error names the option."""
     facts = read_manifest(results / "cohort" / "frozen-s1").facts
     short = b'{"step":0,"prompt":"a","completions":["b"]}\n'
     with pytest.raises(RunDirectoryError, match="token ids cannot be restored: give --model DIR"):
@@ -244,7 +229,6 @@ def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> No
 def test_all_but_token_ids_comes_out_without_their_tokenizer(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line names the model, and the command does not end as if all were there; texts are in a file."""
     packed, run = pack(results, "--adapters", "*"), Path("cohort", "native-s1")
     container = packed / "main" / run / "records.xz"
     parts = read_container(container)
@@ -272,7 +256,6 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
 
 
 def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What differs from its list is refused by name."""
     with (results / "cohort" / "native-s1" / "steps.jsonl").open("a") as file:
         file.write("\n")
     assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
@@ -320,7 +303,6 @@ def _change(path: Path) -> None:
 def test_damage_is_named_with_what_it_was(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
 ) -> None:
-    """No table is made of damaged evidence, and the file is named; a container alone is refused, too."""
     packed = pack(results)
     path = packed / "main" / "cohort" / "native-s1" / "records.xz"
     damage(path)
@@ -340,7 +322,6 @@ def test_a_container_of_other_records_is_found_without_the_list(results: Path, t
 
 
 def test_containers_hold_no_times(results: Path) -> None:
-    """Packing again elsewhere gives the same bytes."""
     first = files(pack(results))
     shutil.rmtree(results.parent.parent / "evidence")
     assert files(pack(results)) == first
@@ -365,7 +346,6 @@ def test_guessed_programs(code: str, right: bool | None) -> None:
 
 
 def test_records_are_found_again_by_rule(results: Path) -> None:
-    """Hashes and credit do not lie in the container: they follow from texts and scores."""
     packed = pack(results)
     parts = read_container(packed / "main" / "cohort" / "native-s1" / "records.xz")
     line = msgspec.json.decode(parts["completions.jsonl"].splitlines()[0], type=dict[str, object])

@@ -32,7 +32,6 @@ def good() -> ProgramScores:
 
 
 def test_scores_that_no_tours_have_are_named(good: ProgramScores) -> None:
-    """A score too few or too many, a tour below its bound, a failure with scores, a success without."""
     assert not impossible(good)
     assert impossible(replace(good, scores=good.scores[:-1]))
     assert impossible(replace(good, scores=(*good.scores, good.scores[-1])))

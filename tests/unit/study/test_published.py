@@ -24,7 +24,6 @@ BEST = ((6.2240 - 6.1771) + (6.2303 - 6.2163) + (6.2445 - 6.2336)) / 3
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three conditions of three seeds."""
     root = tmp_path_factory.mktemp("recorded")
     for condition in CONDITIONS:
         for seed in (1, 2, 3):
@@ -41,7 +40,6 @@ def plan_file(tmp_path: Path, **changes: object) -> Path:
 
 
 def outcomes(root: Path, tmp_path: Path, **changes: object) -> list[QuestionOutcome]:
-    """The plan's outcomes."""
     return list(compute_outcomes(root, read_plan(plan_file(tmp_path, **changes))))
 
 
@@ -55,7 +53,6 @@ def cells(found: list[QuestionOutcome], verdict: OutcomeVerdict) -> list[BesideC
 
 
 def test_the_papers_numbers_by_hand(root: Path, tmp_path: Path) -> None:
-    """Means within its seeds; a condition that it does not have is compared with nothing."""
     found = outcomes(root, tmp_path)
     valid, best, *others = cells(found, OutcomeVerdict.ABOVE)
     assert valid is not None

@@ -19,14 +19,12 @@ CONDITIONS = ("frozen", "native")
 
 
 def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and output."""
     capsys.readouterr()
     code = main(["rebuild", str(evidence), "--out", str(out)])
     return code, capsys.readouterr().out
 
 
 def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line is OK and the page, which is there with those of the profiles."""
     code, out = rebuild(shipped, tmp_path / "out", capsys)
     page = tmp_path / "out" / "report" / "evidence.html"
     assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {page}")
@@ -39,7 +37,6 @@ def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.Captu
 def test_a_changed_table_has_both_values(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Table, row and column, what is shipped and what the records give."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     table = evidence / "main" / "report" / "core_results.csv"
     lines = table.read_text().splitlines()
@@ -53,7 +50,6 @@ def test_a_changed_table_has_both_values(
 
 
 def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tmp_path: Path) -> None:
-    """Another processor's rounding stays as shipped; a changed and a lacking table are made anew."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     report = evidence / "main" / "report"
     names = ("core_results.csv", "signal.csv", "normalizer_values.csv")
@@ -76,7 +72,6 @@ def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tm
 def test_a_missing_run_makes_it_partial(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only seeds with all their runs are in the tables, which say how many of how many; no verdict stands."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
     list_evidence(evidence)
@@ -102,7 +97,6 @@ def test_a_missing_run_makes_it_partial(
 def test_a_condition_has_its_own_seeds_in_the_course(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its finished runs are all there, which the captions say; of a whole cohort they say nothing."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
     list_evidence(evidence)
@@ -124,7 +118,6 @@ def test_a_condition_has_its_own_seeds_in_the_course(
 
 
 def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A number of a profile and one of the plan lead to their records; the ledger has seeds k of n."""
     assert main(["trace", str(shipped / "main"), "core_results", "native", "Final best", "--show", "1"]) == 0
     assert "cohort/native-s1/completions.jsonl" in capsys.readouterr().out
     assert main(["trace", str(shipped), "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
@@ -138,7 +131,6 @@ def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[s
 def test_claims_are_not_made_of_what_was_made(
     shipped: Path, below: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing there says which runs are awaited: one line leads to its verdicts, and to the evidence."""
     made = shipped.parent / "made"
     assert main(["claims", "--results", str(made / below)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -147,7 +139,6 @@ def test_claims_are_not_made_of_what_was_made(
 
 
 def test_lines_of_one_name_are_all_compared(tmp_path: Path) -> None:
-    """Of two lines with the same row and column the first counts as much as the last."""
     for folder, value in (("one", 1.0), ("other", 2.0)):
         (tmp_path / folder).mkdir()
         text = f"row,column,value,spread,n\na,b,{value},,3\na,b,5.0,,3\n"

@@ -87,7 +87,6 @@ def changed(shipped: Path, tmp_path: Path, change: Any) -> Path:
 def test_the_page_says_where_programs_stand(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One row per heuristic of the field and per condition, by training score, with the code of each."""
     code, lines = run(capsys, "rebuild", shipped, "--out", tmp_path)
     assert (code, lines[-1].split(";")[0]) == (0, "s2s: OK: 0 problems")
     rows = (tmp_path / "report" / "standings.csv").read_text().splitlines()
@@ -118,7 +117,6 @@ def test_the_page_says_where_programs_stand(
 
 @pytest.mark.usefixtures("few_known")
 def test_scores_can_be_made_again(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recorded scores, the field's and ours, are those that the evaluation gives now; none is made twice."""
     code, lines = run(capsys, "standings", shipped, "--check", 1)
     assert (code, lines[-1]) == (0, "s2s: OK: 0 problems, on the first 1 instance of each size")
     before = (shipped / FILE).read_bytes()
@@ -129,8 +127,6 @@ def test_scores_can_be_made_again(shipped: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("few_known")
 def test_a_changed_score_is_found(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scoring again finds one that is listed; s2s rebuild an impossible one, and the table of others."""
-
     def longer(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines[0]["scores"][0] -= 0.001
         return lines
@@ -155,8 +151,6 @@ def test_a_changed_score_is_found(shipped: Path, tmp_path: Path, capsys: pytest.
 def test_another_best_program_asks_for_scores(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A program without scores, and scores of a program that is no best one, are problems that name it."""
-
     def other(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines[0]["code_sha256"] = "0" * 64
         return lines
@@ -172,7 +166,6 @@ def test_another_best_program_asks_for_scores(
 
 
 def test_what_is_not_packed_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plan without packed runs, and a check of no instance, are one line that says what to do."""
     (tmp_path / "plan.toml").write_text(plan_text({}))
     assert main(["standings", str(tmp_path)]) == 4
     assert "holds no packed evidence: s2s pack makes it" in capsys.readouterr().err
@@ -183,7 +176,6 @@ def test_what_is_not_packed_is_not_scored(tmp_path: Path, capsys: pytest.Capture
 def test_evidence_without_scores_says_so(
     shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before they are made there is no table, and the command that makes them is named."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "heldout")
     (evidence / "report" / "standings.csv").unlink()
@@ -209,7 +201,6 @@ def every_run(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_final_best_stands_beside_the_seed_heuristic(
     every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Means over each condition's own runs, differences within shared seeds, and how many are shorter."""
     code, lines = run(capsys, "rebuild", every_run, "--out", tmp_path)
     assert (code, lines[-1].split(";")[0]) == (0, "s2s: OK: 0 problems")
     with (tmp_path / "report" / "final_bests.csv").open() as rows:
@@ -250,7 +241,6 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
 def test_whole_seeds_alone_choose_a_conditions_program(
     every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Frozen's best is of a seed that lacks its native run: the best of the others stands."""
     evidence = Path(shutil.copytree(every_run, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
@@ -266,7 +256,6 @@ def test_whole_seeds_alone_choose_a_conditions_program(
 def test_scores_of_final_bests_are_kept_and_checked(
     every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once begun they are kept without the option; a changed, a missing and a foreign one are found."""
     before = (every_run / FINALS).read_bytes()
     _, lines = run(capsys, "standings", every_run)
     assert not any("heldout_50" in line for line in lines)
@@ -301,7 +290,6 @@ def test_a_stop_keeps_what_is_scored(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Scores are written as they come: the same command goes on with the programs that lack them."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "heldout")
     list_evidence(evidence)
@@ -324,7 +312,6 @@ def test_a_stop_keeps_what_is_scored(
 
 
 def test_final_bests_differ_from_another_plans_controls() -> None:
-    """By seed, under a name that says whose runs they are; a seed without its control is left out."""
     seed = {scored.split: scored for scored in known_scores() if scored.code_sha256 == standings.SEED_SHA256}
     finals, scores = {}, []
     for profile, condition, longer in (("own", "distinct", 1.05), ("other", "frozen", 1.02)):

@@ -43,7 +43,6 @@ def unpacked(results: Path, *options: str) -> Path:
 def test_an_unpacked_run_without_its_adapter_passes_and_says_so(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone, with its layer, and with the whole results directory."""
     out = unpacked(results)
     for directory, names in ((out / RUN, 2), (out / "cohort", 2), (out, 2)):
         capsys.readouterr()
@@ -64,7 +63,6 @@ def test_an_adapter_that_is_lost_is_a_problem(results: Path) -> None:
 
 
 def test_half_an_adapter_is_a_problem(results: Path) -> None:
-    """It is left out as a whole, or not at all."""
     run = unpacked(results) / RUN
     (run / "adapter").mkdir()
     shutil.copy(results / RUN / ADAPTER[0], run / "adapter")
@@ -72,7 +70,6 @@ def test_half_an_adapter_is_a_problem(results: Path) -> None:
 
 
 def test_an_adapter_that_is_back_is_read_again(results: Path) -> None:
-    """Where it was put into place, what was left out once excuses nothing."""
     run = unpacked(results) / RUN
     shutil.copytree(results / RUN / "adapter", run / "adapter")
     assert verify(run).findings == ()
@@ -92,14 +89,12 @@ def test_no_other_file_is_excused(results: Path) -> None:
 
 
 def test_an_adapter_that_the_list_does_not_have_was_not_left_out(results: Path) -> None:
-    """A list that was written anew without it does not make a trained run whole."""
     run = unpacked(results) / RUN
     write_sums(run)
     assert any("adapter holds []" in problem for problem in verify(run).problems)
 
 
 def test_records_of_such_a_run_are_compared_as_ever(results: Path) -> None:
-    """What was left out covers nothing else of the run, nor damage in the whole directory."""
     out = unpacked(results)
     edit_line(out / RUN / "steps.jsonl", 1, lambda line: line.update(mapping="factorized"))
     assert any(problem.startswith(f"{RUN}/steps.jsonl: bytes differ") for problem in verify(out).problems)
@@ -107,7 +102,6 @@ def test_records_of_such_a_run_are_compared_as_ever(results: Path) -> None:
 
 
 def test_the_list_of_contents_may_name_what_was_not_shipped(results: Path) -> None:
-    """It is as it was written, and every other file has to stand in it as ever."""
     out = unpacked(results)
     assert [finding for finding in table_findings(out) if finding.where == CRATE] == []
     crate = out / CRATE
@@ -118,7 +112,6 @@ def test_the_list_of_contents_may_name_what_was_not_shipped(results: Path) -> No
 
 
 def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> None:
-    """A run's container has the same bytes, and no container holds the names of what is missing."""
     out, evidence = unpacked(results), results.parent.parent / "evidence"
     again = evidence.with_name("again")
     assert main(["pack", str(out), "--into", str(again)]) == 0
@@ -130,7 +123,6 @@ def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> Non
 def test_packed_runs_are_neither_reported_nor_compared(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their records lie in containers: two packed directories with other records are not called equal."""
     whole = unpacked(results)
     packed = results.parent.parent / "evidence" / "main"
     changed = Path(shutil.copytree(packed, tmp_path / "changed"))
@@ -152,7 +144,6 @@ def test_packed_runs_are_neither_reported_nor_compared(
 def test_what_cannot_be_verified_at_once_says_what_can(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Packed runs are no damaged ones, and where no list covers all runs, those of the runs are named."""
     for name in ("SHA256SUMS", "cohort/SHA256SUMS"):
         (results / name).unlink()
     out = unpacked(results)

@@ -48,7 +48,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(root: Path, tmp_path: Path, **question: object) -> QuestionOutcome:
-    """The outcome of one question."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text(question))
     (found,) = compute_outcomes(root, read_plan(path))
@@ -63,7 +62,6 @@ def _differences(root: Path, field: str) -> list[float]:
 
 
 def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
-    """Mean, interval and verdict of three paired differences; the verdict's interval is the wider one."""
     found = asked(root, tmp_path, comparisons=4)
     values = _differences(root, "valid_rate")
     assert list(found.values.values()) == pytest.approx(values)
@@ -76,7 +74,6 @@ def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
-    """A row per comparison, a column per metric: the difference, the means of both sides, n and verdict."""
     found = asked(root, tmp_path)
     sides = [
         [
@@ -99,7 +96,6 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
 
 
 def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
-    """The second side's mean, then difference, interval and verdict; nothing of what is secondary."""
     found = asked(root, tmp_path)
     assert found.mean is not None
     head, base, row = headline_rows([found])
@@ -120,7 +116,6 @@ def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
-    """Three of four planned seeds give an estimate and say that they are three of four."""
     found = asked(root, tmp_path, seeds=4)
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert "n = 3 of 4 planned: partial: no verdict" in format_outcome(found)
@@ -137,7 +132,6 @@ def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: 
 
 
 def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: Path) -> None:
-    """40 frozen groups take the time of 26 trained ones, whichever side they are on, and stay 40."""
     sides = ["main/cohort/native", "main/cohort/frozen"]
     for first, second, groups in ((*sides, [26, 40]), (*sides[::-1], [40, 26])):
         found = asked(
@@ -152,7 +146,6 @@ def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: P
 
 
 def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, tmp_path: Path) -> None:
-    """One of another processor: its seed has no difference, the others keep theirs, and it is said why."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/cohort/frozen-s2", 0.5)
     pairs = '[["main/cohort/native", "main/cohort/frozen"]]'
@@ -163,8 +156,6 @@ def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, 
 
 
 def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path) -> None:
-    """Of programs and both clocks where a primary question compares them after as many completions."""
-
     def added() -> list[str]:
         plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
         return [
@@ -180,7 +171,6 @@ def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("match", ["fewest_programs", "fewest_calls"])
 def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_path: Path, match: str) -> None:
-    """As many distinct valid programs, or evaluator calls, on both sides, counted again, of every seed."""
     count = distinct if match == "fewest_programs" else evaluator_calls
     found = asked(
         root,
@@ -199,7 +189,6 @@ def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_pat
 
 
 def test_a_horizon_of_no_group_compares_nothing(root: Path, tmp_path: Path) -> None:
-    """Fewer completions than a group has: no pair counts, and nothing breaks."""
     found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
     assert not found.values
 
@@ -223,7 +212,6 @@ BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/an
 def test_times_taken_elsewhere_are_scaled_by_the_groups_that_both_did(
     root: Path, tmp_path: Path, moved: dict[str, str | None]
 ) -> None:
-    """A long run on a machine or by a source of twice the speed buys the same 60 groups, and it is said."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, **moved)
     found = asked(copy, tmp_path, **BY_TIME)
@@ -237,7 +225,6 @@ def test_times_taken_elsewhere_are_scaled_by_the_groups_that_both_did(
 
 
 def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -> None:
-    """Where the cohort's frozen run is missing, from elsewhere or another search, the pair is left out."""
     for number, breaks in enumerate((shutil.rmtree, partial(record_elsewhere, pace=1.0), _other_search)):
         copy = Path(shutil.copytree(root, tmp_path / str(number)))
         record_elsewhere(copy / "main/anchor/frozen-s2", 0.5)
@@ -249,7 +236,6 @@ def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -
 
 
 def test_a_remark_on_many_seeds_is_one_deviation(root: Path, tmp_path: Path) -> None:
-    """Every long run is from elsewhere: one sentence for three seeds, not three."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     for seed in (1, 2, 3):
         record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
@@ -265,7 +251,6 @@ def _other_search(run: Path) -> None:
 
 
 def test_a_long_run_that_ends_before_the_time_counts_for_nothing(root: Path, tmp_path: Path) -> None:
-    """Steps of half the time, on the same machine: 80 groups are over before the trained run's time is."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
     found = asked(copy, tmp_path, **BY_TIME)
@@ -274,7 +259,6 @@ def test_a_long_run_that_ends_before_the_time_counts_for_nothing(root: Path, tmp
 
 
 def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
-    """A description has a mean and no verdict; half of a horizon is half of the groups."""
     found = asked(
         root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
     )
@@ -283,7 +267,6 @@ def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
-    """Question, numbers, comparisons, what counts against and every deviation stand on the page."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({}, {"key": "main.r", "seeds": 4, "role": "secondary"}, seeds=4))
     summary = build_plan_summary(root, read_plan(path), plan_sha256(path))
@@ -309,7 +292,6 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
 
 
 def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> None:
-    """Each of the shipped plan's lines has one name; what tells profiles apart stands before it."""
     plan = read_plan(PLAN)
     found = compute_outcomes(tmp_path, plan)
     names = Counter((one.question.key, one.name) for one in found)
@@ -321,7 +303,6 @@ def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> No
 
 
 def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> None:
-    """Of a study without a run one line says so; one that was begun before another had its seeds is named."""
     path = tmp_path / "plan.toml"
     later = 'key = "later"\ntitle = "Later"\nprofiles = ["main"]\nlayers = ["anchor"]\nseeds = 3\nhours = 1\n'
     path.write_text(plan_text({"seeds": 4}, seeds=4) + f"\n[[studies]]\n{later}")
@@ -336,7 +317,6 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
 
 
 def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
-    """Of sources and processors that lie between the two sides of a difference, and of no others."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({"seeds": 4}, seeds=4))
     plan, runs = read_plan(path), read_recorded_runs(root)
@@ -359,7 +339,6 @@ def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
-    """Every seed's adapter against the one initial model; a checkpoint that was not probed is missing."""
     answers = {
         "initial": [(-1.0, None), (None, None)],
         "native-s1": [(-1.0, -1.0), (-1.0, None)],
@@ -380,7 +359,6 @@ def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
 
 
 def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
-    """The share of groups in which two mappings differ, no less than any pair's."""
     question = {"estimator": "description", "interval": "none", "pairs": '[["main/cohort/frozen"]]'}
     found = asked(root, tmp_path, metric="advantage_difference", seeds=1, **question)
     (run,) = load_runs(root / "main" / "cohort" / "frozen-s1")
@@ -392,7 +370,6 @@ def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
-    """A plan that asks for what no run has is refused by name, with the choices."""
     with pytest.raises(ConfigError, match="'speed': choose one of .*valid_rate"):
         asked(root, tmp_path, metric="speed")
 
@@ -423,7 +400,6 @@ def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_
 
 
 def test_what_has_a_verdict_is_concluded_alone_and_the_rest_named(uneven: Path, tmp_path: Path) -> None:
-    """Means of conditions that lack seeds are not mixed with those that have a verdict."""
     sentence = concluded(uneven, tmp_path / "plan.toml", 3)
     assert "; native against frozen, n = 3: " in sentence
     assert " in 1 of 1 (" in sentence

@@ -7,8 +7,6 @@ from search_to_signal.records.differences import Finding, VerificationResult, di
 
 
 def test_an_unreadable_file_ends_the_checks_and_is_named(tmp_path: Path) -> None:
-    """Problems before it stay; the file's own name stands in front, not the place that was checked."""
-
     def problems() -> Iterator[str]:
         yield "it is not complete"
         (tmp_path / "steps.jsonl").read_bytes()
@@ -20,8 +18,6 @@ def test_an_unreadable_file_ends_the_checks_and_is_named(tmp_path: Path) -> None
 
 
 def test_a_value_that_no_check_can_use_is_a_finding() -> None:
-    """Its kind of error is printed with what contains the value."""
-
     def problems() -> Iterator[str]:
         yield str(1 / 0)
 
@@ -30,7 +26,6 @@ def test_a_value_that_no_check_can_use_is_a_finding() -> None:
 
 
 def test_problems_and_places_that_are_not_compared_are_apart() -> None:
-    """Only compared findings are problems; the others are places by their reason."""
     findings = (
         Finding("a", "differs"),
         Finding("a", "no tokenizer", False).within("run"),
@@ -42,6 +37,5 @@ def test_problems_and_places_that_are_not_compared_are_apart() -> None:
 
 
 def test_equal_lines_are_printed_once() -> None:
-    """The first finding of a line stays, whichever part of the line its place is."""
     findings = [Finding("a", "b"), Finding("", "a: b"), Finding("c", "d")]
     assert distinct_lines(findings) == (findings[0], findings[2])

@@ -47,7 +47,6 @@ def test_the_directorys_files_follow_from_its_records(audited: Path, name: str) 
 def test_a_number_is_traced_to_the_runs_of_its_problem(
     audited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The records of a row are those of its problem; a row of all problems has every run."""
     row = ("group/native/factorized", "share_0.001")
     assert main(["trace", str(audited), "audit_pairs", f"obp/{row[0]}", row[1]]) == 0
     assert capsys.readouterr().out.count("records ") == 1
@@ -56,7 +55,6 @@ def test_a_number_is_traced_to_the_runs_of_its_problem(
 
 
 def test_every_run_is_replayed_once_for_all_tables(audited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs, contexts and readings of a report come from one replay of every run."""
     calls: list[str] = []
     tally = audit_module.tally
 

@@ -23,12 +23,10 @@ Make = Callable[..., Path]
 
 
 def values(*numbers: float | None) -> list[Cell]:
-    """Cells of several seeds."""
     return [Cell(number, formula="f", origins=(Origin(f"run{i}"),)) for i, number in enumerate(numbers)]
 
 
 def test_mean_and_sample_deviation() -> None:
-    """Three values by hand: mean 2, sample (not population) deviation 1, from all three runs."""
     cell = mean_cell(values(1.0, 2.0, 3.0))
     assert (cell.value, cell.spread, cell.n) == (2.0, 1.0, 3)
     assert cell.text() == "2.0000 ± 1.0000"
@@ -36,13 +34,11 @@ def test_mean_and_sample_deviation() -> None:
 
 
 def test_one_seed_has_no_deviation() -> None:
-    """A single run has a value and no spread."""
     cell = mean_cell(values(1.5))
     assert (cell.value, cell.spread, cell.n) == (1.5, None, 1)
 
 
 def test_one_seed_is_one_seed(make_run: Make, tmp_path: Path) -> None:
-    """Notes and formulas, which s2s trace prints, count a single seed as one."""
     make_run(tmp_path / "native-s1", "native", 1)
     table = core_results(Results(tmp_path))
     assert "deviation over 1 seed; " in table.note
@@ -59,21 +55,18 @@ def test_one_seed_is_one_seed(make_run: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbers", [[None], [1.0, None]])
 def test_a_missing_value_makes_a_dash(numbers: list[float | None]) -> None:
-    """An aggregate over a missing value is missing, not an aggregate of the rest."""
     assert mean_cell(values(*numbers)).text() == "–"
     assert difference_cell(*values(1.0, None)).value is None
     assert count_above(values(*numbers)).value is None
 
 
 def test_events_that_a_run_lacks_shrink_n() -> None:
-    """Where runs without an event are left out on purpose, n says how many are in."""
     cell = known_mean_cell(values(1.0, None, 3.0))
     assert (cell.value, cell.n) == (2.0, 2)
     assert "2 of 3 seeds" in cell.formula
 
 
 def test_counts_add_up() -> None:
-    """A count over seeds is their sum, and directions count strict ones alone."""
     assert total_cell(values(2, 3)).value == 5
     assert count_above(values(0.5, 0.0, -1.0)).value == 1
     assert [cell.value for cell in count_directions(values(0.5, 0.0, -1.0, -2.0)).values()] == [1, 1, 2]
@@ -102,7 +95,6 @@ def test_core_results_by_hand(make_run: Make, tmp_path: Path) -> None:
 
 
 def test_seed_rows_hold_each_run(make_run: Make, tmp_path: Path) -> None:
-    """One row per run with its tokens, no deviation, and the lines that it came from."""
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     make_run(tmp_path / "cohort" / "native-s2", "native", 2)
     table = core_seeds(Results(tmp_path))

@@ -25,12 +25,10 @@ MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completio
 
 
 def tables(directory: Path) -> dict[str, Table]:
-    """The layer's tables by name."""
     return {table.name: table for table in matched_tables(directory)}
 
 
 def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
-    """Every number of every pair table is the mean over exactly the lines that its cell points to."""
     made = tables(write_updates(tmp_path / "updates"))
     records = list(read_records(tmp_path / "updates" / PAIRS, PairRecord))
     for name, column in (
@@ -51,7 +49,6 @@ def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
 
 
 def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> None:
-    """One row per variant and two mappings; groups alone are averaged, with their deviation."""
     table = tables(write_updates(tmp_path / "updates"))["matched_mappings"]
     assert [row.label for row in table.rows] == [ALONE, ROW]
     alone = table.cell(ALONE, "Cosine")
@@ -61,7 +58,6 @@ def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> Non
 
 
 def test_withheld_maxima_of_completions_and_of_tokens_stand_apart(tmp_path: Path) -> None:
-    """The largest difference of completion means and that of single tokens each have a column."""
     made = tables(write_updates(tmp_path / "updates"))
     other = "tsp tiny, several steps: rank – group"
     for name, row in (("matched_mappings", ROW), ("matched_normalizers", other)):
@@ -79,7 +75,6 @@ def test_withheld_maxima_of_completions_and_of_tokens_stand_apart(tmp_path: Path
 
 
 def test_moves_without_a_token_maximum_are_still_read(tmp_path: Path) -> None:
-    """Records from before the token maximum was recorded keep their other numbers."""
     file = write_updates(tmp_path / "updates") / UPDATES
     file.write_bytes(file.read_bytes().replace(b',"withheld_token_max_change":0.4', b""))
     table = tables(tmp_path / "updates")["matched_moves"]
@@ -101,7 +96,6 @@ def test_cosines_by_construction_are_counted_and_left_out(tmp_path: Path) -> Non
 
 
 def test_normalizers_are_compared_over_all_mappings(tmp_path: Path) -> None:
-    """A normalizer's row counts the comparisons of every mapping, and how many hold by construction."""
     table = tables(write_updates(tmp_path / "updates"))["matched_normalizers"]
     row = "tsp tiny, one step: rank – group"
     assert [
@@ -110,7 +104,6 @@ def test_normalizers_are_compared_over_all_mappings(tmp_path: Path) -> None:
 
 
 def test_groups_without_credit_are_counted_and_not_averaged(tmp_path: Path) -> None:
-    """A comparison without credit has no numbers, not even those that its records hold."""
     table = tables(write_updates(tmp_path / "updates", second="without_credit"))["matched_mappings"]
     assert table.cell(ALONE, "Without credit").value == 1
     assert table.cell(ALONE, "Cosine").text() == "0.9000"
@@ -119,7 +112,6 @@ def test_groups_without_credit_are_counted_and_not_averaged(tmp_path: Path) -> N
 
 
 def test_moves_are_those_of_the_updates(tmp_path: Path) -> None:
-    """Distances are of single updates under the first normalizer, tokens whole numbers."""
     table = tables(write_updates(tmp_path / "updates"))["matched_moves"]
     cell = table.cell("tsp tiny, one step: native", "Change")
     assert cell.value == pytest.approx(0.75)
@@ -129,7 +121,6 @@ def test_moves_are_those_of_the_updates(tmp_path: Path) -> None:
 
 
 def test_a_smoke_run_says_so(tmp_path: Path) -> None:
-    """The page of a smoke run says that it is no evidence, that of a formal one does not."""
     assert "no evidence" in matched_page(write_updates(tmp_path / "smoke", purpose="smoke"))
     page = matched_page(write_updates(tmp_path / "formal"))
     assert "no evidence" not in page
@@ -137,7 +128,6 @@ def test_a_smoke_run_says_so(tmp_path: Path) -> None:
 
 
 def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
-    """Files without a record are an error, not an empty table."""
     for name in (UPDATES, PAIRS):
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(RecordError, match="is empty"):
@@ -145,7 +135,6 @@ def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_has_not_ended_gives_no_table(tmp_path: Path) -> None:
-    """Half of the updates must not pass for all of them, in a report or where they are verified."""
     (write_updates(tmp_path / "updates") / SETUP).unlink()
     with pytest.raises(NoTableError, match="layer updates has begun and not ended"):
         matched_mappings(Results(tmp_path))

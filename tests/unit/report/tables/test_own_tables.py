@@ -56,7 +56,6 @@ def add(monkeypatch: pytest.MonkeyPatch, place: Path, body: str, function: str =
 
 @pytest.fixture
 def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """One run."""
     make_run(tmp_path / "results" / "cohort" / "native-s1", "native", 1)
     return tmp_path / "results"
 
@@ -100,7 +99,6 @@ def test_a_table_that_is_not_there_is_one_line(
     function: str,
     words: str,
 ) -> None:
-    """A slip in its name, or a name of something else, is the option's fault and not the report's."""
     add(monkeypatch, tmp_path, "table()", function)
     assert main(["report", str(results), "--out", str(tmp_path / "page")]) == ConfigError.exit_code
     err = capsys.readouterr().err
@@ -110,6 +108,5 @@ def test_a_table_that_is_not_there_is_one_line(
 
 
 def test_a_table_of_nothing_says_why(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has nothing to be made of is absent with its reason, as any other table."""
     add(monkeypatch, tmp_path, '(_ for _ in ()).throw(NoTableError("no run was cut"))')
     assert catalogue(Results(results)).absent["own"] == "no run was cut"

@@ -32,7 +32,6 @@ def test_probe_by_hand(probed: Path) -> None:
 
 
 def test_altered_answers_are_refused(probed: Path) -> None:
-    """A changed bank or changed answers are named."""
     for name in ("native-s1.jsonl", "bank.jsonl"):
         file = probed / "probe" / name
         kept = file.read_bytes()
@@ -43,7 +42,6 @@ def test_altered_answers_are_refused(probed: Path) -> None:
 
 
 def test_an_unfinished_probe_is_refused(probed: Path) -> None:
-    """A probe that is still running gives no table."""
     file = probed / "probe" / "probe.json"
     file.write_bytes(file.read_bytes().replace(b'"complete"', b'"running"'))
     with pytest.raises(RunDirectoryError, match="unfinished"):

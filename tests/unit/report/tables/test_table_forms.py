@@ -19,17 +19,14 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_s
 @given(st.lists(st.lists(texts, min_size=2, max_size=2), min_size=1, max_size=4))
 @pytest.mark.slow
 def test_csv_survives_any_text(rows: list[list[str]]) -> None:
-    """Quotes, commas and line feeds in a cell come back as they were."""
     assert list(csv.reader(io.StringIO(to_csv(rows), newline=""))) == rows
 
 
 def test_csv_has_line_feeds_only() -> None:
-    """The same bytes on every system."""
     assert to_csv(ROWS) == "Condition,Valid (%)\ntail_weighted,75.00 ± 1.00\nmy.pkg:a|b,–\n"
 
 
 def test_markdown_columns_hold() -> None:
-    """Every line has as many columns as the heading, also where a cell contains the bar."""
     lines = to_markdown(ROWS).splitlines()
     assert lines[0] == "| Condition | Valid (%) |"
     assert lines[1] == "| :-- | --: |"
@@ -38,7 +35,6 @@ def test_markdown_columns_hold() -> None:
 
 
 def test_latex_is_booktabs() -> None:
-    """A tabular with its rules, special characters escaped."""
     assert to_latex(ROWS).splitlines() == [
         r"\begin{tabular}{@{}lr@{}}",
         r"\toprule",
@@ -53,14 +49,12 @@ def test_latex_is_booktabs() -> None:
 
 @pytest.mark.parametrize("character", "%_&#${}~^\\")
 def test_latex_specials_never_stand_bare(character: str) -> None:
-    """Every character with a meaning in LaTeX is escaped in a cell."""
     line = to_latex([["h"], [f"a{character}b"]]).splitlines()[4]
     assert line != f"a{character}b \\\\"
     assert re.fullmatch(r"a\\(?:[%_&#${}]|textbackslash\{\}|textasciitilde\{\}|\^\{\})b \\\\", line)
 
 
 def test_three_forms_side_by_side(tmp_path: Path) -> None:
-    """Rounded for people; in the CSV every value in full with its spread and its n, and absent as empty."""
     cells = (Cell(1 / 3, 3, spread=0.25, decimals=2), Cell(None, 3), Cell(7))
     table = Table("core", "Core", "cohort", ("a", "b", "c"), (Row("native", cells),), "Condition", "n is 3.")
     write_table(table, tmp_path)

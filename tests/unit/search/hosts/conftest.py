@@ -12,7 +12,6 @@ PACKAGES = Path(__file__).parent / "packages"
 
 @pytest.fixture
 def standin() -> Path:
-    """The stand-in itself."""
     return STANDIN
 
 

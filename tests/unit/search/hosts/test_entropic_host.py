@@ -31,7 +31,6 @@ def member(name: str, score: float) -> Member:
 
 
 def answer(name: str, score: float | None) -> Evaluated:
-    """What an evaluated completion gave."""
     outcome = Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID
     return Evaluated(outcome, name, f"def a():\n    return '{name}'", score, name)
 
@@ -51,8 +50,6 @@ def test_values_by_hand() -> None:
 
 
 def test_a_program_that_disappoints_gives_way() -> None:
-    """Visits wear the bonus off: a large one goes around the buffer, none stays with the best."""
-
     def tried(weight: float) -> list[str]:
         buffer, seen = ReuseBuffer((SEED, member("b", -5.0), member("c", -5.2))), []
         for _ in range(6):
@@ -66,12 +63,10 @@ def test_a_program_that_disappoints_gives_way() -> None:
 
 
 def test_equal_scores_have_their_own_ranks() -> None:
-    """Of equal programs the older is better."""
     assert priors(np.array([-5.0, -5.0, -4.0])).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
 
 
 def test_a_visit_counts_for_all_ancestors() -> None:
-    """What is built on a child is a visit of its parents, and what it reached is its own."""
     first, second = member("b", -5.0), member("c", -4.0)
     buffer = extended(ReuseBuffer((SEED,)), SEED, (first,), 10)
     buffer = extended(buffer, first, (second,), 10)
@@ -81,7 +76,6 @@ def test_a_visit_counts_for_all_ancestors() -> None:
 
 
 def test_the_best_few_new_children_are_kept() -> None:
-    """Two of a group by default; copies, known programs and the rest count as duplicates."""
     made = host()
     request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -6.0), answer("c", -4.0), answer("c", -4.0), answer("d", None), answer("e", -5.0)]
@@ -105,7 +99,6 @@ def test_a_full_buffer_keeps_the_seed_and_the_best() -> None:
 
 
 def test_exposure_says_whether_a_program_would_be_next() -> None:
-    """A far better child is built on next, a far worse one is not, a failure has none."""
     made = host(puct_c=0.01)
     request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -1.0), answer("c", -9.0), answer("d", None)]
@@ -114,6 +107,5 @@ def test_exposure_says_whether_a_program_would_be_next() -> None:
 
 @pytest.mark.parametrize("settings", [{"c": 1.0}, {"puct_c": -1.0}, {"max_buffer_size": "all"}])
 def test_settings_of_another_host_are_refused(settings: dict[str, Any]) -> None:
-    """A wrong key or number of [host_settings] is one line that names it."""
     with pytest.raises(ConfigError, match=rf"host_settings.*{next(iter(settings))}"):
         host(**settings)

@@ -28,7 +28,6 @@ def test_a_step_trains_on_its_batch(
     tokens: tuple[int, ...],
     problems: list[tuple[int, int, int]],
 ) -> None:
-    """Two groups of four completions of three tokens are a batch."""
     config = {"learning_rule": "entropic", "rule_settings": {"groups_per_batch": 2}}
     run = make_run(tmp_path / "native-s42", config=config)
     steps = read_records(run / STEPS, StepRecord)

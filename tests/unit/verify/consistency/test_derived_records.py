@@ -32,7 +32,6 @@ def put(line: int, **values: Any) -> Callable[[list[Line]], None]:
 
 
 def retold(lines: list[Line]) -> None:
-    """Another text for a completion."""
     lines[1]["completions"][0] = lines[1]["completions"][0].replace("return", "return 1 +")
 
 
@@ -187,7 +186,6 @@ def test_forged_records_are_found(
 
 
 def test_a_program_hash_is_held_against_its_code_when_asked(make_run: Make, tmp_path: Path) -> None:
-    """Hashing every program takes longer than all the rest: plain verify holds equal code to one hash."""
     run = make_run(tmp_path / "run", "frozen")
     assert rewrite(run, "completions.jsonl", put(6, program_sha256="0" * 64)) == ()
     assert verify(run, programs=True).problems == (
@@ -196,17 +194,11 @@ def test_a_program_hash_is_held_against_its_code_when_asked(make_run: Make, tmp_
 
 
 def test_a_score_that_everything_agrees_with_is_left_to_recompute(make_run: Make, tmp_path: Path) -> None:
-    """A frozen run with another score, and all that follows from it, is a run that could have been.
-
-    Only executing the program again can tell (verify --recompute); plain verify must not claim to.
-    """
     assert verify(make_run(tmp_path / "honest", "frozen")).problems == ()
     assert verify(make_run(tmp_path / "forged", "frozen", shift=0.2)).problems == ()
 
 
 def remake(change: Callable[[Line], None]) -> Callable[[Path], None]:
-    """Change the manifest."""
-
     def apply(run: Path) -> None:
         manifest = json.loads((run / "manifest.json").read_text())
         change(manifest)
@@ -216,17 +208,14 @@ def remake(change: Callable[[Line], None]) -> Callable[[Path], None]:
 
 
 def pickled(run: Path) -> None:
-    """A pickle beside the tensors."""
     (run / "adapter" / "adapter_model.bin").write_bytes(pickle.dumps({}))
 
 
 def replaced(run: Path) -> None:
-    """A pickle in their place."""
     (run / "adapter" / "adapter_model.safetensors").write_bytes(pickle.dumps({}))
 
 
 def nudged(run: Path) -> None:
-    """One bit of a weight."""
     path = run / "adapter" / "adapter_model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
 
@@ -256,7 +245,6 @@ RUN_EDITS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("name", RUN_EDITS)
 def test_forged_manifests_and_adapters_are_found(make_run: Make, tmp_path: Path, name: str) -> None:
-    """A manifest follows from configuration, timings and adapter, and an adapter holds tensors alone."""
     change, expected = RUN_EDITS[name]
     run = make_run(tmp_path / "run", "native")
     change(run)
@@ -266,7 +254,6 @@ def test_forged_manifests_and_adapters_are_found(make_run: Make, tmp_path: Path,
 
 
 def test_model_files_are_the_shipped_ones(make_run: Make, tmp_path: Path) -> None:
-    """A run that names a shipped model has its files; of other models nothing is known here."""
     files = {"model.safetensors": "0" * 64}
     named = make_run(tmp_path / "named", config={"model": "qwen2-2.1m"}, model_files=files)
     assert verify(named).problems == ("named: model_files differ from the shipped qwen2-2.1m",)
@@ -274,7 +261,6 @@ def test_model_files_are_the_shipped_ones(make_run: Make, tmp_path: Path) -> Non
 
 
 def test_lists_and_purposes_of_one_directory_agree(make_run: Make, tmp_path: Path) -> None:
-    """A run's own list says what the whole list says, and smoke runs do not stand beside formal ones."""
     out = tmp_path / "out"
     run = make_run(out / "native-s42", "native")
     make_run(out / "frozen-s42", "frozen", config={"purpose": "smoke"})

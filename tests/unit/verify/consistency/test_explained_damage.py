@@ -41,7 +41,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_flipped_bit_is_placed_in_its_block(file: Path, tmp_path: Path) -> None:
-    """One changed byte gives its line and the block of at most 64 bytes that holds it."""
     before = blocks_of(tmp_path, file)
     lines = file.read_bytes().splitlines(keepends=True)
     lines[3] = lines[3][:100] + b"y" + lines[3][101:]
@@ -50,7 +49,6 @@ def test_a_flipped_bit_is_placed_in_its_block(file: Path, tmp_path: Path) -> Non
 
 
 def test_lost_and_added_lines_leave_the_others_alone(file: Path, tmp_path: Path) -> None:
-    """A line that went missing, or came, is one place; what follows it is not called changed."""
     before = blocks_of(tmp_path, file)
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:2] + lines[3:]))
@@ -69,7 +67,6 @@ def sealed(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def test_verify_says_which_bytes_of_which_record(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """The problem line names file, line, bytes, and the step and index of the damaged record."""
     out = sealed(make_run, tmp_path)
     path = out / "cohort" / "native-s1" / "completions.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -86,7 +83,6 @@ def test_verify_says_which_bytes_of_which_record(make_run: Callable[..., Path], 
 def test_a_changed_checksum_is_told_from_a_changed_file(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A file whose every block is as recorded is not the one that was changed."""
     out = sealed(make_run, tmp_path)
     sums = out / SUMS
     line = next(line for line in sums.read_text().splitlines() if line.endswith("completions.jsonl"))
@@ -96,7 +92,6 @@ def test_a_changed_checksum_is_told_from_a_changed_file(
 
 
 def test_a_sealed_directory_is_sound_and_complete(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """The seal leaves crate, index and lists, and verify accepts all of it."""
     out = sealed(make_run, tmp_path)
     assert verify(out).problems == ()
     assert {CRATE, BLOCKS, DATA_SUMS} <= set(read_sums(out))
@@ -107,7 +102,6 @@ def test_a_sealed_directory_is_sound_and_complete(make_run: Callable[..., Path],
 
 
 def test_a_damaged_index_is_a_problem_and_hides_none(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """When the index itself is unreadable, the changed file is still named."""
     out = sealed(make_run, tmp_path)
     (out / BLOCKS).write_bytes(b"{")
     (out / CRATE).write_bytes(b"{}")
@@ -117,7 +111,6 @@ def test_a_damaged_index_is_a_problem_and_hides_none(make_run: Callable[..., Pat
 
 
 def test_pictures_are_compared_by_what_they_show(tmp_path: Path) -> None:
-    """Other compression is the same picture; another pixel, a cut or a flipped metadata bit is not."""
     path = tmp_path / "a.png"
     image = Image.new("RGB", (40, 30), (1, 2, 3))
     notes = PngImagePlugin.PngInfo()
@@ -138,7 +131,6 @@ def test_pictures_are_compared_by_what_they_show(tmp_path: Path) -> None:
 
 
 def test_a_flipped_line_end_in_the_list_is_found(tmp_path: Path) -> None:
-    """A vertical tab in place of a line feed does not pass for a line end."""
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "b").write_bytes(b"2")
     write_sums(tmp_path)
@@ -150,7 +142,6 @@ def test_a_flipped_line_end_in_the_list_is_found(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_a_problem_and_no_crash(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A record line, a manifest and an index with invalid UTF-8 are named like any other damage."""
     out = sealed(make_run, tmp_path)
     for name in ("completions.jsonl", "manifest.json"):
         path = out / "cohort" / "native-s1" / name
@@ -164,7 +155,6 @@ def test_bytes_that_are_no_text_are_a_problem_and_no_crash(
 def test_rows_that_unpack_to_many_pieces_are_hashed_whole(
     tmp_path: Path, bytes_of_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever an image unpacks to, its hash is that of header and all rows; more than any has is damage."""
     header, rows = b"IHDR" + bytes(13), bytes(bytes_of_rows)
     chunks = (header, b"IDAT" + zlib.compress(rows), b"IEND")
     body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)

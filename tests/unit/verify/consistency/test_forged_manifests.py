@@ -46,7 +46,6 @@ def told(directory: Path) -> list[str]:
 def test_no_value_of_a_manifest_stops_verifying(
     make_run: Callable[..., Path], tmp_path: Path, rule: str
 ) -> None:
-    """Every value in turn is made nothing, zero, text, a list or a table."""
     tables = {
         "evaluation": {"randomness": "text"},
         "learner": {"credit": "both"},

@@ -78,13 +78,11 @@ def read(directory: Path) -> Records:
 
 
 def changed(record: PreferenceRecord, **entry: Any) -> PreferenceRecord:
-    """With the first pair changed."""
     first = msgspec.structs.replace(record.pairs[0], **entry)
     return msgspec.structs.replace(record, pairs=(first, *record.pairs[1:]))
 
 
 def test_true_pairs_are_accepted(run: Path) -> None:
-    """Rounds, thresholds and tokens that follow from the completions are no problem."""
     assert [record.round is not None for record in read(run)] == [False, True, False, True]
     assert problems(run) == []
 
@@ -102,7 +100,6 @@ def test_true_pairs_are_accepted(run: Path) -> None:
     ],
 )
 def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], line: str) -> None:
-    """Unknown ids, other completions and other scores are one line with file, line and step."""
     records = read(run)
     write(run, [*records[:2], changed(records[2], **entry), records[3]])
     assert problems(run) == [line]
@@ -118,7 +115,6 @@ def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], 
     ],
 )
 def test_a_round_that_did_not_follow_is_named(run: Path, change: dict[str, Any], text: str) -> None:
-    """Threshold, numbers of pairs and steps follow from the completions alone."""
     records = read(run)
     assert records[3].round is not None
     other = msgspec.structs.replace(records[3].round, **change)
@@ -128,7 +124,6 @@ def test_a_round_that_did_not_follow_is_named(run: Path, change: dict[str, Any],
 
 
 def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
-    """A missing round, one that was not due, and a missing line are named."""
     records = read(run)
     write(run, [records[0], msgspec.structs.replace(records[1], round=None), *records[2:]])
     assert problems(run) == ["preferences.jsonl:2: step 1: a round is missing"]
@@ -140,7 +135,6 @@ def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
 
 
 def test_training_without_its_pairs_is_named(run: Path) -> None:
-    """Tokens of a round are those of its pairs, and without a round there are none."""
     records = list(read_records(run / STEPS, StepRecord))
     more = [msgspec.structs.replace(step, training_tokens=step.training_tokens + 1) for step in records]
     write_lines(run / STEPS, more)
@@ -153,7 +147,6 @@ def test_training_without_its_pairs_is_named(run: Path) -> None:
 
 
 def test_another_rule_has_no_pairs(make_run: Callable[..., Path], tmp_path: Path, run: Path) -> None:
-    """A file of pairs beside a run of GRPO is not its own; without one it is as it always was."""
     plain = make_run(tmp_path / "native-s42")
     assert verify(plain).problems == ()
     write_lines(plain / PREFERENCES, read(run))

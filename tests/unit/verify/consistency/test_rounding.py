@@ -6,7 +6,6 @@ from search_to_signal.credit.assignment import agree
 
 
 def test_last_bits_of_another_processor_agree() -> None:
-    """Sums and exponentials that differ in their last bits are the same numbers."""
     assert agree([0.1 + 0.2, 1e6, None], [0.3, 1e6 * (1 + 2**-50), None])
 
 

@@ -15,7 +15,6 @@ from search_to_signal.verify.records import record_problems
 
 @pytest.mark.parametrize("condition", ["frozen", "native", "factorized", "tail_weighted", "search_exposure"])
 def test_honest_runs_pass(make_run: Callable[..., Path], tmp_path: Path, condition: str) -> None:
-    """A faithful run of every condition has no problem, alone and as part of a cohort."""
     run = make_run(tmp_path / "out" / "run", condition)
     assert record_problems(run, read_manifest(run)) == []
     write_sums(tmp_path / "out")
@@ -26,13 +25,11 @@ def test_honest_runs_pass(make_run: Callable[..., Path], tmp_path: Path, conditi
 
 @pytest.mark.parametrize("line", [4, 6, 7])
 def test_scores_of_frozen_runs_are_held_too(make_run: Callable[..., Path], tmp_path: Path, line: int) -> None:
-    """No reward stands beside a frozen run's scores, and still a changed one contradicts the archive."""
     problems = rewrite(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(line, score=-6.97))
     assert any("step 1" in problem for problem in problems), problems
 
 
 def test_frozen_runs_have_no_credit(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A reward in a frozen run is a contradiction."""
     problems = rewrite(make_run(tmp_path / "run", "frozen"), "completions.jsonl", put(0, reward=0.0))
     assert problems == ("run: completions.jsonl:1 (step 0, completion 0): reward is 0.0, expected null",)
 
@@ -73,12 +70,10 @@ def test_a_cut_prompt_fits_the_limit(
 def test_doctored_heuristics_are_found(
     make_run: Callable[..., Path], tmp_path: Path, change: Callable[[list[Line]], None]
 ) -> None:
-    """The store holds the seed and what was admitted, no more and no less."""
     assert rewrite(make_run(tmp_path / "run", "native"), "heuristics.jsonl", change)
 
 
 def test_short_runs_are_found(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A run that lost its last group from every file has fewer groups than its configuration asks for."""
     run = make_run(tmp_path / "run", "native", config={"groups": 5})
     assert "run: 4 steps are recorded, the configuration asks for 5" in verify(run).problems
 
@@ -87,7 +82,6 @@ def test_short_runs_are_found(make_run: Callable[..., Path], tmp_path: Path) -> 
 def test_unreadable_and_missing_records_are_problems(
     make_run: Callable[..., Path], tmp_path: Path, name: str
 ) -> None:
-    """A damaged or missing record file is one problem with its name, not a crash."""
     run = make_run(tmp_path / "run")
     (run / name).write_text((run / name).read_text() + '{"step":\n')
     write_sums(run)
@@ -100,7 +94,6 @@ def test_unreadable_and_missing_records_are_problems(
 def test_changed_bytes_and_unfinished_runs_are_problems(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Bytes that no longer match their sums, an unfinished run and a broken manifest each are one problem."""
     run = make_run(tmp_path / "run")
     (run / "generations.jsonl").write_text("")
     assert "generations.jsonl: bytes differ from SHA256SUMS" in verify(run).problems
@@ -120,7 +113,6 @@ def test_nothing_to_verify_is_an_error(tmp_path: Path) -> None:
 
 
 def test_runs_set_aside_are_not_judged(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """Unfinished runs under interrupted/ are covered by the sums, and not taken for runs."""
     make_run(tmp_path / "out" / "native-s42")
     make_run(tmp_path / "out" / "interrupted" / "native-s42-1", status="running")
     write_sums(tmp_path / "out")

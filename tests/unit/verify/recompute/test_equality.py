@@ -24,7 +24,6 @@ def runs(make_run: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_equal_runs_have_no_difference(runs: tuple[Path, Path]) -> None:
-    """Timings and machines may differ: they are no records."""
     recorded, again = runs
     (again / "timings.jsonl").write_text("")
     assert first_difference(recorded, again) is None
@@ -58,7 +57,6 @@ def _adapter(line: Line) -> None:
 def test_one_edit_is_named(
     runs: tuple[Path, Path], file: str, number: int, change: Callable[[Line], None], expected: str
 ) -> None:
-    """File, group, completion and field, both values, and how many groups were equal before."""
     recorded, again = runs
     edit_line(again / file, number, change)
     found = first_difference(recorded, again)
@@ -78,7 +76,6 @@ def test_the_earliest_group_comes_first(runs: tuple[Path, Path]) -> None:
 
 
 def test_a_missing_group_is_a_difference(runs: tuple[Path, Path]) -> None:
-    """A run that ended early differs in its first missing group."""
     recorded, again = runs
     for name in ("generations.jsonl", "completions.jsonl", "steps.jsonl"):
         lines = (again / name).read_bytes().splitlines(keepends=True)
@@ -90,7 +87,6 @@ def test_a_missing_group_is_a_difference(runs: tuple[Path, Path]) -> None:
 
 
 def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
-    """Tensor, place, both values, and how far apart they are."""
     recorded, again = runs
     path = again / "adapter" / "adapter_model.safetensors"
     tensors = load_file(path)
@@ -103,7 +99,6 @@ def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
 
 
 def test_a_limit_is_remarked(runs: tuple[Path, Path]) -> None:
-    """Where a time limit ended a program, another speed may be all that differs."""
     recorded, again = runs
     edit_line(again / "completions.jsonl", 5, lambda line: line.update(evaluation="timeout"))
     found = first_difference(recorded, again)
@@ -112,7 +107,6 @@ def test_a_limit_is_remarked(runs: tuple[Path, Path]) -> None:
 
 
 def test_both_environments_are_shown(runs: tuple[Path, Path]) -> None:
-    """Of the machine, the source and the packages exactly what differs, with both values."""
     recorded, again = runs
 
     def elsewhere(manifest: Line) -> None:

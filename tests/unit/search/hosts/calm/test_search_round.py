@@ -38,7 +38,6 @@ def valid(score: float, response: str = "", code: str = "x = 1") -> Evaluated:
     ],
 )
 def test_components_are_read_from_the_fixed_sentence(response: str, found: str | None) -> None:
-    """Anywhere in the response; letters, round brackets, apostrophes, hyphens and blanks only, stripped."""
     assert component(response) == found
 
 
@@ -69,7 +68,6 @@ def test_outcome_and_score_must_agree(outcome: Outcome, score: float | None) -> 
 
 
 def test_a_used_prompt_is_drawn_again_and_creation_is_the_last_resort(member: Make) -> None:
-    """Within one round no prompt comes twice, until none is left."""
     state = state_of((member(-1),), ())
     rng = np.random.default_rng(3)
     draws = []
@@ -82,13 +80,11 @@ def test_a_used_prompt_is_drawn_again_and_creation_is_the_last_resort(member: Ma
 
 
 def test_an_empty_archive_asks_for_a_creation() -> None:
-    """Nothing to build on is no error."""
     draw = plan_round(state_of((), ()), np.random.default_rng(0), SETTINGS, lambda draw: "p")
     assert (draw.operator, draw.parents, draw.prompt) == (CREATION, (), "p")
 
 
 def test_a_replacement_draws_one_of_three_wordings(member: Make) -> None:
-    """All three come up; the other operators have none."""
     state, rng = state_of((member(-1),), ()), np.random.default_rng(5)
     draws: list[Draw] = [plan_round(state, rng, SETTINGS, lambda draw: "p") for _ in range(100)]
     assert {draw.variant for draw in draws if draw.operator == REPLACEMENT} == {0, 1, 2}

@@ -29,7 +29,6 @@ def test_crossover_without_a_usable_pair_gives_none(member: Make) -> None:
 
 
 def test_members_with_one_idea_are_crossed_unless_their_scores_are_equal(member: Make) -> None:
-    """A search whose ideas are all alike still draws pairs by performance; equal scores leave it none."""
     settings = SearchSettings(population_size=2)
     unequal = state_of((member(2, "a"), member(2 - 2e-7, "a")), ())
     assert pair_exists(unequal, settings)
@@ -59,6 +58,5 @@ class Fixed(np.random.Generator):
 
 @pytest.mark.parametrize(("value", "index"), [(0.0, 1), (1 - 2**-53, 3)])
 def test_draws_at_the_ends_skip_zeros_too(value: float, index: int) -> None:
-    """The smallest and the largest number that a generator can give."""
     for chances in ([0.0, 0.7, 0.0, 0.3, 0.0], [0.0, 0.1, 0.0, 0.2, 0.0], [0.0, 3.0, 0.0, 5.0, 0.0]):
         assert draw_index(np.array(chances), Fixed(value)) == index

@@ -20,13 +20,11 @@ from search_to_signal.search.hosts.calm.transition import collapse_probability
     ],
 )
 def test_impossible_settings_are_rejected(wrong: dict[str, float]) -> None:
-    """Out of range, not finite, or no operator at all."""
     with pytest.raises(ConfigError, match="give"):
         msgspec.convert(wrong, SearchSettings)
 
 
 def test_unknown_settings_are_rejected() -> None:
-    """A misspelt knob is an error."""
     with pytest.raises(msgspec.ValidationError, match="populationsize"):
         msgspec.convert({"populationsize": 3}, SearchSettings)
 
@@ -39,7 +37,6 @@ def test_a_threshold_may_be_a_twentieth_of_the_groups(groups: int, threshold: in
 
 
 def test_a_twentieth_of_nothing_known_never_collapses_silently() -> None:
-    """Without the groups of a run -1 is no threshold, and asking for a collapse says so."""
     with pytest.raises(ConfigError, match="collapse_threshold"):
         collapse_probability(3, SearchSettings(collapse_threshold=-1))
 
@@ -49,13 +46,11 @@ def test_a_twentieth_of_nothing_known_never_collapses_silently() -> None:
     [(1, (1, 2, 2, 0)), (2, (1, 4, 2, 4)), (9, (1, 4, 2, 4)), (10, (1, 1, 2, 4)), (5000, (1, 1, 2, 4))],
 )
 def test_operator_weights_fill_first(size: int, weights: tuple[int, ...]) -> None:
-    """The three stages of the host: one member, filling, full."""
     assert OPERATORS[1] == INJECTION
     expected = [weight / sum(weights) for weight in weights]
     assert operator_probabilities(size, SearchSettings()).tolist() == pytest.approx(expected, abs=1e-15)
 
 
 def test_no_usable_operator_has_no_probability() -> None:
-    """With crossover alone, one member leaves nothing to draw."""
     only = SearchSettings(simplification=0, injection=0, replacement=0, crossover=1, population_size=1)
     assert operator_probabilities(1, only).tolist() == [0, 0, 0, 0]
