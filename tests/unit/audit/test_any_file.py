@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.command import Command, Patch
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed, whole
 
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.cli import main
 
 # What nobody's framework calls its columns: two groups of two, interleaved, one reward missing.
 ROWS: list[dict[str, Any]] = [
@@ -68,17 +68,13 @@ def test_the_caller_says_what_columns_mean(name: str, tmp_path: Path) -> None:
     assert groups.scored.tolist() == [True, True, True, False]
     assert groups.step.tolist() == [7, 7]
     assert [groups.label.names[code] for code in groups.label.code] == ["x", "x", "y, z", "x"]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_truth_is_a_reward(name: str, tmp_path: Path) -> None:
-    """A column of true and false counts as 1 and 0, whatever the container writes for them."""
+    # A column of true and false counts as 1 and 0, whatever the container writes for them.
     path = FILES[name](tmp_path / name)
     columns = {**NAMES, "reward": "right"}
     assert whole(path, ReadOptions(columns=columns)).reward.tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
-def test_columns_within_columns_and_chats_as_groups(tmp_path: Path) -> None:
+def test_columns_within_columns_chats_and_parts(tmp_path: Path) -> None:
     rows = [
         {"prompt": [{"role": "user", "content": text}], "scores": {"total": float(at)}}
         for at, text in enumerate("aab")
@@ -87,10 +83,7 @@ def test_columns_within_columns_and_chats_as_groups(tmp_path: Path) -> None:
     groups = whole(logs.jsonl(tmp_path / "a.jsonl", rows), ReadOptions(columns=columns))
     assert groups.sizes.tolist() == [2, 1]
     assert groups.reward.tolist() == [0.0, 1.0, 2.0]
-
-
-def test_parts_of_a_reward_are_added_where_the_file_has_none(tmp_path: Path) -> None:
-    """Named by --component with their weights, as for TRL; the audit then tries each without."""
+    # Named by --component with their weights, as for TRL; the audit then tries each without.
     rows = [{"group": 1, "right": float(at % 2), "style": at / 4} for at in range(4)]
     options = ReadOptions(components=("right", "style"), weights={"right": 2.0}, columns={"group": "group"})
     groups = whole(logs.jsonl(tmp_path / "a.jsonl", rows), options)
@@ -108,30 +101,23 @@ def test_a_packed_file_is_what_it_holds(name: str, pack: Callable[[bytes], bytes
     assert whole(packed, options).reward[:3].tolist() == whole(plain, options).reward[:3].tolist()
 
 
-def test_zstd_without_a_reader_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(pa.compress(b'{"group": 1, "reward": 1.0}\n', "zstd", asbytes=True))
-    monkeypatch.setitem(sys.modules, "compression.zstd", None)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert main(["audit", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "search-to-signal[parquet]" in err
-
-
-def test_half_a_zstd_file_is_read_as_far_as_it_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_zstd_is_read_as_far_as_it_goes_or_says_what_to_install(
+    tmp_path: Path, s2s: Command, monkeypatch: Patch
 ) -> None:
     path = tmp_path / "a.jsonl.zst"
     rows = b"".join(b'{"group": %d, "reward": %d.5}\n' % (row // 4, row) for row in range(100_000))
     path.write_bytes(pa.compress(rows, "zstd", asbytes=True)[:-100])
-    assert main(["audit", str(path)]) == 0
-    assert "the end of the file was cut" in capsys.readouterr().out
+    said = s2s("audit", path)
+    assert "the end of the file was cut" in said.out
     path.write_bytes(path.read_bytes()[:5000] + b"x" * 20 + path.read_bytes()[5020:])
-    assert main(["audit", str(path)]) == 5
-    assert capsys.readouterr().err.count("\n") == 1
+    said = s2s("audit", path, code=5)
+    assert said.err.count("\n") == 1
+    path.write_bytes(pa.compress(b'{"group": 1, "reward": 1.0}\n', "zstd", asbytes=True))
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    err = s2s("audit", path, code=2).err
+    assert err.count("\n") == 1
+    assert "search-to-signal[parquet]" in err
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
@@ -173,22 +159,17 @@ def test_a_bad_table_is_one_line(text: str, said: str, tmp_path: Path, printed: 
 
 
 @pytest.mark.parametrize("given", ["reward", "=a", "reward=", "rewad=points", "reward=points,"])
-def test_a_map_that_is_none_is_refused(
-    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["audit", str(csv(tmp_path / "a.csv")), "--map", given]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_a_map_that_is_none_is_refused(given: str, tmp_path: Path, s2s: Command) -> None:
+    said = s2s("audit", csv(tmp_path / "a.csv"), "--map", given, code=2)
+    assert said.err.count("\n") == 1
 
 
-def test_a_format_that_knows_its_columns_takes_no_map(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the columns of verl are known"):
-        list(read(logs.verl_v1(tmp_path), "verl", ReadOptions(columns=NAMES)))
-
-
-def test_a_stranger_is_told_of_the_map(tmp_path: Path, printed: Printed) -> None:
+def test_the_map_is_named_where_it_is_needed(tmp_path: Path, printed: Printed) -> None:
     path = csv(tmp_path / "a.csv")
     assert "--map reward=COLUMN,group=COLUMN" in printed(path, code=5)
     assert "1 of 2 groups (50.0 %) are dead" in printed(path, "--map", "reward=right,group=prompt id")
+    with pytest.raises(ConfigError, match="the columns of verl are known"):
+        list(read(logs.verl_v1(tmp_path / "1"), "verl", ReadOptions(columns=NAMES)))
 
 
 def test_a_directory_of_weights_and_biases_as_it_is(tmp_path: Path) -> None:

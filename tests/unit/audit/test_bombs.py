@@ -1,9 +1,10 @@
-"""Small files that would take memory or time without end, and files that are none: one line, and soon."""
+"""Files that would take memory or time without end, or run a query of theirs: one line, and soon."""
 
 import gzip
 import json
 import os
 import socket
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +36,11 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),
     "zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }
+
+
 _ROW = b'{"group": 1, "reward": 1.0, "response": ""}\n'
+
+
 _STARTS = {
     "blank lines": (_ROW, b"\n"),
     "a line without end": (b'{"group": 1, "reward": 1.0, "response": "', b"a"),
@@ -85,7 +90,11 @@ def _repeated(text: str, rows: int) -> "pa.Array":
 
 
 _MANY = {"group": [1] * 20_000, "reward": [0.0] * 20_000}
+
+
 _LONG = _repeated("a" * 10**6, 20_000)
+
+
 TABLES = {
     "a text, repeated": {**_MANY, "response": _LONG},
     "a status, repeated": {**_MANY, "status": _LONG},
@@ -186,3 +195,59 @@ def test_a_pipe_among_logs_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(good / "2.jsonl")
     (good / "loop").symlink_to(good)
     assert sum(len(batch.step) for batch in read(good)) == 2
+
+
+_ENDLESS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r) SELECT"
+
+
+_COLUMNS = "id, code, parent_id, generation, timestamp"
+
+
+_VIEW = "ALTER TABLE programs RENAME TO p; CREATE VIEW programs AS"
+
+
+_NUMBERS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r LIMIT 30000)"
+
+
+CHANGES = {
+    "a view that never ends": f"{_VIEW} {_ENDLESS} x AS id, x AS code, x AS parent_id, x AS generation,"
+    " x AS timestamp, x AS combined_score, x AS correct FROM r",
+    "a view over another": f"{_VIEW} SELECT * FROM p",
+    "a view for the archive": "DROP TABLE archive;"
+    f" CREATE VIEW archive AS {_ENDLESS} 'p1' AS program_id FROM r WHERE x < 0",
+    "a computed column": "ALTER TABLE programs ADD COLUMN big AS (length(hex(zeroblob(4000))))",
+    "a computed score": f"ALTER TABLE programs RENAME TO p; CREATE TABLE programs ({_COLUMNS}, correct,"
+    " combined_score AS (length(hex(zeroblob(4000)))));"
+    f" INSERT INTO programs SELECT {_COLUMNS}, correct FROM p",
+    "a virtual table": "ALTER TABLE programs RENAME TO p;"
+    f" CREATE VIRTUAL TABLE programs USING fts5({_COLUMNS}, combined_score, correct)",
+    "a join without end": "DROP TABLE archive; CREATE TABLE archive (program_id);"
+    " ALTER TABLE programs RENAME TO p; CREATE TABLE programs AS SELECT * FROM p;"
+    f" {_NUMBERS} INSERT INTO archive SELECT 'no' || x FROM r;"
+    f" {_NUMBERS} INSERT INTO programs (id, generation) SELECT 'a', x FROM r;"
+    " UPDATE programs SET parent_id = 'a', combined_score = 1",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_nothing_of_a_database_is_run(name: str, tmp_path: Path) -> None:
+    path = logs.shinka(tmp_path)
+    with sqlite3.connect(path) as connection:
+        connection.executescript(CHANGES[name])
+    connection.close()
+    start = time.process_time()
+    rows = 0
+    with suppress(RecordError):
+        rows = sum(len(batch.reward) for batch in read(path))
+    assert rows == (4 if name == "a view for the archive" else 0)
+    assert time.process_time() - start < 30
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+def test_a_pipe_beside_a_database_is_not_waited_for(end: str, tmp_path: Path) -> None:
+    """SQLite opens these three by their names."""
+    path = logs.shinka(tmp_path)
+    path.with_name(f"{path.name}-wal").write_bytes(b"x" * 100)
+    path.with_name(path.name + end).unlink(missing_ok=True)
+    os.mkfifo(path.with_name(path.name + end))
+    assert sum(len(batch.reward) for batch in read(path)) == 4

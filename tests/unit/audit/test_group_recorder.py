@@ -71,13 +71,10 @@ def test_what_was_trained_is_in_the_log(new_trainer: Callable[..., Any], tmp_pat
     assert all(((one.tokens > 0) & (one.tokens <= 6)).all() for one in groups)
     assert {name for one in groups for name in one.label.names} == {"odd", "even"}
     assert "trl-0.15.1-grpo" in audit.audit(groups).explaining
-
-
-def test_rewards_are_the_weighted_sum(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
     trainer = new_trainer(1)
-    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "1" / "log"))
     trainer.train()
-    for path in (tmp_path / "log").iterdir():
+    for path in (tmp_path / "1" / "log").iterdir():
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         assert len({row["id"] for row in rows}) == 2 * SIZE
         for row in rows:
@@ -86,7 +83,9 @@ def test_rewards_are_the_weighted_sum(new_trainer: Callable[..., Any], tmp_path:
             assert row["reward"] == pytest.approx(due, rel=1e-6)
 
 
-def test_training_is_what_it_was(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
+def test_training_is_what_it_was_and_evaluation_is_left_out(
+    new_trainer: Callable[..., Any], tmp_path: Path
+) -> None:
     plain = new_trainer()
     plain.train()
     watched = new_trainer()
@@ -97,13 +96,10 @@ def test_training_is_what_it_was(new_trainer: Callable[..., Any], tmp_path: Path
         assert torch.equal(one, other)
     assert watched.reward_funcs is functions
     assert "_prepare_inputs" not in set(vars(watched)) - names
-
-
-def test_evaluation_is_left_out(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
     trainer = new_trainer(1, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=8)
-    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "1" / "log"))
     trainer.train()
-    assert len(list((tmp_path / "log").iterdir())) == 2
+    assert len(list((tmp_path / "1" / "log").iterdir())) == 2
 
 
 def test_another_run_is_not_written_over(new_trainer: Callable[..., Any], tmp_path: Path) -> None:

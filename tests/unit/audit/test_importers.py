@@ -229,10 +229,14 @@ def test_a_format_is_read_as_its_writer_means_it(name: str, tmp_path: Path) -> N
     assert {key: counts(groups, key) for key in evidence} == evidence
 
 
-def test_the_last_checkpoint_is_read(tmp_path: Path) -> None:
+def test_the_last_checkpoint_and_every_step_in_its_order(tmp_path: Path) -> None:
     for iteration in (9, 10):
         logs.openevolve_checkpoint(tmp_path, iteration)
     assert whole(tmp_path).source.endswith("checkpoint_10")
+    # Step 9 stands before step 100000, which a sort by name would put first.
+    for step in (100000, 9, 10):
+        logs.trl(tmp_path / "1", step)
+    assert [int(batch.step[0]) for batch in read(tmp_path / "1")] == [9, 10, 100000]
 
 
 @pytest.mark.parametrize("name", READ)
@@ -243,45 +247,26 @@ def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_
     assert name in [one.name for one in FORMATS if one.score(sniff(path))]
 
 
-def test_every_format_says_what_it_was_tried_on() -> None:
-    for one in FORMATS:
-        assert one.met.split(":")[0] in ("real writer", "reconstruction"), one.name
-        assert one.writer, one.name
-
-
 def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
     prompts = ["a", "a", "b", "b", "b", "b", "a", "a"]
     path = logs.trl(tmp_path, prompts=prompts, advantage=[0.5, 0.25] * 4)
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
     assert any("look like one without --group-size" in one.says for one in whole(path).assumptions)
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
-
-
-def test_runs_that_are_multiples_of_most_are_several_groups(tmp_path: Path) -> None:
-    """As where a prompt comes twice in a row in NeMo-RL or ThetaEvolve; the last may be incomplete."""
+    # As where a prompt comes twice in a row in NeMo-RL or ThetaEvolve; the last may be incomplete.
     rows = [{"step": 5, **logs.sample(at) | {"prompt": name}} for at, name in enumerate("aabbccccddeef")]
     groups = whole(logs.jsonl(tmp_path / "5.jsonl", rows))
     assert groups.sizes.tolist() == [2, 2, 2, 2, 2, 2, 1]
     assert any("several groups" in one.says for one in groups.assumptions)
 
 
-def test_trl_rewards_that_lack_a_part_are_counted(tmp_path: Path) -> None:
-    """TRL sums what is there, so nothing else tells that a reward function returned no number."""
-    assert counts(whole(logs.trl(tmp_path)), "missing_parts") == {"rows": 2}
-    named = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
-    assert "missing_parts" not in {one.key for one in named.assumptions}
-
-
-def test_trl_reads_steps_in_their_order(tmp_path: Path) -> None:
-    """Step 9 stands before step 100000, which a sort by name would put first."""
-    for step in (100000, 9, 10):
-        logs.trl(tmp_path, step)
-    assert [int(batch.step[0]) for batch in read(tmp_path)] == [9, 10, 100000]
-
-
 def test_trl_components_can_be_named(tmp_path: Path) -> None:
     groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
     assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
+    # TRL sums what is there, so nothing else tells that a reward function returned no number.
+    assert counts(whole(logs.trl(tmp_path)), "missing_parts") == {"rows": 2}
+    named = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
+    assert "missing_parts" not in {one.key for one in named.assumptions}
 
 
 def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path) -> None:
@@ -292,10 +277,7 @@ def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path)
     assert math.isnan(groups.reward[3])
     assert statuses(groups)[3] == "SandboxError"
     assert counts(groups, "unscored")["NaN"] == 1
-
-
-def test_a_weight_that_changes_is_taken_into_its_component(tmp_path: Path) -> None:
-    """Components and weights always give the reward, whatever each row's weights were."""
+    # Components and weights always give the reward, whatever each row's weights were.
     light = logs.prime_episode("g", 1.0)
     light["traces"][0]["rewards"]["correct"]["weight"] = 4.0
     groups = whole(logs.jsonl(tmp_path / "traces.jsonl", [logs.prime_episode("g", 1.0), light]))
@@ -312,28 +294,22 @@ def test_prime_rl_tokens_of_unequal_lists(tmp_path: Path, name: str, values: Any
         whole(file)
 
 
-def test_tinker_evaluations_say_that_they_are(tmp_path: Path) -> None:
+def test_evaluations_say_that_they_are(tmp_path: Path) -> None:
     """Nothing of them was trained, whatever their groups look like."""
     path = logs.tinker(tmp_path)
     given = path.read_text(encoding="utf-8").replace('"train"', '"eval/math"')
     path = path.with_name("eval_math_rollout_summaries.jsonl")
     path.write_text(given, encoding="utf-8")
     assert counts(whole(path), "evaluation") == {"groups": 2}
-
-
-def test_skyrl_evaluations_of_no_step(tmp_path: Path) -> None:
-    path = logs.skyrl_eval(tmp_path)
-    path.parent.rename(tmp_path / "dumped_evals" / "eval_only")
-    assert whole(tmp_path).sizes.tolist() == [2, 2]
-
-
-def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
+    path = logs.skyrl_eval(tmp_path / "1")
+    path.parent.rename(tmp_path / "1" / "dumped_evals" / "eval_only")
+    assert whole(tmp_path / "1").sizes.tolist() == [2, 2]
     for rollout in (10, 9):
-        logs.slime(tmp_path, rollout)
-    (tmp_path / "9.jsonl").rename(tmp_path / "eval_9.jsonl")
-    logs.slime(tmp_path, 9)
-    assert [path.name for path in find(tmp_path)[1]] == ["9.jsonl", "10.jsonl"]
-    assert counts(whole(tmp_path / "eval_9.jsonl"), "evaluation") == {"groups": 2}
+        logs.slime(tmp_path / "2", rollout)
+    (tmp_path / "2" / "9.jsonl").rename(tmp_path / "2" / "eval_9.jsonl")
+    logs.slime(tmp_path / "2", 9)
+    assert [path.name for path in find(tmp_path / "2")[1]] == ["9.jsonl", "10.jsonl"]
+    assert counts(whole(tmp_path / "2" / "eval_9.jsonl"), "evaluation") == {"groups": 2}
 
 
 class _Mkdir:
@@ -375,13 +351,6 @@ def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printe
     assert after.tokens.tolist() == before.tokens.tolist()
 
 
-def test_nemo_rl_without_tokens_groups_by_the_first_message(tmp_path: Path) -> None:
-    path = logs.nemo_rl(tmp_path)
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
-    assert whole(path).sizes.tolist() == [2, 2]
-
-
 def test_skyrl_steps_of_one_trajectory_are_one_sample(tmp_path: Path) -> None:
     """Step-wise evaluations dump every step: SkyRL counts the last, and steps made groups of their own."""
     path = logs.skyrl_eval(tmp_path)
@@ -413,6 +382,10 @@ def test_nemo_rl_says_what_dynamic_sampling_dropped(tmp_path: Path) -> None:
     for row, sampled in zip(rows, (1.0, 1.0, 0.0, 1.0), strict=True):
         row["rewards"] = [sampled]
     assert counts(whole(logs.jsonl(path, rows)), "filtered_groups") == {"groups": 2, "dropped": 1}
+    path = logs.nemo_rl(tmp_path / "1")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
+    assert whole(path).sizes.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("removed", [True, 1, "true"])
@@ -427,6 +400,12 @@ def test_slime_samples_cut_from_one_rollout_are_told(tmp_path: Path) -> None:
     """slime counts each of them, and takes the whole step as one group: the page would not show it."""
     assert counts(whole(logs.slime(tmp_path, rollout_id=7)), "cut_rollouts") == {"rollouts": 1, "samples": 4}
     assert "cut_rollouts" not in {one.key for one in whole(logs.slime(tmp_path)).assumptions}
+    logs.llm4ad(tmp_path / "1")
+    for start, score in ((201, -0.125), (2001, -0.25)):
+        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
+        path = tmp_path / "1" / "samples" / f"samples_{start}~{start + 199}.json"
+        path.write_text(json.dumps([record]), encoding="utf-8")
+    assert [batch.improvement[-1] for batch in read(tmp_path / "1")] == [0.0, 0.125, -0.125]
 
 
 def test_a_sequence_that_the_trust_region_masks_whole_is_masked(tmp_path: Path) -> None:
@@ -465,15 +444,6 @@ def test_shinka_changes_nothing(tmp_path: Path) -> None:
     whole(path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == before
-
-
-def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
-    logs.llm4ad(tmp_path)
-    for start, score in ((201, -0.125), (2001, -0.25)):
-        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
-        path = tmp_path / "samples" / f"samples_{start}~{start + 199}.json"
-        path.write_text(json.dumps([record]), encoding="utf-8")
-    assert [batch.improvement[-1] for batch in read(tmp_path)] == [0.0, 0.125, -0.125]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

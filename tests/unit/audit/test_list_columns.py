@@ -61,7 +61,7 @@ def test_a_log_of_ms_swift(form: str, whole: bool, tmp_path: Path, printed: Prin
     assert "explained bit for bit by trl-grpo" in out
 
 
-def test_rows_of_ms_swift_under_ray(tmp_path: Path, printed: Printed) -> None:
+def test_lists_logged_as_rows_and_logged_again(tmp_path: Path, printed: Printed) -> None:
     rows = [
         {name: row[name] for name in ("gen_step", "prompt", "completion")} | {"reward": row["MathAccuracy"]}
         for row in as_rows(lines("gen_step"))
@@ -69,12 +69,9 @@ def test_rows_of_ms_swift_under_ray(tmp_path: Path, printed: Printed) -> None:
     out = printed(logs.jsonl(tmp_path / "completions.jsonl", rows))
     assert TOLD in out
     assert "2 of 4 groups (50.0 %) are dead" in out
-
-
-def test_a_batch_that_is_logged_again_counts_once(tmp_path: Path, printed: Printed) -> None:
-    """ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more."""
+    # ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more.
     first, second = lines()
-    path = logs.jsonl(tmp_path / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])
+    path = logs.jsonl(tmp_path / "1" / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])
     out = printed(path)
     assert TOLD in out
     assert "the same batch logged again, and is left out (1 line)" in out

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.command import Command, Patch
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -71,7 +72,7 @@ def columns(batches: list[RewardGroups]) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("chunk", [1, 700, 1 << 20])
 @pytest.mark.parametrize("limit", [1, 5, 40, 1 << 16])
 def test_a_log_is_the_same_however_it_is_cut(
-    chunk: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chunk: int, limit: int, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(lines, "CHUNK", chunk)
     given = rows(60)
@@ -92,9 +93,7 @@ def test_a_log_is_the_same_however_it_is_cut(
 
 
 @pytest.mark.parametrize("odd", ['{"group": 70, "reward": NaN}', "", '{"group": 70.0, "reward": true}'])
-def test_a_line_of_another_kind_changes_no_other(
-    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_of_another_kind_changes_no_other(odd: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(30)
     path = logs.jsonl(tmp_path / "a.jsonl", given)
@@ -115,7 +114,7 @@ AGAIN = {
 
 @pytest.mark.parametrize("again", AGAIN)
 def test_a_group_that_comes_again_is_one_group(
-    again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    again: str, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(60)
@@ -131,7 +130,7 @@ def test_a_group_that_comes_again_is_one_group(
     assert reports[0] == reports[1]
 
 
-def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: Patch) -> None:
     given = [*rows(30), {"group": 30, "step": 9, "reward": 1.0, "other": "column"}]
     path = logs.jsonl(tmp_path / "a.jsonl", given)
     read_again = Mock(side_effect=AssertionError)
@@ -157,7 +156,7 @@ def logged(path: Path, steps: int, wrong: int | None = None) -> Path:
 
 
 @pytest.fixture
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few(monkeypatch: Patch) -> None:
     """Every entry is compared with 16 groups, then with one in eight."""
     monkeypatch.setattr(run_audit, "_ALL_COMPARED", 16)
     monkeypatch.setattr(run_audit, "_ONE_IN", 8)
@@ -221,12 +220,10 @@ def test_ranks_of_a_large_group_take_no_square() -> None:
     assert ranks.sum() == 100_000 * 100_001 / 2
 
 
-def test_a_long_read_says_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_read_says_how_far_it_is(tmp_path: Path, monkeypatch: Patch, s2s: Command) -> None:
     monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
-    assert main(["audit", str(logged(tmp_path / "a.jsonl", 20)), "--json"]) == 0
-    out, err = capsys.readouterr()
+    said = s2s("audit", logged(tmp_path / "a.jsonl", 20), "--json")
+    out, err = said.out, said.err
     assert json.loads(out)["groups"] == 80
     assert err.splitlines()[-1].startswith("s2s: audited 80 groups, 320 completions in ")
 

@@ -102,6 +102,11 @@ def test_a_step_that_comes_again_at_once_is_normalized_by_itself(tmp_path: Path)
     path = logs.jsonl(tmp_path / "log.jsonl", [*steps(1, 4), *steps(3, 5, 1)])
     found = audit.audit(audit.read(path)).steps
     assert [(step.step, step.groups) for step in found] == [(1, 3), (2, 3), (3, 3), (3, 3), (4, 3)]
+    for _ in range(2):
+        live.write(tmp_path / "1", 3, [0.0, 1.0], ["a", "a"], [-1.0, 1.0])
+    findings = audit.audit(audit.read(tmp_path / "1"))
+    assert [step.groups for step in findings.steps] == [1, 1]
+    assert audit.conclusions(findings)[0].startswith("2 groups with 4 completions in 1 step ")
 
 
 def delayed(rows: Rows, count: int) -> Rows:
@@ -141,6 +146,21 @@ def test_what_was_logged_twice_is_no_other_sampling(
     out = told(logs.jsonl(tmp_path / "log.jsonl", [*rows, *rows[36:], *steps(6, 8)]), capsys)
     assert "24 rows stand twice" in out
     assert "resumed" not in out
+    # ms-swift appends to the file that is there.
+    path = tmp_path / "1" / "completions.jsonl"
+    for step in (1, 2, 3, 2, 3):
+        line = {
+            "step": [str(step)] * 4,
+            "prompt": [f"q{step}"] * 4,
+            "completion": ["a", "b", "c", "d"],
+            "Right": [0.0, 1.0, 0.0, 1.0],
+            "advantages": [-0.8658754, 0.8658754] * 2,
+        }
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    out = told(path, capsys)
+    assert "5 groups with 20 completions in 3 steps (groups: 5 of 4)." in out
+    assert "step 2 comes again after later ones" in out
 
 
 SIDE_BY_SIDE: dict[str, tuple[dict[str, Rows], str]] = {
@@ -182,15 +202,6 @@ def test_a_step_in_several_files_is_one_step(
         assert ("spread over several places" in out) == ("share groups" in kind)
 
 
-def test_parts_that_ranks_weigh_otherwise_still_give_the_reward(tmp_path: Path) -> None:
-    for rank, weight in enumerate((1.0, 0.5)):
-        parts = {"weights": {"right": weight}, "group": str(rank), "step": 1}
-        rows = [{**parts, "reward": weight * at, "components": {"right": at}} for at in range(2)]
-        logs.jsonl(tmp_path / f"rank_{rank}.jsonl", rows)
-    (batch,) = audit.read(tmp_path)
-    assert (batch.components["right"] * batch.weights["right"]).tolist() == batch.reward.tolist()
-
-
 def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
     parts = [steps(0, 3, rank, of_seed(rank)) for rank in range(2)]
     for rank, rows in enumerate(parts):
@@ -204,6 +215,12 @@ def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
     assert found[0] == found[1]
     (batch, *_) = whole_steps(audit.read(tmp_path / "ranks"))
     assert {Path(batch.source_of(row)).name for row in range(24)} == {"rank_0.jsonl", "rank_1.jsonl"}
+    for rank, weight in enumerate((1.0, 0.5)):
+        parts = {"weights": {"right": weight}, "group": str(rank), "step": 1}
+        rows = [{**parts, "reward": weight * at, "components": {"right": at}} for at in range(2)]
+        logs.jsonl(tmp_path / "1" / f"rank_{rank}.jsonl", rows)
+    (batch,) = audit.read(tmp_path / "1")
+    assert (batch.components["right"] * batch.weights["right"]).tolist() == batch.reward.tolist()
 
 
 @pytest.mark.parametrize("names", [("run.jsonl", "run_resumed.jsonl"), ("b.jsonl", "a.jsonl")])
@@ -216,29 +233,3 @@ def test_the_second_file_of_a_resumed_run(
     out = told(tmp_path, capsys)
     assert "33 groups with 132 completions in 9 steps (groups: 33 of 4)." in out
     assert f"{names[1]} goes back to step 4" in out
-
-
-def test_batches_of_live_write_stay_apart(tmp_path: Path) -> None:
-    for _ in range(2):
-        live.write(tmp_path, 3, [0.0, 1.0], ["a", "a"], [-1.0, 1.0])
-    findings = audit.audit(audit.read(tmp_path))
-    assert [step.groups for step in findings.steps] == [1, 1]
-    assert audit.conclusions(findings)[0].startswith("2 groups with 4 completions in 1 step ")
-
-
-def test_a_resumed_log_of_lists_names_the_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ms-swift appends to the file that is there."""
-    path = tmp_path / "completions.jsonl"
-    for step in (1, 2, 3, 2, 3):
-        line = {
-            "step": [str(step)] * 4,
-            "prompt": [f"q{step}"] * 4,
-            "completion": ["a", "b", "c", "d"],
-            "Right": [0.0, 1.0, 0.0, 1.0],
-            "advantages": [-0.8658754, 0.8658754] * 2,
-        }
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-    out = told(path, capsys)
-    assert "5 groups with 20 completions in 3 steps (groups: 5 of 4)." in out
-    assert "step 2 comes again after later ones" in out

@@ -93,9 +93,13 @@ def test_a_null_is_no_nan(tmp_path: Path) -> None:
     rows = [{"group": 0, "reward": float(at), "advantage": None} for at in range(4)]
     found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
     assert (found.logged, found.signal.nan, found.signal.taught) == (False, 0, 4)
+    rows = [{"reward": float(at), "group": 0, "advantage": 2.0 * at - 1} for at in range(2)]
+    assert live.numbers_of_rows(rows)[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": -1} for row in rows])[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": 0} for row in rows])[live.BATCH] == 0
 
 
-def test_a_live_batch_with_nan_warns() -> None:
+def test_nan_warns_live_and_is_read_again(tmp_path: Path) -> None:
     rewards, groups = [0, 1, 1, 0, 1, 1, 0, 0], [0] * 4 + [1] * 4
     for advantages in ([NAN] * 8, [1.0, NAN, 1, -1, 1, 1, -1, -1]):
         numbers = live.numbers(rewards, groups, advantages)
@@ -108,9 +112,6 @@ def test_a_live_batch_with_nan_warns() -> None:
             ]
         ) == pytest.approx(numbers, nan_ok=True)
     assert not live.exceeded(live.numbers(rewards, groups, [1.0, -1.0] * 4), WARN_ABOVE)
-
-
-def test_what_live_writes_is_read_with_its_nan(tmp_path: Path) -> None:
     mask = [[1, 1], [1, 0], [0, 0], [1, 1]]
     advantages = [[1.0, 1.0], [NAN, 0.0], [NAN, NAN], [1.0, 3.0]]
     live.write(tmp_path, 1, [0, 1, 1, 0], [7] * 4, advantages, mask=mask)
@@ -135,12 +136,13 @@ def test_what_is_masked_teaches_nothing() -> None:
     zero_tokens, _ = told(batch(rewards, given, tokens=[0, 0, 2, 3, 0, 2, 2, 3]))
     assert zero_tokens.signal.taught == 5
     assert live.numbers([1, 1, 0, 0], [0] * 4, trl(rewards[0]), mask=[[0], [0], [1], [1]])[live.BATCH] == 2
-
-
-def test_a_group_of_which_all_is_masked_is_dead() -> None:
     masked = [True, True, False, False]
     found, _ = told(batch([[1.0, 0.0], [1.0, 0.0]], [1.0, -1.0, 1.0, -1.0], masked=masked))
     assert (found.counts["left_out"], found.counts["dead"], found.signal.taught) == (1, 1, 2)
+    rewards = [[1.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 1.0]]
+    flat = np.array(rewards).ravel()
+    found, _ = told(batch(rewards, (flat - flat.mean()).tolist()))
+    assert (found.signal.dead, found.signal.taught, found.signal.credited) == (0, 12, 2)
 
 
 def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
@@ -155,13 +157,6 @@ def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
     assert found.counts["flat_rounding"] >= 1
     assert found.rounding is not None
     assert found.rounding.value == pytest.approx(np.abs(verl[:21]).max())
-
-
-def test_waste_and_dead_groups_agree_where_equal_rewards_get_credit() -> None:
-    rewards = [[1.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 1.0]]
-    flat = np.array(rewards).ravel()
-    found, _ = told(batch(rewards, (flat - flat.mean()).tolist()))
-    assert (found.signal.dead, found.signal.taught, found.signal.credited) == (0, 12, 2)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +187,10 @@ def test_groups_that_the_trainer_did_not_have_are_found(
     assert found.regrouping.how == how
 
 
-def test_other_groups_are_not_found_where_there_are_none() -> None:
+def test_rewards_that_no_normalizer_of_the_log_gives() -> None:
     noise = np.random.default_rng(0).normal(size=32)
     found, _ = told(batch([[0.0, 1.0, 0.0, 1.0]] * 8, noise.tolist()))
     assert found.regrouping is None
-
-
-def test_advantages_that_differ_where_rewards_do_not_name_what_the_log_lacks() -> None:
     penalized = [trl(np.array([1.0, 1.0, 1.0, 1.0]) - np.array([0.1, 0.4, 0.2, 0.3])) for _ in range(3)]
     _, made = told(batch([[1.0] * 4] * 3, np.ravel(penalized).tolist()))
     assert any("penalty" in one.change for one in made)
@@ -213,7 +205,7 @@ def test_one_reward_everywhere_is_said_to_be_that(value: float, easier: bool) ->
     assert "tie in between" not in " ".join(one.says for one in made)
 
 
-def test_rewards_that_differ_between_prompts_alone_are_the_reward_functions_fault() -> None:
+def test_causes_lie_in_the_reward_function_or_the_group_size() -> None:
     rewards = [[number / 10] * 4 for number in range(10)]
     _, made = told(batch(rewards, [0.0] * 40, response=list(range(1, 41))))
     assert "never within" in made[0].says
@@ -223,9 +215,6 @@ def test_rewards_that_differ_between_prompts_alone_are_the_reward_functions_faul
     # Three groups of right and wrong tie by chance now and then.
     _, made = told(batch([[1.0] * 2, [0.0] * 2, [1.0] * 2], [0.0] * 6))
     assert "never within" not in made[0].says
-
-
-def test_a_group_size_that_is_too_small_is_the_cause_before_prompts_are() -> None:
     random = np.random.default_rng(5)
     by_chance = (random.random((400, 2)) < 0.18).astype(float)
     _, made = told(batch(by_chance.tolist(), [NAN] * 800), "trl-grpo")
@@ -296,10 +285,3 @@ def test_groups_of_one_name_the_cause_that_the_file_shows(tmp_path: Path, repeat
     assert (found.lone.groups, found.lone.prompts) == ((24, 6) if repeated else (0, 0))
     assert ("rollout.n to 2 or more" in one.change) != repeated
     assert ("share 6 prompts" in one.says) == repeated
-
-
-def test_rows_whose_tokens_are_not_known_teach() -> None:
-    rows = [{"reward": float(at), "group": 0, "advantage": 2.0 * at - 1} for at in range(2)]
-    assert live.numbers_of_rows(rows)[live.BATCH] == 2
-    assert live.numbers_of_rows([row | {"tokens": -1} for row in rows])[live.BATCH] == 2
-    assert live.numbers_of_rows([row | {"tokens": 0} for row in rows])[live.BATCH] == 0

@@ -127,19 +127,13 @@ def test_numbers_of_one_seed_are_one_vote() -> None:
     assert "same direction in 6 of 6 comparisons" in text
     assert "6 numbers of 3 seeds" in text
 
-
-def test_the_same_numbers_are_one_comparison() -> None:
-    """Whichever way round, and in whatever words, a comparison is known again; another one is not."""
-
+    # Whichever way round, and in whatever words, a comparison is known again; another one is not.
     def numbers(ours: str) -> tuple[tuple[str, float], ...]:
         counterpart = Counterpart(kind="difference", ours=ours)
         return make_estimate(counterpart, Scope({}, {"value": rounded("0.2")}), TABLES).comparison
 
     assert numbers(f"{UP} - {DOWN}") == numbers(f"{DOWN} - {UP}") == numbers(f"{UP} + -{DOWN}")
     assert numbers(UP) != numbers(DOWN)
-
-
-def test_one_pair_cannot_be_mixed() -> None:
     assert found("", kind="mixed", ours='t["Score", "Condition=up", "Seed=1"]')[0] is Direction.NOT_COMPARABLE
 
 

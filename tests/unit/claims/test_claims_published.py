@@ -40,8 +40,16 @@ def found_in(ledger: Ledger, name: str) -> ClaimFinding:
     return judge_claims(ledger, only={name})[0]
 
 
-def test_every_number_is_covered() -> None:
+def test_keys_reasons_and_coverage() -> None:
     assert find_uncovered(load_ledger(), load_numbers()) == []
+    for finding in judge_claims(load_ledger()):
+        assert finding.reason, finding.entry.id
+        if finding.verdict is ClaimVerdict.NEEDS_RUN:
+            assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
+    for table in load_published().values():
+        assert all(column.unit for column in table.entry.columns.values())
+        keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
+        assert len(set(keys)) == len(keys) > 0
 
 
 @pytest.mark.parametrize(
@@ -92,48 +100,38 @@ def test_a_damaged_ledger_is_refused(edited: Edit, name: str, old: str, new: str
         judge_claims(load_ledger(edited(name, old, new)))
 
 
-def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
-    finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
-    assert finding.verdict is ClaimVerdict.INCONSISTENT
-    assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
-    assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
-
-
-def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
+def test_a_changed_seed_breaks_what_follows_from_it(edited: Edit) -> None:
     directory = edited("core_seeds.csv", "-6.2117", "-6.2317")
     wrong = {
         f.entry.id for f in judge_claims(load_ledger(directory)) if f.verdict is ClaimVerdict.INCONSISTENT
     }
     assert {"core_results[Tail-weighted, Final best]", "core_results[Tail-weighted, Final best sd]"} <= wrong
     assert {"gain_final_tail", "restart_frozen_42", "api_local_final_tail"} <= wrong
-
-
-def test_an_impossible_percentage_is_found(edited: Edit) -> None:
-    """60.87 % of 2,000 completions is no whole number of them."""
+    # 60.87 % of 2,000 completions is no whole number of them.
     finding = found(edited("core_seeds.csv", ",60.85,", ",60.87,"), "core_seeds[Frozen 42, Valid]")
     assert finding.verdict is ClaimVerdict.INCONSISTENT
+    finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
+    assert finding.verdict is ClaimVerdict.INCONSISTENT
+    assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
+    assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
 
 
-def test_sentences_about_the_constructions_have_verdicts() -> None:
+def test_findings_about_the_paper() -> None:
     """One contradicts the equation above it, one the main text's: findings about the paper, by a witness."""
     tiny, gap = found(PUBLISHED, "residual_never_full"), found(PUBLISHED, "tail_gap_set")
     assert tiny.verdict is gap.verdict is ClaimVerdict.DISAGREES
     assert "D27" in tiny.reason
     assert "D28" in gap.reason
-
-
-def test_every_verdict_has_a_reason() -> None:
-    for finding in judge_claims(load_ledger()):
-        assert finding.reason, finding.entry.id
-        if finding.verdict is ClaimVerdict.NEEDS_RUN:
-            assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
-
-
-def test_keys_and_columns_are_known() -> None:
-    for table in load_published().values():
-        assert all(column.unit for column in table.entry.columns.values())
-        keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
-        assert len(set(keys)) == len(keys) > 0
+    # Frozen's probe rows are equal; cohort and anchor differ by as much as the cohort's gains (0.0243).
+    tables = load_published()
+    rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
+    assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
+    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
+    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
+    assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
+    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
+    for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
+        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN
 
 
 def report(directory: Path, native: str) -> Path:
@@ -158,6 +156,11 @@ def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     assert all(finding.estimate is None for finding in alone.values())
     keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
     assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
+    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
+    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
+    assert found["gain_final_native"].estimate == Estimate(
+        Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
+    )
 
 
 def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
@@ -185,14 +188,6 @@ def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
         ("my-s.map:x", "7", ""),
         ("native minus frozen", "42", ""),
     ]
-
-
-def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
-    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
-    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
-    assert found["gain_final_native"].estimate == Estimate(
-        Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
-    )
 
 
 def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
@@ -259,19 +254,3 @@ def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
     assert finding.verdict is ClaimVerdict.DISAGREES
     assert "2 * 0.1 / 0.3 > 0.5 is true of the equation" in finding.reason
     assert finding in misfits(judge_claims(ledger))
-
-
-def test_notes_that_a_reader_needs() -> None:
-    """Frozen's probe rows are equal; cohort and anchor differ by as much as the cohort's gains (0.0243)."""
-    tables = load_published()
-    rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
-    assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
-    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
-    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
-    assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
-    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
-
-
-def test_what_a_run_gives_is_not_called_underivable() -> None:
-    for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
-        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN

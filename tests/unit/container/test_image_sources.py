@@ -39,7 +39,17 @@ def test_shell_scripts_are_clean(script: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_images_are_pinned_by_digest() -> None:
+def test_one_uv_and_one_revision_everywhere() -> None:
+    in_image = re.search(r"astral-sh/uv:([\d.]+)@", DOCKERFILE)
+    in_script = re.search(r"^UV_VERSION=([\d.]+)$", (ROOT / "reproduce.sh").read_text(), re.MULTILINE)
+    assert in_image is not None
+    assert in_script is not None
+    assert in_image.group(1) == in_script.group(1)
+    pinned = re.search(r'^revision = "([0-9a-f]+)"$', PIN.read_text(), re.MULTILINE)
+    labelled = re.search(r'calm\.revision="([0-9a-f]+)"', DOCKERFILE)
+    assert pinned is not None
+    assert labelled is not None
+    assert pinned.group(1) == labelled.group(1)
     defaults = dict(re.findall(r"^ARG (BASE|UV)=(\S+)$", DOCKERFILE, re.MULTILINE))
     assert set(defaults) == {"BASE", "UV"}
     for image in defaults.values():
@@ -48,22 +58,6 @@ def test_images_are_pinned_by_digest() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
     assert set(sources) <= {"${BASE}", "${UV}", "${CALM}", *stages}
     assert "syntax=" not in DOCKERFILE
-
-
-def test_one_uv_everywhere() -> None:
-    in_image = re.search(r"astral-sh/uv:([\d.]+)@", DOCKERFILE)
-    in_script = re.search(r"^UV_VERSION=([\d.]+)$", (ROOT / "reproduce.sh").read_text(), re.MULTILINE)
-    assert in_image is not None
-    assert in_script is not None
-    assert in_image.group(1) == in_script.group(1)
-
-
-def test_label_and_pin_name_one_revision() -> None:
-    pinned = re.search(r'^revision = "([0-9a-f]+)"$', PIN.read_text(), re.MULTILINE)
-    labelled = re.search(r'calm\.revision="([0-9a-f]+)"', DOCKERFILE)
-    assert pinned is not None
-    assert labelled is not None
-    assert pinned.group(1) == labelled.group(1)
 
 
 @needs_git

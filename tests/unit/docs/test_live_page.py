@@ -119,11 +119,8 @@ def test_a_hook_gives_the_numbers(
         assert batch.step.tolist() == [7, 7]
 
 
-def test_every_framework_of_the_page_is_tried() -> None:
+def test_every_framework_and_the_quoted_line_are_those_of_the_page() -> None:
     assert re.findall(r"^\*\*(\w+)\*\* ", PAGE, re.MULTILINE) == ["verl", "OpenRLHF", "slime", "SkyRL"]
-
-
-def test_the_quoted_line_is_printed() -> None:
     log = Following(ROOT / "docs" / "examples" / "tight.jsonl", normalizer="verl-grpo")
     log.look()
     (line,) = log.look()

@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 from spec.strategies import group
+from tests.command import Make, Patch
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
 from search_to_signal.cli import main
@@ -101,9 +101,7 @@ def test_the_example_of_a_reward_is_shown_word_for_word() -> None:
     assert f"```python\n{code}```" in (ROOT / "docs" / "your-reward.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_a_table_is_traced(
-    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_of_a_table_is_traced(make_run: Make, tmp_path: Path, monkeypatch: Patch) -> None:
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     own = added_table("lengths", "my_table:lengths")
@@ -114,7 +112,7 @@ def test_the_example_of_a_table_is_traced(
     assert all((tmp_path / origin.path).is_file() for origin in cell.origins)
 
 
-def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: Patch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     mapping = get_mapping("my_rewards:improver")
     batch = group([2.0, 1.0, Outcome.RUNTIME_FAILURE], bases=[1.0], frontier=1.0)

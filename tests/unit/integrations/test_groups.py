@@ -83,17 +83,14 @@ def test_a_group_that_is_not_whole_is_refused(rows: list[int]) -> None:
         reward(["p"] * len(rows), ["a"] * len(rows), **columns(rows))
 
 
-def test_a_data_set_without_the_columns_is_refused() -> None:
-    """Without them every mapping would compare with nothing, in silence."""
-    reward: Any = RewardFunction(Lengths(), 2)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="bases"):
-        reward(["p"] * 2, ["a"] * 2)
-
-
 def test_what_a_trainer_cannot_serve_is_refused() -> None:
     for given in ({"mapping": "search_exposure"}, {"mapping": "nothing"}, {"split": "no"}, {"group_size": 0}):
         with pytest.raises(ConfigError):
             reward_function("tsp", **{"mapping": "native", "group_size": 4, **given})  # type: ignore[arg-type]
+    # Without them every mapping would compare with nothing, in silence.
+    reward: Any = RewardFunction(Lengths(), 2)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="bases"):
+        reward(["p"] * 2, ["a"] * 2)
 
 
 @pytest.mark.slow

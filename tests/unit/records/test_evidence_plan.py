@@ -34,10 +34,6 @@ def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
     assert len(set(plan.seeds.seeds)) == len(plan.seeds.seeds)
 
 
-def test_a_profile_runs_what_its_study_says() -> None:
-    check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
-
-
 def runs_its_study(given: tuple[Plan, str]) -> None:
     """A profile of a plan against the study that names it."""
     plan, name = given
@@ -64,12 +60,6 @@ def conditions(profile: Profile, layer: str) -> set[str]:
     return set(known[layer])
 
 
-def test_a_pretrained_study_runs_with_the_settings_of_its_profile() -> None:
-    """Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about."""
-    names = [name for name in PROFILES if name.startswith("pretrained")]
-    check_all(((name, name) for name in names), has_its_settings)
-
-
 def has_its_settings(name: str) -> None:
     """A profile of a pretrained study against the profile of users."""
     kind = name.removeprefix("pretrained-")
@@ -94,6 +84,10 @@ def test_what_the_paper_has_is_what_it_prints() -> None:
 
 def test_a_question_asks_of_runs_that_will_be() -> None:
     check_all(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs)
+    check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
+    # Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about.
+    names = [name for name in PROFILES if name.startswith("pretrained")]
+    check_all(((name, name) for name in names), has_its_settings)
 
 
 def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
@@ -116,13 +110,10 @@ def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
             assert PROFILES[profile].groups * size == question.horizon, side
 
 
-def test_smallest_effects_are_those_of_the_pilot() -> None:
+def test_effects_are_those_of_the_paired_t_test() -> None:
     stated = {question.key: list(question.smallest_effects) for *_, question in QUESTIONS}
     assert stated == {question.key: smallest_effects(plan, question) for plan, _, question in QUESTIONS}
-
-
-def test_power_is_that_of_the_paired_t_test() -> None:
-    """Against the textbook value: 80 % at 0.05 with 20 pairs takes 0.66 deviations."""
+    # Against the textbook value: 80 % at 0.05 with 20 pairs takes 0.66 deviations.
     assert smallest_effect(1.0, 20, 0.05, 0.8) == pytest.approx(0.6604, abs=1e-3)
     assert power(0.0, 1.0, 20, 0.05) == pytest.approx(0.05)
 

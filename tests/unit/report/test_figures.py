@@ -3,7 +3,7 @@
 import csv
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tests.command import Make, Patch
 from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
 
@@ -31,7 +32,6 @@ from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
 DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")
 
 
@@ -96,9 +96,7 @@ def test_courses_stand_side_by_side(figures: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == two.read_bytes()
 
 
-def test_a_cohort_that_lacks_seeds_says_so(
-    figures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cohort_that_lacks_seeds_says_so(figures: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     text = (figures / "course.csv").read_text()
     n = len(CsvFrame.read(text).names("seed"))
     titles: list[str] = []
@@ -203,6 +201,10 @@ def test_the_legend_tells_the_fewest_and_the_most_seeds() -> None:
     frame = CsvFrame.read(lines(("condition", "layer", "seed", "unit"), [(*row, "meters") for row in rows]))
     assert seed_count(frame) == "n = 1 to 3 seeds; scores in meters"
     assert seed_count(frame.where(condition="native")) == "n = 1 seed; scores in meters"
+    frame = CsvFrame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
+    assert np.isnan(frame.mean())
+    assert frame.known().mean() == 2.0
+    assert [letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
 
 
 def test_every_row_has_the_unit_of_its_value(figures: Path, evidence: Evidence) -> None:
@@ -233,15 +235,12 @@ def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> N
     assert redraw(plot, copy).read_bytes() != (figures / "best_so_far.png").read_bytes()
 
 
-def test_paired_effects_are_those_of_the_table(figures: Path, evidence: Evidence) -> None:
+def test_effects_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
     table, found = evidence.table("paired"), rows(figures, "paired_effects")
     for comparison in ("native minus frozen", "factorized minus native"):
         for column in table.columns:
             own = [r for r in found if r["comparison"] == comparison and r["measure"] == column]
             assert mean(own) == pytest.approx(table.cell(comparison, column).value)
-
-
-def test_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
     for row in rows(figures, "stage_dynamics"):
         cell = evidence.table("stages").cell(
             f"{row['condition']}-s{row['seed']}/{row['stage']}", row["measure"]
@@ -266,14 +265,11 @@ def test_outcomes_add_up_and_gains_meet_the_curves(figures: Path) -> None:
     assert {row["layer"] for row in found if row["panel"] == "c"} == {"live", "restart"}
 
 
-def test_the_atlas_holds_four_diagnostics(figures: Path, evidence: Evidence) -> None:
+def test_credit_and_diagnostics_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
     found = rows(figures, "diagnostic_atlas")
     assert {row["panel"] for row in found} == set("abcd")
     own = [r for r in found if r["panel"] == "b" and r["condition"] == "native" and r["what"] == "precision"]
     assert mean(own) == pytest.approx(evidence.table("admissions").cell("native", "Precision (%)").value)
-
-
-def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evidence) -> None:
     table = evidence.table("credit")
     found = [row for row in rows(figures, "learner_path") if row["panel"] == "b" and not row["seed"]]
     assert {row["condition"] for row in found} == {"native", "factorized"}
@@ -282,12 +278,6 @@ def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evid
         assert float(own["prevalence"]) == table.cell(label, "Prevalence (%)").value
         assert float(own["mass"]) / float(own["prevalence"]) == pytest.approx(float(own["enrichment"]))
         assert float(own["enrichment"]) == table.cell(label, "Enrichment").value
-
-
-def test_a_missing_seed_has_no_mean_in_figures() -> None:
-    frame = CsvFrame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
-    assert np.isnan(frame.mean())
-    assert frame.known().mean() == 2.0
 
 
 def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> None:
@@ -317,7 +307,7 @@ def plot_with_updates(results: Path, directory: Path) -> tuple[Plot, CsvFrame]:
     return plot, frame
 
 
-def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) -> None:
+def test_matched_updates_show_the_sequence_or_why_not(results: Path, tmp_path: Path) -> None:
     plot, frame = plot_with_updates(results, tmp_path)
     blank = CsvFrame(tuple({**row, "value": ""} if row["panel"] == "d" else row for row in frame.rows))
     other = CsvFrame(tuple(row for row in frame.rows if row["panel"] != "d"))
@@ -330,21 +320,7 @@ def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) ->
         plot.draw(figure, shown)
         notes = [text.get_text() for axes in figure.subfigs[1].axes for text in axes.texts]
         assert [note for note in notes if note] == ([reason] if reason else [])
-
-
-def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
-    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
-    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
-    table = evidence.table("replay_pairs")
-    for row in own:
-        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
-        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
-    assert len(own) == len(table.rows)
-
-
-def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: Path) -> None:
-    """Panels c and d give a task one colour and a model one marker, whatever their order."""
-    plot, frame = plot_with_updates(results, tmp_path)
+    # Panels c and d give a task one colour and a model one marker, whatever their order.
     looks: dict[str, set[tuple[str, str]]] = {}
     # In another order of the cells, places would give other looks.
     for given in (frame, CsvFrame(tuple(reversed(frame.rows)))):
@@ -357,6 +333,16 @@ def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: 
     assert all(len(found) == 1 for found in looks.values())
     colors = {hue for found in looks.values() for hue, _ in found}
     assert len(colors) == len({label.split()[0] for label in looks})
+
+
+def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
+    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
+    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
+    table = evidence.table("replay_pairs")
+    for row in own:
+        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
+        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
+    assert len(own) == len(table.rows)
 
 
 def test_the_caption_says_what_these_data_say(figures: Path, evidence: Evidence) -> None:
@@ -426,7 +412,3 @@ def test_every_normalizer_of_a_mapping_has_its_own_line_in_the_mappings_colour()
         styles = [line_style(name) for name in names]
         assert len({(style["marker"], style["linestyle"]) for style in styles}) == len(names)
         assert len({style["color"] for style in styles}) == 1
-
-
-def test_panels_go_on_behind_z() -> None:
-    assert [letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]

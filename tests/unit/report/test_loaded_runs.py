@@ -1,19 +1,17 @@
 """Which runs may stand in one table, and what is read back from them."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Make
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import Source, write_roster
 from search_to_signal.report.results import Results, load_runs
-
-Make = Callable[..., Path]
 
 
 def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None:
@@ -30,21 +28,25 @@ def test_a_run_directory_is_a_cohort_of_one(make_run: Make, tmp_path: Path) -> N
     (run,) = load_runs(make_run(tmp_path / "run", groups=3))
     assert [[record.index for record in group] for group in run.groups] == [[0, 1, 2, 3]] * 3
     assert run.metrics.valid_rate == 0.75
-
-
-def test_best_so_far_by_hand(make_run: Make, tmp_path: Path) -> None:
-    (run,) = load_runs(make_run(tmp_path / "run"))
+    (run,) = load_runs(make_run(tmp_path / "1" / "run"))
     np.testing.assert_allclose(run.best, [-6.9, -6.8, -6.7, -6.6])
     assert run.metrics.final_best == pytest.approx(-6.6)
     assert run.metrics.trajectory_auc == pytest.approx(-6.75)
 
 
-def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
+def test_an_unfinished_or_short_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
     """A cohort with an unfinished run is refused, naming it: a table over the rest would look complete."""
     make_run(tmp_path / "frozen-s42", "frozen")
     make_run(tmp_path / "native-s42", status="running")
     with pytest.raises(RunDirectoryError, match="native-s42 is unfinished"):
         load_runs(tmp_path)
+    run = make_run(tmp_path / "1" / "native-s42", groups=4)
+    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
+        file = run / name
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
+    write_sums(run)
+    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
+        load_runs(tmp_path / "1")
 
 
 def test_runs_that_lie_apart_are_finished_runs_of_the_protocol(make_run: Make, tmp_path: Path) -> None:
@@ -94,30 +96,24 @@ def test_runs_of_one_plan_may_be_of_several_sources(make_run: Make, tmp_path: Pa
         load_runs(tmp_path)
 
 
-def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
+def test_runs_that_are_missing_or_twice_are_named(make_run: Make, tmp_path: Path) -> None:
     for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):
         make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
     with pytest.raises(RunDirectoryError, match="has no run native-s3407"):
         load_runs(tmp_path)
-
-
-def test_a_seed_that_is_wholly_missing_is_named(make_run: Make, tmp_path: Path) -> None:
     for condition in ("frozen", "native"):
-        make_run(tmp_path / f"{condition}-s42", condition)
+        make_run(tmp_path / "1" / f"{condition}-s42", condition)
     names = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (42, 3407)]
-    write_roster(tmp_path, names[::2])
-    assert len(load_runs(tmp_path)) == 2
-    write_roster(tmp_path, names)
+    write_roster(tmp_path / "1", names[::2])
+    assert len(load_runs(tmp_path / "1")) == 2
+    write_roster(tmp_path / "1", names)
     with pytest.raises(RunDirectoryError, match="has no run frozen-s3407, native-s3407"):
-        load_runs(tmp_path)
-
-
-def test_a_run_twice_is_named(make_run: Make, tmp_path: Path) -> None:
-    """Two directories of one condition and seed would count one seed as two."""
-    make_run(tmp_path / "native-s42", "native")
-    make_run(tmp_path / "copy", "native")
+        load_runs(tmp_path / "1")
+    # Two directories of one condition and seed would count one seed as two.
+    make_run(tmp_path / "2" / "native-s42", "native")
+    make_run(tmp_path / "2" / "copy", "native")
     with pytest.raises(RunDirectoryError, match="native-s42 twice"):
-        load_runs(tmp_path)
+        load_runs(tmp_path / "2")
 
 
 @pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl", "manifest.json"])
@@ -126,16 +122,6 @@ def test_a_changed_file_is_named(make_run: Make, tmp_path: Path, name: str) -> N
     file = run / name
     file.write_bytes(file.read_bytes().replace(b"tsp", b"tps", 1).replace(b"replacement", b"injection", 1))
     with pytest.raises(RunDirectoryError, match=rf"native-s42/{name} is missing or differs"):
-        load_runs(tmp_path)
-
-
-def test_a_short_run_is_named(make_run: Make, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "native-s42", groups=4)
-    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
-        file = run / name
-        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
-    write_sums(run)
-    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
         load_runs(tmp_path)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command
 from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
@@ -54,16 +55,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "made"
 
 
-def test_no_study_has_an_answer_of_its_own(made: Path) -> None:
+def test_the_first_lines_say_what_was_decided(made: Path) -> None:
     text = (made / "report" / "evidence.md").read_text()
     answer = r"^- native minus frozen: (Valid \(points\) \S+ \[.*?\], n = \d+: [a-z ]+)"
     found = re.findall(answer, text, re.M)
     assert len(found) == 2
     assert len(set(found)) == 1
     assert "n = 3" not in text
-
-
-def test_the_first_lines_say_what_was_decided_and_what_is_excluded(made: Path) -> None:
     text = (made / "report" / "evidence.md").read_text().partition("\n## ")[0]
     assert "against frozen, n = 4: native" in text
     page = (made / "report" / "evidence.html").read_text()
@@ -82,11 +80,14 @@ def records_of(made: Path, layer: str, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_what_is_lost_stands_beside_what_is_gained(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_lost_stands_beside_what_is_gained(made: Path, s2s: Command) -> None:
     """A comparison that ends below zero is a column of the first table, whatever its role."""
     evidence = str(made.parent / "evidence")
-    assert main(["rebuild", evidence, "--out", str(made.parent / "again")]) == 0
-    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Comparison")]
+    heads = [
+        line
+        for line in s2s("rebuild", evidence, "--out", made.parent / "again").out.splitlines()
+        if line.startswith("| Comparison")
+    ]
     assert (
         "main.distinct/native minus frozen,Verdict,below zero"
         in (made / "report" / "outcomes.csv").read_text()
@@ -129,14 +130,12 @@ def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> N
 
 
 def test_a_number_is_traced_by_the_layers_that_its_table_reads(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, s2s: Command
 ) -> None:
     main_profile = Path(shutil.copytree(made.parent / "evidence" / "main", tmp_path / "main"))
     cell = ["trace", str(main_profile), "core_results", "native", "Final best"]
-    capsys.readouterr()
-    assert main(cell) == 0
-    whole = capsys.readouterr().out
+    whole = s2s(*cell).out
     (main_profile / "anchor" / f"frozen-s{min(LONGER)}" / "records.xz").write_bytes(b"")
-    assert main(cell) == 0
-    assert capsys.readouterr().out == whole
-    assert main(["trace", str(main_profile), "anchor"]) == 4
+    said = s2s(*cell)
+    assert said.out == whole
+    s2s("trace", main_profile, "anchor", code=4)

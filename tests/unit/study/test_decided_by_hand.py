@@ -106,16 +106,13 @@ def test_what_is_no_difference_or_asks_for_no_verdict_has_none(
     assert found.recorded_effect is None
 
 
-def test_two_seeds_have_an_interval_and_one_has_none(decide: Decide) -> None:
+def test_intervals_take_two_seeds_or_five(decide: Decide) -> None:
     one, two = decide([0.3]), decide([0.3, 0.4])
     assert (one.interval, one.deviation, one.recorded_effect) == (None, None, None)
     assert one.verdict is OutcomeVerdict.OPEN
     assert two.interval == pytest.approx((0.35 - 12.706205 * 0.05, 0.35 + 12.706205 * 0.05))
     assert two.deviation == pytest.approx(0.1 * 0.5**0.5)
     assert two.recorded_effect is not None
-
-
-def test_bootstrap_intervals_are_the_same_for_everyone(decide: Decide) -> None:
     values = [0.1, 0.2, 0.4, 0.8, 1.6]
     found = decide(values, interval="bootstrap", comparisons=2)
     for ends, level in ((found.interval, 0.95), (found.corrected, 0.975)):

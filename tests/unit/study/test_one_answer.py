@@ -71,16 +71,13 @@ def test_one_comparison_has_one_answer(
     assert f"{told}, corrected for 2 comparisons instead of 1" in sentences
 
 
-def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
+def test_one_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
     alike, fewer = {**WHOLE, "key": "main.again"}, {"seeds": 4, "comparisons": 1, "key": "main.alone"}
     plan, found = planned_outcomes(root, tmp_path, WHOLE, alike, fewer)
     assert find_deviations(plan, "", {}, found)["main"][-2:] == [
         "main.again, native minus frozen: main.q answers it",
         "main.alone, native minus frozen: main.q answers it, corrected for 2 comparisons instead of 1",
     ]
-
-
-def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> None:
     (root / "main/cohort/native-s4").rename(tmp_path / "away")
     try:
         _, found = planned_outcomes(root, tmp_path, WHOLE, FEWER)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.command import Command, Make, Patch
 from tests.forging import edit_line, reseal
 from tests.plans import plan_text
 
@@ -20,8 +21,6 @@ from search_to_signal.sandbox.programs import program_sha256
 from search_to_signal.study import unpacking
 from search_to_signal.study.container import read_container, write_container
 from search_to_signal.study.packed_run import guessed_program, restored
-
-Make = Callable[..., Path]
 
 
 def files(directory: Path) -> dict[str, bytes]:
@@ -55,7 +54,7 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     results: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: pytest.CaptureFixture[str],
     at: str,
     ended: list[int],
@@ -81,12 +80,10 @@ def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     assert files(out / "main") == files(results)
 
 
-def test_weights_are_left_out_unless_asked_for(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_are_left_out_unless_asked_for(results: Path, tmp_path: Path, s2s: Command) -> None:
     packed = pack(results)
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "main: 2 files were not packed: final adapters" in capsys.readouterr().out
+    said = s2s("unpack", packed, "--out", tmp_path / "out")
+    assert "main: 2 files were not packed: final adapters" in said.out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing == {
         f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
@@ -111,7 +108,7 @@ def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, 
     assert not (pack(results) / "main" / "cohort" / "SHA256SUMS").exists()
 
 
-def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: Patch) -> None:
     write_sums(results / "cohort")
     seal(results, "a title")
     hashed: list[Path] = []
@@ -127,13 +124,13 @@ def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: p
 
 
 def test_what_an_interrupted_run_left_is_no_damage(
-    results: Path, make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, make_run: Make, tmp_path: Path, s2s: Command
 ) -> None:
     make_run(results / "cohort" / "interrupted" / "frozen-s1-1", "frozen", 1)
     seal(results, "a study")
     packed = pack(results, "--adapters", "*")
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "files of interrupted runs" in capsys.readouterr().out
+    said = s2s("unpack", packed, "--out", tmp_path / "out")
+    assert "files of interrupted runs" in said.out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing
     assert all(name.startswith("cohort/interrupted/") for name in missing)
@@ -187,12 +184,18 @@ def test_tables_stay_open_and_what_is_made_again_is_left_out(results: Path) -> N
     assert set(read_container(packed / "files.xz")) == {"notes.txt", "cohort/odd.csv"}
 
 
-def test_evidence_goes_beside_what_is_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_not_be_found_again_is_not_packed(results: Path, s2s: Command) -> None:
     """Into its own directory it would be packed itself the next time: refused before anything is written."""
     before = files(results)
-    assert main(["pack", str(results), "--into", str(results / "evidence")]) == 2
-    assert "is inside the directory that is packed" in capsys.readouterr().err
+    said = s2s("pack", results, "--into", results / "evidence", code=2)
+    assert "is inside the directory that is packed" in said.err
     assert files(results) == before
+    # Tables would take it for that one: it is refused before anything of it is written.
+    (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
+    into = results.parent.parent / "evidence"
+    said = s2s("pack", results, "--into", into, code=4)
+    assert "cohort/factorized-s1 has the configuration of native-s1" in said.err
+    assert not list(into.rglob("*"))
 
 
 def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
@@ -217,9 +220,6 @@ def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
-
-
-def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> None:
     facts = read_manifest(results / "cohort" / "frozen-s1").facts
     short = b'{"step":0,"prompt":"a","completions":["b"]}\n'
     with pytest.raises(RunDirectoryError, match="token ids cannot be restored: give --model DIR"):
@@ -227,7 +227,7 @@ def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> No
 
 
 def test_all_but_token_ids_comes_out_without_their_tokenizer(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, s2s: Command
 ) -> None:
     packed, run = pack(results, "--adapters", "*"), Path("cohort", "native-s1")
     container = packed / "main" / run / "records.xz"
@@ -236,10 +236,8 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
     for line in lines:
         del line["prompt_ids"]
     write_container(container, {**parts, GENERATIONS: b"\n".join(map(msgspec.json.encode, lines))})
-    capsys.readouterr()
     command = ["unpack", str(packed), "--out", str(tmp_path / "out"), "--model", str(tmp_path / "other")]
-    assert main(command) == 1
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
+    told = [line for line in s2s(*command, code=1).out.splitlines() if line.startswith("PROBLEM")]
     assert len(told) == 1
     assert "main: 1 run without token ids: the tokenizer of its model is not here" in told[0]
     assert f"({tmp_path / 'other'} is not it): give --model DIR of tiny and another --out" in told[0]
@@ -262,30 +260,17 @@ def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixtur
     assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in capsys.readouterr().err
 
 
-def test_a_run_under_the_name_of_another_is_not_packed(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Tables would take it for that one: it is refused before anything of it is written."""
-    (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
-    into = results.parent.parent / "evidence"
-    assert main(["pack", str(results), "--into", str(into)]) == 4
-    assert "cohort/factorized-s1 has the configuration of native-s1" in capsys.readouterr().err
-    assert not list(into.rglob("*"))
-
-
 @pytest.mark.parametrize("given", ["results", "results/other"])
 def test_what_is_no_profile_of_the_plan_is_not_packed_beside_it(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+    results: Path, tmp_path: Path, s2s: Command, given: str
 ) -> None:
     """The directory above the profiles, or one of another plan, would stand there as one more profile."""
     into = tmp_path / "evidence"
     into.mkdir()
     (into / "plan.toml").write_text(plan_text({}))
     shutil.copytree(results, tmp_path / "results" / "other")
-    assert main(["pack", str(results), str(tmp_path / given), "--into", str(into)]) == 2
-    assert (
-        f"{tmp_path / given} is not named like a profile of {into / 'plan.toml'}" in capsys.readouterr().err
-    )
+    said = s2s("pack", results, tmp_path / given, "--into", into, code=2)
+    assert f"{tmp_path / given} is not named like a profile of {into / 'plan.toml'}" in said.err
     assert [path.name for path in into.iterdir()] == ["plan.toml"]
 
 
@@ -301,16 +286,16 @@ def _change(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _change, Path.unlink])
 def test_damage_is_named_with_what_it_was(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+    results: Path, tmp_path: Path, s2s: Command, damage: Callable[[Path], None]
 ) -> None:
     packed = pack(results)
     path = packed / "main" / "cohort" / "native-s1" / "records.xz"
     damage(path)
-    assert main(["rebuild", str(packed), "--out", str(tmp_path / "shipped")]) == 4
-    assert "main/cohort/native-s1/records.xz" in (told := capsys.readouterr().err)
+    said = s2s("rebuild", packed, "--out", tmp_path / "shipped", code=4)
+    assert "main/cohort/native-s1/records.xz" in (told := said.err)
     assert "it was the records of run main/cohort/native-s1" in told
     assert not (tmp_path / "shipped").exists()
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) in (1, 4)
+    assert s2s("unpack", packed, "--out", tmp_path / "out", code=None).code in (1, 4)
 
 
 def test_a_container_of_other_records_is_found_without_the_list(results: Path, tmp_path: Path) -> None:
@@ -319,15 +304,6 @@ def test_a_container_of_other_records_is_found_without_the_list(results: Path, t
     for name in ("manifest.json", "config.json", "SHA256SUMS"):
         shutil.copy(packed / "main/cohort/frozen-s1" / name, packed / "main/cohort/native-s1" / name)
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 4
-
-
-def test_containers_hold_no_times(results: Path) -> None:
-    first = files(pack(results))
-    shutil.rmtree(results.parent.parent / "evidence")
-    assert files(pack(results)) == first
-    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
-    assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
-    lzma.open(container).close()
 
 
 @pytest.mark.parametrize(
@@ -345,8 +321,14 @@ def test_guessed_programs(code: str, right: bool | None) -> None:
     assert (None if guess is None else guess == program_sha256(code)) is right
 
 
-def test_records_are_found_again_by_rule(results: Path) -> None:
+def test_containers_hold_no_times_and_nothing_that_follows(results: Path) -> None:
     packed = pack(results)
     parts = read_container(packed / "main" / "cohort" / "native-s1" / "records.xz")
     line = msgspec.json.decode(parts["completions.jsonl"].splitlines()[0], type=dict[str, object])
     assert not {"response_sha256", "prompt_sha256", "reward", "advantage", "archive_gap"} & set(line)
+    first = files(pack(results))
+    shutil.rmtree(results.parent.parent / "evidence")
+    assert files(pack(results)) == first
+    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
+    assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
+    lzma.open(container).close()

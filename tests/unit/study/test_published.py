@@ -82,19 +82,9 @@ def test_only_a_verdict_agrees(root: Path, tmp_path: Path, verdict: OutcomeVerdi
     assert valid.verdict == f"n = 3: {verdict.value}"
 
 
-def test_seeds_that_differ_agree_with_nothing(
+def test_other_questions_and_seeds_that_differ_agree_with_nothing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the paper's own seeds have both signs, no verdict of ours has its direction."""
-    monkeypatch.setattr(
-        "search_to_signal.study.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
-    )
-    valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
-    assert valid is not None
-    assert valid.standing == "undecided: the paper's seeds differ"
-
-
-def test_other_questions_are_not_set_beside_it(root: Path, tmp_path: Path) -> None:
     """Signs, secondary questions, and sides of two cohorts are no comparison of the paper's cohort."""
     across = '[["main/cohort/native", "other/cohort/frozen"]]'
     for changes in (
@@ -103,6 +93,13 @@ def test_other_questions_are_not_set_beside_it(root: Path, tmp_path: Path) -> No
         {"pairs": across},
     ):
         assert build_beside_the_paper(outcomes(root, tmp_path, **changes)) is None
+    # Where the paper's own seeds have both signs, no verdict of ours has its direction.
+    monkeypatch.setattr(
+        "search_to_signal.study.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
+    )
+    valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
+    assert valid is not None
+    assert valid.standing == "undecided: the paper's seeds differ"
 
 
 def test_the_page_begins_with_it(root: Path, tmp_path: Path) -> None:

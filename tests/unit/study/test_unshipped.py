@@ -1,10 +1,10 @@
 """Adapters that packing left out are said and no problem; the same files missing otherwise are one."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command, Make
 from tests.forging import edit_line
 
 from search_to_signal.cli import main
@@ -14,7 +14,6 @@ from search_to_signal.study.container import read_container
 from search_to_signal.verify.directory import verify
 from search_to_signal.verify.tables import table_findings
 
-Make = Callable[..., Path]
 RUN = Path("cohort", "native-s1")
 ADAPTER = ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
 MISSING = {f"{name}: missing" for name in ADAPTER}
@@ -40,14 +39,10 @@ def unpacked(results: Path, *options: str) -> Path:
     return root / "out" / results.name
 
 
-def test_an_unpacked_run_without_its_adapter_passes_and_says_so(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unpacked_run_without_its_adapter_passes_and_says_so(results: Path, s2s: Command) -> None:
     out = unpacked(results)
     for directory, names in ((out / RUN, 2), (out / "cohort", 2), (out, 2)):
-        capsys.readouterr()
-        assert main(["verify", str(directory)]) == 0
-        told = capsys.readouterr().out
+        told = s2s("verify", directory).out
         assert f"NOT COMPARED {names} x belongs to a final adapter" in told
         assert "PROBLEM" not in told
     assert "never packed (cohort/interrupted/frozen-s1-1/" in told
@@ -62,14 +57,11 @@ def test_an_adapter_that_is_lost_is_a_problem(results: Path) -> None:
         assert {f"{RUN}/{line}" for line in MISSING} < set(verify(directory).problems)
 
 
-def test_half_an_adapter_is_a_problem(results: Path) -> None:
+def test_an_adapter_that_is_back_is_read_again(results: Path) -> None:
     run = unpacked(results) / RUN
     (run / "adapter").mkdir()
     shutil.copy(results / RUN / ADAPTER[0], run / "adapter")
     assert f"{ADAPTER[1]}: missing" in verify(run).problems
-
-
-def test_an_adapter_that_is_back_is_read_again(results: Path) -> None:
     run = unpacked(results) / RUN
     shutil.copytree(results / RUN / "adapter", run / "adapter")
     assert verify(run).findings == ()
@@ -120,9 +112,7 @@ def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> Non
     assert not any(name.endswith(UNSHIPPED) for name in read_container(again / "main" / "files.xz"))
 
 
-def test_packed_runs_are_neither_reported_nor_compared(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packed_runs_are_neither_reported_nor_compared(results: Path, tmp_path: Path, s2s: Command) -> None:
     whole = unpacked(results)
     packed = results.parent.parent / "evidence" / "main"
     changed = Path(shutil.copytree(packed, tmp_path / "changed"))
@@ -133,32 +123,25 @@ def test_packed_runs_are_neither_reported_nor_compared(
         ["compare", str(whole), str(changed)],
         ["report", str(packed), "--out", str(tmp_path / "page")],
     ):
-        capsys.readouterr()
-        assert main(arguments) == 4
-        told = capsys.readouterr()
+        told = s2s(*arguments, code=4)
         assert "holds packed runs: " in told.err
         assert f"--out OUT writes what s2s {arguments[0]} reads" in told.err
         assert told.out == ""
 
 
-def test_what_cannot_be_verified_at_once_says_what_can(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_verified_at_once_says_what_can(results: Path, s2s: Command) -> None:
     for name in ("SHA256SUMS", "cohort/SHA256SUMS"):
         (results / name).unlink()
     out = unpacked(results)
     packed = results.parent.parent / "evidence"
     for directory in (packed, packed / "main" / "cohort" / "native-s1"):
-        capsys.readouterr()
-        assert main(["verify", str(directory)]) == 4
-        told = capsys.readouterr()
+        told = s2s("verify", directory, code=4)
         assert f"{directory} holds packed runs: s2s rebuild checks shipped evidence" in told.err
         assert "PROBLEM" not in told.out
-    assert main(["verify", str(out)]) == 4
-    assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in capsys.readouterr().err
+    said = s2s("verify", out, code=4)
+    assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in said.err
     run = out / "cohort" / "frozen-s1"
-    assert main(["verify", str(run)]) == 0
+    s2s("verify", run)
     (run / "SHA256SUMS").unlink()
-    capsys.readouterr()
-    assert main(["verify", str(run)]) == 4
-    assert "not a finished results directory" in capsys.readouterr().err
+    said = s2s("verify", run, code=4)
+    assert "not a finished results directory" in said.err

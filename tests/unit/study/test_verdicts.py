@@ -93,10 +93,6 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
     assert cell[0].startswith(f"{native - frozen:+.2f} [")
     assert cell[1:] == (f"{native:.2f} against {frozen:.2f}", f"n = 3: {found.verdict.value}")
     assert build_study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
-
-
-def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
-    found = asked(root, tmp_path)
     assert found.mean is not None
     head, base, row = headline_rows([found])
     assert (head, base) == (["Comparison", "Valid (%)"], ["frozen", f"{100 * found.levels[1]:.2f}"])
@@ -107,15 +103,17 @@ def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
     assert headline_rows([asked(root, tmp_path, role="secondary")]) == []
 
 
-def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
+def test_signs_sides_and_missing_seeds_by_hand(root: Path, tmp_path: Path) -> None:
     """Three of three seeds decide nothing at 5 %: a two-sided sign test gives 1/4."""
     found = asked(root, tmp_path, estimator="sign_count", interval="none")
     assert (found.above, found.below) == (3, 0)
     assert found.verdict is OutcomeVerdict.OPEN
     assert "above in 3 of 3 seeds, below in 0, n = 3: undecided" in format_outcome(found)
-
-
-def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
+    found = asked(
+        root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
+    )
+    assert found.verdict is OutcomeVerdict.DESCRIBED
+    assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
     found = asked(root, tmp_path, seeds=4)
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert "n = 3 of 4 planned: partial: no verdict" in format_outcome(found)
@@ -123,15 +121,12 @@ def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
     assert (nothing.verdict, nothing.mean) == (OutcomeVerdict.MISSING, None)
 
 
-def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: Path) -> None:
+def test_equal_time_takes_or_cuts_groups(root: Path, tmp_path: Path) -> None:
     """A trained step costs 1.5 frozen ones: 40 groups of native are 60 of the longer frozen run."""
     pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
     found = asked(root, tmp_path, match="processor_time", pairs=pairs, metric="final_best")
     assert {side.groups for pair in found.pairs for side in pair.sides[1:]} == {60}
     assert [pair.remark for pair in found.pairs] == [""] * 3
-
-
-def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: Path) -> None:
     sides = ["main/cohort/native", "main/cohort/frozen"]
     for first, second, groups in ((*sides, [26, 40]), (*sides[::-1], [40, 26])):
         found = asked(
@@ -143,6 +138,8 @@ def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: P
         )
         assert [[side.groups for side in pair.sides] for pair in found.pairs] == [groups] * 3
         assert metric_heading(found) == "Final best, equal processor time"
+    found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
+    assert not found.values
 
 
 def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, tmp_path: Path) -> None:
@@ -153,6 +150,18 @@ def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, 
     assert list(found.values) == [1, 3]
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert found.pairs[1].remark.endswith("took the times, which do not compare")
+    copy = Path(shutil.copytree(root, tmp_path / "1" / "copy"))
+    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
+    found = asked(copy, tmp_path / "1", **BY_TIME)
+    assert list(found.values) == [1, 3]
+    assert found.pairs[1].remark == "main/anchor/frozen-s2 ends before the time does"
+    copy = Path(shutil.copytree(root, tmp_path / "2" / "copy"))
+    for seed in (1, 2, 3):
+        record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
+    found = asked(copy, tmp_path / "2", **BY_TIME)
+    plan = read_plan(tmp_path / "2" / "plan.toml")
+    said = find_deviations(plan, "", read_recorded_runs(copy), [found])["main"]
+    assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
 
 
 def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path) -> None:
@@ -186,11 +195,6 @@ def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_pat
         for run, side in zip(runs, pair.sides, strict=True):
             assert count(run, side.groups) <= least
             assert side.groups == 40 or count(run, side.groups + 1) > least
-
-
-def test_a_horizon_of_no_group_compares_nothing(root: Path, tmp_path: Path) -> None:
-    found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
-    assert not found.values
 
 
 def distinct(run: RecordedRun, groups: int) -> int:
@@ -235,35 +239,9 @@ def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -
         assert found.pairs[1].remark.endswith("took the times, which do not compare")
 
 
-def test_a_remark_on_many_seeds_is_one_deviation(root: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    for seed in (1, 2, 3):
-        record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
-    found = asked(copy, tmp_path, **BY_TIME)
-    plan = read_plan(tmp_path / "plan.toml")
-    said = find_deviations(plan, "", read_recorded_runs(copy), [found])["main"]
-    assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
-
-
 def _other_search(run: Path) -> None:
     steps = (run / "steps.jsonl").read_bytes()
     (run / "steps.jsonl").write_bytes(steps.replace(b'"step":3,', b'"step":4,', 1))
-
-
-def test_a_long_run_that_ends_before_the_time_counts_for_nothing(root: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
-    found = asked(copy, tmp_path, **BY_TIME)
-    assert list(found.values) == [1, 3]
-    assert found.pairs[1].remark == "main/anchor/frozen-s2 ends before the time does"
-
-
-def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
-    found = asked(
-        root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
-    )
-    assert found.verdict is OutcomeVerdict.DESCRIBED
-    assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
 
 
 def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
@@ -358,7 +336,7 @@ def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
         asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=2, metric="final_best")
 
 
-def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
+def test_groups_told_apart_and_metrics_unknown(root: Path, tmp_path: Path) -> None:
     question = {"estimator": "description", "interval": "none", "pairs": '[["main/cohort/frozen"]]'}
     found = asked(root, tmp_path, metric="advantage_difference", seeds=1, **question)
     (run,) = load_runs(root / "main" / "cohort" / "frozen-s1")
@@ -367,9 +345,6 @@ def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
     assert found.mean is not None
     assert max(shares) <= found.mean <= sum(shares)
     assert "Groups told apart (%)" in format_outcome(found)
-
-
-def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'speed': choose one of .*valid_rate"):
         asked(root, tmp_path, metric="speed")
 
@@ -392,15 +367,10 @@ def concluded(root: Path, path: Path, seeds: int) -> str:
     return conclude(compute_outcomes(root, read_plan(path)))
 
 
-def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_most(
-    uneven: Path, tmp_path: Path
-) -> None:
-    """Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``."""
-    assert "n = 1 to 3 of 4 seeds: no verdict yet" in concluded(uneven, tmp_path / "plan.toml", 4)
-
-
-def test_what_has_a_verdict_is_concluded_alone_and_the_rest_named(uneven: Path, tmp_path: Path) -> None:
+def test_verdicts_are_concluded_apart_from_what_lacks_seeds(uneven: Path, tmp_path: Path) -> None:
     sentence = concluded(uneven, tmp_path / "plan.toml", 3)
     assert "; native against frozen, n = 3: " in sentence
     assert " in 1 of 1 (" in sentence
     assert sentence.endswith("; awaited: factorized (2 of 3 seeds), tail_weighted (1 of 3 seeds).")
+    # Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``.
+    assert "n = 1 to 3 of 4 seeds: no verdict yet" in concluded(uneven, tmp_path / "plan.toml", 4)

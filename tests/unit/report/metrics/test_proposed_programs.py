@@ -37,9 +37,6 @@ def test_every_program_counts_once() -> None:
     assert parent_copies(groups) == pytest.approx(2 / 5)
     assert valid_rate_without_copies(groups) == pytest.approx(3 / 6)
     assert distinct_performance(groups) == pytest.approx(-3.0)
-
-
-def test_nothing_valid_has_no_share() -> None:
     groups = [[proposed("a", None)]]
     assert [measure(groups) for measure in (program_uniqueness, parent_copies, distinct_performance)] == [
         None,
@@ -82,8 +79,6 @@ def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
     assert retuned_admissions([[answer("new", duplicate, "seed")]], codes) is None
     assert retuned_admissions([[answer("new", admitted, "lost")]], codes) is None
 
-
-def test_a_score_of_a_parent_by_other_code_is_no_copy_by_code() -> None:
     def answer(score: float | None, copy: bool = False) -> CompletionRecord:
         return msgspec.structs.replace(proposed("a", score, copy), base_scores=(-3.0, -1.0))
 

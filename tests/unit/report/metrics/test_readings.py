@@ -77,15 +77,9 @@ def test_every_replayed_reading_has_a_decision() -> None:
     batch = group([-6.5, -7.0, FAILED], bases=[-6.0], frontier=-6.0)
     applied = {reading for reading, _ in reading_tallies(batch, MAPPINGS)} | set(EXPOSURES)
     assert applied == set(DECISIONS)
-
-
-def test_a_stranger_of_a_known_name_is_not_read_otherwise() -> None:
     batch = group([-6.5, -7.0, FAILED], bases=[-6.0], frontier=-6.0)
     tallies = reading_tallies(batch, {"native": MAPPINGS["factorized"]})
     assert {reading for reading, _ in tallies} == {"trl_float32", "classes_nested"}
-
-
-def test_other_exposures_reach_one_mapping() -> None:
     batch = group([-5.0, -6.0, -7.0], bases=[-6.0], exposure=[1.0, 0.0, 0.0])
     flat = {"exposure_sampled": np.array([[0.5, 0.5, 0.5]])}
     tallies = exposure_tallies(batch, MAPPINGS, flat)

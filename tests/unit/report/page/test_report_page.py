@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command import Command, Make, Patch
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.package_data import MODELS, PUBLISHED
-from search_to_signal.cli import main
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.records.layers import LAYERS, in_paper_order
 from search_to_signal.records.manifest import Accelerator, Manifest
@@ -31,7 +31,6 @@ from search_to_signal.report.tracing import line_ranges, short_origins
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
 AGAIN = f"""
 import sys
@@ -107,16 +106,20 @@ def test_smoke_runs_get_smoke_tables_only(make_run: Make, tmp_path: Path) -> Non
     assert "ran (smoke)" in html
 
 
-def test_formal_pages_do_not_cry_smoke(html: str) -> None:
+def test_formal_pages_do_not_cry_smoke_and_open_small(html: str) -> None:
     """A formal report bears no mark of a smoke run, and says first that it is not the paper's."""
     assert "smoke" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL).lower()
     assert html.index('class="banner scale"') < html.index("What ran</h2>")
     assert "None is pooled with a number of the paper" in html
+    assert html.count("<table") <= 5
+    assert html.count("<details") < 50
+    assert len(re.sub(r'src="data:[^"]*"', "", html)) < 100_000
+    assert "<li>table <code>probe</code>: layer probe has not run</li>" in html
+    assert "<li>figure <code>heldout</code>: layer heldout has not run</li>" in html
+    assert "<li>table <code>intervals</code>: " in html
 
 
-def test_embedded_models_are_called_so(
-    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embedded_models_are_called_so(make_run: Make, tmp_path: Path, monkeypatch: Patch) -> None:
     models = tmp_path / "models"
     (models / "tiny").mkdir(parents=True)
     card = (
@@ -150,7 +153,7 @@ def test_the_card_and_the_engines_are_named(manifest: Callable[..., Manifest]) -
     assert (both.count("; "), both.count("driver")) == (1, 1)
 
 
-def test_layers_say_what_ran(html: str, results: Path) -> None:
+def test_layers_say_what_ran_and_claim_what_the_paper_does(html: str, results: Path) -> None:
     text = (results / "report" / "report.md").read_text(encoding="utf-8")
     ran = {layer.name for layer in LAYERS if f"| {layer.name} | ran |" in text}
     assert ran == {
@@ -165,23 +168,14 @@ def test_layers_say_what_ran(html: str, results: Path) -> None:
         assert row is not None
         assert (row[1] == "ran") == (layer.name in ran)
         assert layer.claim in row[0]
-
-
-def test_claims_of_layers_are_the_paper_s() -> None:
     with (PUBLISHED / "evidence_matrix.csv").open(encoding="utf-8", newline="") as file:
         published = {row["Layer"]: row["Claim supported"] for row in csv.DictReader(file)}
     assert {layer.name: layer.claim for layer in LAYERS if layer.row} == published
     assert [layer.name for layer in in_paper_order() if layer.row] == list(published)
 
 
-def test_absent_tables_and_figures_have_reasons(html: str) -> None:
-    assert "<li>table <code>probe</code>: layer probe has not run</li>" in html
-    assert "<li>figure <code>heldout</code>: layer heldout has not run</li>" in html
-    assert "<li>table <code>intervals</code>: " in html
-
-
 def test_every_cell_leads_to_its_records(
-    pages: dict[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, results: Path
+    pages: dict[Path, str], s2s: Command, monkeypatch: Patch, results: Path
 ) -> None:
     monkeypatch.chdir(results)
     rows = [(page, *found) for page in pages.values() for found in ROW.findall(page)]
@@ -192,8 +186,7 @@ def test_every_cell_leads_to_its_records(
         column, _, value = cells[number % len(cells)].partition(": ")
         program, *arguments = shlex.split(unescape(command))
         assert (program, arguments[:2], arguments[-1]) == ("s2s", ["trace", "."], "COLUMN")
-        assert main([*arguments[:-1], column]) == 0
-        out = capsys.readouterr().out
+        out = s2s(*arguments[:-1], column).out
         assert f"value    {value.split(' ± ')[0].split(', n = ')[0]}\n" in out
         assert f"n        {value.split('n = ')[1]}\n" in out
         (formula,) = re.findall(r"formula  (.*)\n", out)
@@ -210,12 +203,6 @@ def test_tables_have_pages_with_the_cells_of_the_csv(pages: dict[Path, str], res
         assert re.findall(r", n = (\d+)", page) == expected, path.stem
 
 
-def test_the_first_page_is_small(html: str) -> None:
-    assert html.count("<table") <= 5
-    assert html.count("<details") < 50
-    assert len(re.sub(r'src="data:[^"]*"', "", html)) < 100_000
-
-
 def test_pages_ask_for_nothing(pages: dict[Path, str]) -> None:
     for path, page in pages.items():
         assert "<script" not in page
@@ -229,7 +216,7 @@ def test_pages_ask_for_nothing(pages: dict[Path, str]) -> None:
             assert (path.parent / link).is_file(), link
 
 
-def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path) -> None:
+def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path, tmp_path: Path) -> None:
     ledger = read_ledger(results / "report")
     assert ledger is not None
     assert f"{ledger.total} published numbers and statements" in html
@@ -239,9 +226,6 @@ def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path)
         assert f"{len(rows)} entries" in page
     assert sum(counts[0] for _, counts in ledger.counts) == ledger.total
     assert ledger.estimated == sum(ledger.directions.values()) > 150
-
-
-def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
     assert read_ledger(tmp_path) is None
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "claims.csv").write_text("id,where\na,b\n")
@@ -287,22 +271,19 @@ def test_only_lines_that_take_too_much_room_are_counted(lines: set[int]) -> None
     assert told == (full if len(full) <= 60 else f"{len(lines)} lines")
 
 
-def test_scores_have_a_direction(make_run: Make, tmp_path: Path) -> None:
+def test_scores_have_a_direction_and_models_their_cards(make_run: Make, tmp_path: Path) -> None:
     cases = {"one": ("op", None), "two": ("mine:problem", "collected fruit"), "three": ("mine:problem", None)}
     for name, (problem, unit) in cases.items():
         make_run(tmp_path / name / "cohort" / "frozen-s1", config={"problem": problem}, score_unit=unit)
     units = [Results(tmp_path / name).cohort[0].unit for name in cases]
     assert units == ["collected prize", "collected fruit", "score"]
-
-
-def test_cards_of_the_shipped_models_are_read(make_run: Make, tmp_path: Path) -> None:
     models = sorted(path.parent for path in MODELS.glob("*/card.json"))
     assert models
     for model in models:
         digest = hashlib.sha256((model / "card.json").read_bytes()).hexdigest()
         config = {"model": model.name}
-        make_run(tmp_path / f"native-{model.name}", config=config, model_files={"card.json": digest})
-    facts = read_facts(tmp_path)
+        make_run(tmp_path / "1" / f"native-{model.name}", config=config, model_files={"card.json": digest})
+    facts = read_facts(tmp_path / "1")
     assert facts.embedded
     assert [card.parameters > 1_000_000 for card in facts.cards.values() if card] == [True] * len(models)
 

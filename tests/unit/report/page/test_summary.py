@@ -46,12 +46,23 @@ def test_endpoints_are_not_counted_while_seeds_are_awaited(
     assert ("2 of 9 planned runs" in answer) != counted
 
 
-def test_the_trained_mappings_are_compared(results: Path, found: dict[str, PageFinding]) -> None:
+def test_trained_mappings_are_compared_and_nothing_that_did_not_run(
+    results: Path, found: dict[str, PageFinding]
+) -> None:
     groups = sum(len(run.groups) for run in Results(results).cohort)
     table = read_evidence(results).tables["replay_pairs"]
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % (native and factorized) of the same {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
+    table = read_evidence(results).tables["reward_changes"]
+    answer = found["reward_changes"].answer
+    assert "over 2 seeds" in answer
+    for column in table.columns:
+        cells = {one: table.cell(one, column) for one in ("native", "factorized")}
+        low, high = sorted(cells, key=lambda one: cells[one].number or 0.0)
+        least, most = (f"{cells[one].text()} %" for one in (low, high))
+        assert (f": {least}" if least == most else f": {least} ({low}) to {most} ({high})") in answer
+    assert "matched_mappings" not in found
 
 
 def test_equality_says_how_much_of_it_could_not_be_otherwise(
@@ -72,21 +83,6 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
     assert f"are within 0.05 in {100 * sum(gap <= 0.05 for gap in gaps) / n:.2f} % (native" in answer
     assert f"in another order or with other ties in {100 * turned / n:.2f} % (native" in answer
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
-
-
-def test_what_the_normalizer_erases(results: Path, found: dict[str, PageFinding]) -> None:
-    table = read_evidence(results).tables["reward_changes"]
-    answer = found["reward_changes"].answer
-    assert "over 2 seeds" in answer
-    for column in table.columns:
-        cells = {one: table.cell(one, column) for one in ("native", "factorized")}
-        low, high = sorted(cells, key=lambda one: cells[one].number or 0.0)
-        least, most = (f"{cells[one].text()} %" for one in (low, high))
-        assert (f": {least}" if least == most else f": {least} ({low}) to {most} ({high})") in answer
-
-
-def test_what_did_not_run_is_not_answered(found: dict[str, PageFinding]) -> None:
-    assert "matched_mappings" not in found
 
 
 def test_a_smoke_run_finds_nothing(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command import Command, Make
 
 from search_to_signal.cli import main
 from search_to_signal.report.tracing import line_ranges
-
-Make = Callable[..., Path]
 
 
 @pytest.fixture
@@ -62,6 +61,11 @@ def test_a_number_leads_to_its_records(trace: Trace, cohort: Path) -> None:
     assert file == "native-s2/completions.jsonl"
     assert len(numbers) == value == 8
     assert all(json.loads(lines[n - 1])["archive_event"] == "admitted" for n in numbers)
+    _, out, _ = trace("admissions", "native-s1", "Admissions", "--show", "2")
+    shown = re.findall(r"^    (\d+): (.+)$", out, re.MULTILINE)
+    assert [number for number, _ in shown] == ["1", "4"]
+    assert all(text.startswith('{"step":0,"index":') and len(text) < 200 for _, text in shown)
+    assert not re.search(r"[0-9a-f]{64}", out)
 
 
 def test_a_mean_names_n_spread_formula_and_every_run(trace: Trace) -> None:
@@ -73,17 +77,6 @@ def test_a_mean_names_n_spread_formula_and_every_run(trace: Trace) -> None:
     assert re.findall(r"records +(\S+): (.+)", out) == [
         (f"native-s{seed}/completions.jsonl", "all lines") for seed in (1, 2)
     ]
-
-
-def test_records_are_shown_on_demand(trace: Trace) -> None:
-    _, out, _ = trace("admissions", "native-s1", "Admissions", "--show", "2")
-    shown = re.findall(r"^    (\d+): (.+)$", out, re.MULTILINE)
-    assert [number for number, _ in shown] == ["1", "4"]
-    assert all(text.startswith('{"step":0,"index":') and len(text) < 200 for _, text in shown)
-    assert not re.search(r"[0-9a-f]{64}", out)
-
-
-def test_names_are_listed(trace: Trace) -> None:
     _, tables, _ = trace()
     assert re.search(r"^core_results +Core results", tables, re.MULTILINE)
     assert re.search(r"^restart +absent: layer restart has not run", tables, re.MULTILINE)
@@ -109,17 +102,15 @@ def test_unknown_names_list_the_choices(trace: Trace, arguments: list[str], code
     assert text in err
 
 
-def test_smoke_tables_go_by_both_names(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_smoke_tables_go_by_both_names(make_run: Make, tmp_path: Path, s2s: Command) -> None:
     make_run(tmp_path / "native-s1", "native", 1, config={"purpose": "smoke"})
     for name in ("core_results", "smoke_core_results"):
-        assert main(["trace", str(tmp_path), name, "native", "Final best"]) == 0
-        assert capsys.readouterr().out.startswith("smoke_core_results / native / Final best")
+        said = s2s("trace", tmp_path, name, "native", "Final best")
+        assert said.out.startswith("smoke_core_results / native / Final best")
 
 
-def test_a_lost_record_file_is_an_error(cohort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_record_file_is_an_error(cohort: Path, s2s: Command) -> None:
     """What cannot be read is named, in one line."""
     (cohort / "native-s1" / "completions.jsonl").unlink()
-    assert main(["trace", str(cohort), "core_results", "native", "Final best"]) == 4
-    assert "native-s1" in capsys.readouterr().err
+    said = s2s("trace", cohort, "core_results", "native", "Final best", code=4)
+    assert "native-s1" in said.err

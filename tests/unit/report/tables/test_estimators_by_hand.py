@@ -95,7 +95,7 @@ def pair(make_run: Make, tmp_path: Path) -> Results:
     return Results(tmp_path)
 
 
-def test_funnel_by_hand() -> None:
+def test_funnels_by_hand(native: RecordedRun) -> None:
     batch = group(
         [Outcome.MISSING_CODE, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS, -9.0, -5.0],
         bases=[-6.0],
@@ -103,9 +103,6 @@ def test_funnel_by_hand() -> None:
     )
     cells = funnel_cells(batch, None)  # type: ignore[arg-type]
     assert values(cells) == [5, 80.0, 60.0, 40.0, 20.0, 20.0]
-
-
-def test_funnels_by_operator(native: RecordedRun) -> None:
     parts = funnels(native, CALM_OPERATORS)
     assert values(parts["replacement"]) == values(parts["all"]) == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
     assert values(parts["injection"]) == [0, None, None, None, None, None]
@@ -116,9 +113,6 @@ def test_admissions_by_hand(native: RecordedRun) -> None:
     cells = admissions.function(native)
     assert values(cells) == [8, 4, 50.0, 50.0]
     assert cells["Beat the frontier"].origins[0].lines == (1, 5, 9, 13)
-
-
-def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
     kept, twice = native.groups[0][0], native.groups[0][2]
     again = msgspec.structs.replace(twice, score=kept.score)
     run = with_groups(native, [[kept, native.groups[0][1], again, native.groups[0][3]]])
@@ -170,7 +164,7 @@ def test_a_class_that_a_seed_lacks_still_has_its_enrichment() -> None:
     assert combined_cell([present, Cell(None)]).value is None
 
 
-def test_stages_by_hand(native: RecordedRun) -> None:
+def test_stages_coverage_and_prefix_by_hand(native: RecordedRun) -> None:
     parts = stages.function(native)
     assert [parts[name]["Best at the end"].value for name in parts] == pytest.approx([-6.9, -6.8, -6.6])
     assert [list(parts[name]["Valid (%)"].origins[0].lines) for name in parts] == [  # type: ignore[arg-type]
@@ -178,6 +172,16 @@ def test_stages_by_hand(native: RecordedRun) -> None:
         [5, 6, 7, 8],
         list(range(9, 17)),
     ]
+    responses, prompts, parents, programs, valid, scores = values(coverage.function(native))
+    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
+    # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
+    assert scores == pytest.approx(100.0 * 9 / 12)
+    head = native.prefix(2)
+    assert head.groups == native.groups[:2]
+    assert list(head.all_completions.lines or ()) == list(range(1, 9))
+    assert head.metrics.final_best == pytest.approx(-6.8)
+    with pytest.raises(RecordError, match="only 4"):
+        native.prefix(5)
 
 
 def test_recurrence_by_hand(native: RecordedRun) -> None:
@@ -197,19 +201,13 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
     assert values(recurrence_cells(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
     assert values(recurrence_cells(run, within=1))[0] == 0.0
     assert values(recurrence_cells(run, within=4)) == [None] * 4
-
-
-def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
     run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
     assert values(recurrence_cells(run, within=1)) == [100.0, None, 100.0, None]
 
 
-def test_windows_by_hand() -> None:
+def test_windows_and_their_change_by_hand(native: RecordedRun) -> None:
     assert windows([3, 4, 9], 10, 3) == [(0, 3, 4), (3, 4, 7), (6, 9, 10)]
     assert windows([0], 5, 3) == []
-
-
-def test_collapse_change_by_hand(native: RecordedRun) -> None:
     failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
     groups = [
         [record(step=t, index=0), record(step=t, index=1, **(failed if t < 2 else {}))] for t in range(4)
@@ -221,9 +219,6 @@ def test_collapse_change_by_hand(native: RecordedRun) -> None:
         *(50.0, 100.0, 50.0),
     ]
     assert values(collapse_parts(run)["Valid (%)"]) == [0, 0, 0, 0, 0, None, None, None]
-
-
-def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> None:
     failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
     groups = [[record(step=t, index=0, **(failed if t >= 4 else {"score": -6.0 - t}))] for t in range(6)]
     run = with_groups(native, groups)
@@ -268,7 +263,7 @@ def outcomes_only(run: RecordedRun, *outcomes: Outcome) -> RecordedRun:
     )
 
 
-def test_truncation_by_hand(native: RecordedRun) -> None:
+def test_evaluator_calls_by_hand(native: RecordedRun) -> None:
     failed = (Outcome.MISSING_RATIONALE,) * 3
     frozen = outcomes_only(native, Outcome.VALID, *failed)
     assert calls_after(frozen).tolist() == [1, 2, 3, 4]
@@ -277,10 +272,7 @@ def test_truncation_by_hand(native: RecordedRun) -> None:
     assert best == pytest.approx(-6.9)
     assert base == pytest.approx(-6.6)
     assert difference == pytest.approx(-0.3)
-
-
-def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun) -> None:
-    """The host looks for the function first (D04), so it counts what ran, failed or random; as parsed."""
+    # The host looks for the function first (D04), so it counts what ran, failed or random; as parsed.
     run = outcomes_only(
         native,
         Outcome.VALID,
@@ -291,13 +283,6 @@ def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()
     assert values(funnels(run, CALM_OPERATORS)["all"])[:2] == [16, 75.0]
-
-
-def test_coverage_by_hand(native: RecordedRun) -> None:
-    responses, prompts, parents, programs, valid, scores = values(coverage.function(native))
-    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
-    # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
-    assert scores == pytest.approx(100.0 * 9 / 12)
 
 
 def test_differences_are_within_seeds(pair: Results) -> None:
@@ -313,6 +298,9 @@ def test_differences_are_within_seeds(pair: Results) -> None:
     assert directions.cell("native minus frozen/equal", "Valid (points)").value == 2
     gains = operator_gains(pair)
     assert gains.cell("native minus frozen/replacement", "Valid (points)").value == 0.0
+    for table in (paired(pair), paired_signs(pair)):
+        assert "n = 2 seeds" in table.note
+        assert "p below 0.5." in table.note
 
 
 def test_ties_are_shown(make_run: Make, tmp_path: Path) -> None:
@@ -333,12 +321,6 @@ def test_the_least_p_of_a_sign_flipping_test(n: int) -> None:
     means = [abs((differences * flips).mean()) for flips in product((1, -1), repeat=n)]
     least = sum(mean >= means[0] for mean in means) / len(means)
     assert f"cannot give p below {least:.3g}." in few_seeds([n])
-
-
-def test_tables_of_differences_say_what_so_few_seeds_can_show(pair: Results) -> None:
-    for table in (paired(pair), paired_signs(pair)):
-        assert "n = 2 seeds" in table.note
-        assert "p below 0.5." in table.note
 
 
 def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
@@ -374,15 +356,6 @@ def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
     assert normalizer_values(pair).cell(seed, "group").value == pytest.approx(own)
     claim = claim_matrix(pair).cell(f"{label} > 1", "rank")
     assert (claim.value, claim.n) == (2, 2)
-
-
-def test_a_prefix_is_exact(native: RecordedRun) -> None:
-    head = native.prefix(2)
-    assert head.groups == native.groups[:2]
-    assert list(head.all_completions.lines or ()) == list(range(1, 9))
-    assert head.metrics.final_best == pytest.approx(-6.8)
-    with pytest.raises(RecordError, match="only 4"):
-        native.prefix(5)
 
 
 def exact_coverage(seeds: int, trials: int) -> float:

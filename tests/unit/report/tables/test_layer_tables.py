@@ -161,17 +161,14 @@ def test_restarts_that_are_none_are_refused(tmp_path: Path, changes: dict[str, A
         restart_paired(results)
 
 
-def test_a_whole_layer_of_another_protocol_is_not_matched(tmp_path: Path) -> None:
+def test_what_is_no_restart_of_the_cohort_is_not_matched(tmp_path: Path) -> None:
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed, config={"split": "train"})
     with pytest.raises(RunDirectoryError, match=r"differ in split.*not matched"):
         restart_paired(results)
-
-
-def test_a_restart_needs_its_parent(tmp_path: Path) -> None:
-    results = cohort(tmp_path, "frozen", "native")
-    restarted(tmp_path, "factorized", 1)
+    results = cohort(tmp_path / "1", "frozen", "native")
+    restarted(tmp_path / "1", "factorized", 1)
     with pytest.raises(RunDirectoryError, match=r"restart/factorized-s1 has no live parent"):
         restart(results)
 
@@ -239,18 +236,7 @@ def anchored(root: Path, groups: int = 60, budget: int = 50, clock: Clock = "pro
     return results
 
 
-def test_anchor_endpoints_come_from_exact_prefixes(tmp_path: Path) -> None:
-    results = anchored(tmp_path)
-    table = anchor(results)
-    frozen, online = results.anchor[0], next(run for run in results.cohort if run.name == "native-s1")
-    assert table.cell("native-s1", "Frozen groups").value == 50.0
-    assert table.cell("native-s1", "Frozen final").value == frozen.best[49]
-    difference = table.cell("native-s1", "Final difference").value
-    assert difference == pytest.approx(float(online.best[-1] - frozen.best[49]))
-    assert table.cell("native", "Final difference").n == 2
-
-
-def test_realized_matches_count_seconds(tmp_path: Path) -> None:
+def test_realized_matches_and_endpoints_of_the_anchor(tmp_path: Path) -> None:
     """Forty online steps of 1.5 s are sixty Frozen steps of 1 s; the budget of fifty is 16.67 % short."""
     results = anchored(tmp_path)
     table = anchor_realized(results)
@@ -260,13 +246,20 @@ def test_realized_matches_count_seconds(tmp_path: Path) -> None:
     assert table.cell("native-s1", "Wall time gap (%)").value == pytest.approx(100 * (50 - 120) / 120)
     final = table.cell("native-s1", "Frozen final when matched").value
     assert final == results.anchor[0].best[59]
-
-
-def test_realized_matches_of_wall_seconds(tmp_path: Path) -> None:
-    table = anchor_realized(anchored(tmp_path, groups=130, clock="wall"))
+    table = anchor(results)
+    frozen, online = results.anchor[0], next(run for run in results.cohort if run.name == "native-s1")
+    assert table.cell("native-s1", "Frozen groups").value == 50.0
+    assert table.cell("native-s1", "Frozen final").value == frozen.best[49]
+    difference = table.cell("native-s1", "Final difference").value
+    assert difference == pytest.approx(float(online.best[-1] - frozen.best[49]))
+    assert table.cell("native", "Final difference").n == 2
+    table = anchor_realized(anchored(tmp_path / "2", groups=130, clock="wall"))
     assert table.cell("native-s1", "Online seconds").value == 120.0
     assert table.cell("native-s1", "Matched groups").value == 120.0
     assert "wall seconds" in table.note
+    table = anchor_realized(anchored(tmp_path / "3", groups=51))
+    assert table.cell("native-s1", "Matched groups").value is None
+    assert table.cell("native", "Final difference when matched").value is None
 
 
 def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
@@ -278,12 +271,6 @@ def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
         assert far.cell("native", "Gap beyond 20 %").value == 2
         assert far.cell("native-s2", "Gap beyond 20 %").value == 1
         assert f"native-s1 ({gap}), native-s2 ({gap})" in far.note
-
-
-def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
-    table = anchor_realized(anchored(tmp_path, groups=51))
-    assert table.cell("native-s1", "Matched groups").value is None
-    assert table.cell("native", "Final difference when matched").value is None
 
 
 def test_realized_matches_of_a_frozen_run_from_elsewhere(tmp_path: Path) -> None:
@@ -376,15 +363,12 @@ def test_cut_prompts_are_counted_by_condition_and_run(tmp_path: Path) -> None:
     assert [table.cell(row, "Cut prompts").n for row in ("native", "native-s1")] == [2, 1]
     lines = {origin.path: origin.lines for origin in table.cell("native", "Cut prompts").origins}
     assert lines == {"cohort/native-s1/steps.jsonl": (4, 9), "cohort/native-s2/steps.jsonl": (6,)}
-
-
-def test_other_layers_show_their_cut_prompts_where_there_are_any(tmp_path: Path) -> None:
-    cohort(tmp_path, "frozen")
+    cohort(tmp_path / "1", "frozen")
     for condition in ("frozen", "native"):
-        where = tmp_path / "breadth" / "tsp-tiny" / f"{condition}-s1"
+        where = tmp_path / "1" / "breadth" / "tsp-tiny" / f"{condition}-s1"
         write_synthetic_run(where, condition, 1, layer="breadth")
-    assert "over its limit" in catalogue(Results(tmp_path)).absent["breadth_prompts"]
+    assert "over its limit" in catalogue(Results(tmp_path / "1")).absent["breadth_prompts"]
     cut_prompts(where, {0: 7})
-    (table,) = [t for t in catalogue(Results(tmp_path)).tables if t.name == "breadth_prompts"]
+    (table,) = [t for t in catalogue(Results(tmp_path / "1")).tables if t.name == "breadth_prompts"]
     assert [row.label for row in table.rows] == ["tsp-tiny/frozen-s1", "tsp-tiny/native-s1"]
     assert table.cell("tsp-tiny/native-s1", "Tokens cut").value == 7

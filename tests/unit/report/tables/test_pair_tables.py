@@ -85,9 +85,22 @@ def test_what_pairing_leaves_out(results: Results) -> None:
         "Removed by the threshold (%)": 0.0,
         "Frontier choices removed (%)": 0.0,
     }
+    everything = values(results, "pair_gaps", "frozen-s42/all")
+    filtered = values(results, "pair_gaps", "frozen-s42/p75")
+    assert everything["Pairs left (%)"] == 100.0
+    assert everything["Rejected for failing alone (%)"] == 50.0
+    left = filtered["Pairs of scores left (%)"]
+    assert isinstance(left, float)
+    assert filtered["Rejected for failing alone (%)"] == pytest.approx(100 / (1 + left / 100))
+    for name in ("rules", "distinctions", "pairs", "pair_gaps"):
+        cells = [cell for row in build(results, name).rows for cell in row.cells]
+        assert all(cell.formula and cell.origins for cell in cells)
+        assert {origin.path.split("/")[-1] for cell in cells for origin in cell.origins} == {
+            "completions.jsonl"
+        }
 
 
-def test_which_distinctions_each_rule_tells(results: Results) -> None:
+def test_what_each_rule_tells_and_credits(results: Results) -> None:
     told = {
         rule: values(results, "distinctions", f"frozen-s42/{rule}")
         for rule in ("factorized GRPO", "DPO", "DPO above the threshold")
@@ -98,9 +111,6 @@ def test_which_distinctions_each_rule_tells(results: Results) -> None:
     expected = [pytest.approx(100 * share) for share in (1 / 3, 1 / 3, 1 / 3, 2 / 3)]
     assert [told["DPO"][column] for column in shares] == expected
     assert [told["DPO above the threshold"][column] for column in shares] == expected
-
-
-def test_credit_and_debit_by_class(results: Results) -> None:
     rows = {name: values(results, "rules", f"frozen-s42/DPO/{name}") for name in CLASSES}
     assert [rows[name]["Prevalence (%)"] for name in CLASSES] == [25.0, 50.0, 0.0, 25.0]
     assert [rows[name]["Credit mass (%)"] for name in CLASSES] == [0.0, 0.0, 0.0, 100.0]
@@ -117,22 +127,3 @@ def test_a_run_s_own_rounds_decide(paired: Results) -> None:
     kept = values(paired, "distinctions", "pairs-s42/DPO above the threshold")["Told (%)"]
     assert (told, kept) == (pytest.approx(100 / 3), pytest.approx(80 / 3))
     assert values(paired, "pairs", "pairs-s42")["Removed by the threshold (%)"] == 0.0
-
-
-def test_a_least_gap_never_removes_failures(results: Results) -> None:
-    everything = values(results, "pair_gaps", "frozen-s42/all")
-    filtered = values(results, "pair_gaps", "frozen-s42/p75")
-    assert everything["Pairs left (%)"] == 100.0
-    assert everything["Rejected for failing alone (%)"] == 50.0
-    left = filtered["Pairs of scores left (%)"]
-    assert isinstance(left, float)
-    assert filtered["Rejected for failing alone (%)"] == pytest.approx(100 / (1 + left / 100))
-
-
-def test_cells_lead_to_the_completions(results: Results) -> None:
-    for name in ("rules", "distinctions", "pairs", "pair_gaps"):
-        cells = [cell for row in build(results, name).rows for cell in row.cells]
-        assert all(cell.formula and cell.origins for cell in cells)
-        assert {origin.path.split("/")[-1] for cell in cells for origin in cell.origins} == {
-            "completions.jsonl"
-        }

@@ -24,9 +24,6 @@ def test_the_normalizer_erases_shifts_only(results: Path, table: Table) -> None:
         shift, ten, gated, cubed = (float(cell.text()) for cell in table.row(run).cells)
         assert shift == 0
         assert ten < min(gated, cubed)
-
-
-def test_cubed_rewards_by_hand(results: Path, table: Table) -> None:
     groups = read_groups(results / "cohort" / "native-s1")
     rewards = np.array([[one.reward for one in group] for group in groups], dtype=float)
     moved = np.abs(_standardized(rewards**3) - _standardized(rewards)).max(axis=1) > 1e-3

@@ -26,6 +26,20 @@ def calm(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def answering(calm: Path) -> Path:
+    """That copy with answers to give: three groups, and one of odd ones."""
+    from answering_host import some_answers, with_answers
+
+    return with_answers(calm, some_answers())
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where a run goes; nothing is there yet, nor where it lies."""
+    return tmp_path / "results" / "run"
+
+
+@pytest.fixture
 def sabotaged(calm: Path) -> Callable[[str, str, str], Path]:
     """A copy of the stand-in with one text replaced in one file."""
 

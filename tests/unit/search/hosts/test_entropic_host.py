@@ -40,16 +40,15 @@ def host(**settings: Any) -> Host:
     return open_host("entropic", HostSetup(Tsp(), settings))
 
 
-def test_values_by_hand() -> None:
+def test_values_and_ranks_by_hand() -> None:
     """Q + c * scale * P * sqrt(1 + T) / (1 + n), worked out for three programs."""
     buffer = ReuseBuffer((SEED, member("b", -5.0), member("c", -6.0)), {}, {"b": 1}, {"b": -4.0}, total=3)
     scale, root = 1.0, 2.0
     expected = [-7 + 1 / 6 * scale * root, -4 + 3 / 6 * scale * root / 2, -6 + 2 / 6 * scale * root]
     np.testing.assert_allclose(values(buffer, BufferSettings()), expected)
     assert chosen(buffer, BufferSettings()).id == "b"
+    assert priors(np.array([-5.0, -5.0, -4.0])).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
 
-
-def test_a_program_that_disappoints_gives_way() -> None:
     def tried(weight: float) -> list[str]:
         buffer, seen = ReuseBuffer((SEED, member("b", -5.0), member("c", -5.2))), []
         for _ in range(6):
@@ -60,19 +59,6 @@ def test_a_program_that_disappoints_gives_way() -> None:
 
     assert set(tried(0.0)) == {"b"}
     assert {"b", "c"} <= set(tried(10.0))
-
-
-def test_equal_scores_have_their_own_ranks() -> None:
-    assert priors(np.array([-5.0, -5.0, -4.0])).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
-
-
-def test_a_visit_counts_for_all_ancestors() -> None:
-    first, second = member("b", -5.0), member("c", -4.0)
-    buffer = extended(ReuseBuffer((SEED,)), SEED, (first,), 10)
-    buffer = extended(buffer, first, (second,), 10)
-    buffer = visited(visited(buffer, second, -3.0), second, -6.0)
-    assert dict(buffer.visits) == {"seed": 2, "b": 2, "c": 2}
-    assert dict(buffer.reached) == {"c": -3.0}
 
 
 def test_the_best_few_new_children_are_kept() -> None:
@@ -98,11 +84,17 @@ def test_a_full_buffer_keeps_the_seed_and_the_best() -> None:
     assert [member.score for member in state.members] == [-7.0, -6.0, -5.0]
 
 
-def test_exposure_says_whether_a_program_would_be_next() -> None:
+def test_exposure_and_visits() -> None:
     made = host(puct_c=0.01)
     request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -1.0), answer("c", -9.0), answer("d", None)]
     assert exposures_of(made, request, results) == (1.0, 0.0, None)
+    first, second = member("b", -5.0), member("c", -4.0)
+    buffer = extended(ReuseBuffer((SEED,)), SEED, (first,), 10)
+    buffer = extended(buffer, first, (second,), 10)
+    buffer = visited(visited(buffer, second, -3.0), second, -6.0)
+    assert dict(buffer.visits) == {"seed": 2, "b": 2, "c": 2}
+    assert dict(buffer.reached) == {"c": -3.0}
 
 
 @pytest.mark.parametrize("settings", [{"c": 1.0}, {"puct_c": -1.0}, {"max_buffer_size": "all"}])

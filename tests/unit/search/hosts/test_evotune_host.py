@@ -75,7 +75,7 @@ def test_an_island_takes_a_program_once() -> None:
     assert len(transition.archive) == 4
 
 
-def test_migration_passes_on_the_best_and_keeps_everything() -> None:
+def test_migration_and_reset() -> None:
     islands = ((SEED, member("b", -3.0)), (SEED, member("c", -2.0)), (SEED,))
     after = migrate(IslandDatabase(islands))
     assert [[m.id for m in island] for island in after.islands] == [
@@ -83,9 +83,6 @@ def test_migration_passes_on_the_best_and_keeps_everything() -> None:
         ["seed", "c", "b"],
         ["seed", "c"],
     ]
-
-
-def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
     islands = tuple((SEED, member(f"m{i}", -float(i))) for i in range(5))
     after = reset(IslandDatabase(islands), np.random.default_rng(0))
     assert [len(island) for island in after.islands] == [2, 2, 2, 1, 1]
@@ -111,16 +108,13 @@ def test_upkeep_comes_when_it_is_due() -> None:
     }
 
 
-def test_clusters_go_by_scaled_and_rounded_score() -> None:
+def test_clusters_and_the_percentile_that_is_drawn_from() -> None:
     island = (member("a", -4.000001), member("b", -4.000002), member("c", -4.1))
     assert {key: len(programs) for key, programs in clusters(island, EvoTuneSettings()).items()} == {
         -400.0: 2,
         -410.0: 1,
     }
-
-
-def test_only_the_best_percentile_is_drawn_from() -> None:
-    """Of ten clusters the best three are left at 0.3, and all where no more than a prompt needs would be."""
+    # Of ten clusters the best three are left at 0.3, and all where no more than a prompt needs would be.
     scores = np.arange(10.0)
     assert in_percentile(scores, 0.3, 2).tolist() == [7.0, 8.0, 9.0]
     assert in_percentile(scores, 0.3, 3).tolist() == scores.tolist()

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.command import Command
 from tests.unit.search.hosts.mutants import MUTANTS
 
 from search_to_signal.base.errors import ConfigError
@@ -179,21 +180,20 @@ OPTION_LINES = {
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_the_command_names_options(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_options(sabotaged: Sabotage, s2s: Command) -> None:
     """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
     for old, new, _ in OPTION_LINES.values():
         calm = sabotaged("args.py", old, new)
-    assert main(["conformance", "--calm", str(calm), "--problem", "obp", "--check", "options"]) == 1
-    out = capsys.readouterr().out
+    said = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1)
+    out = said.out
     for name, (_, _, said) in OPTION_LINES.items():
         assert f"obp   options      differs           {name} ({said})" in out.splitlines()
     assert f" {len(OPTION_LINES)} differ, 0 not compared" in out.splitlines()[-1]
 
 
-def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_that_it_agrees(standin: Path, s2s: Command) -> None:
     command = ["--problem=obp", "--check=data", "--check=operators", "--draws=50"]
-    assert main(["conformance", "--calm", str(standin), *command]) == 0
-    told = capsys.readouterr()
+    told = s2s("conformance", "--calm", standin, *command)
     *findings, last = told.out.splitlines()
     assert last == "s2s: EQUAL: 11 equal, 0 differ, 0 not compared; of data 4, operators 7 (325 draws)"
     assert all(line.startswith("obp   ") for line in findings)
@@ -235,17 +235,14 @@ def test_a_creation_that_fails_says_what_it_wanted(
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_a_difference_and_nothing_else_are_told_apart(
-    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_difference_and_nothing_else_are_told_apart(sabotaged: Sabotage, s2s: Command) -> None:
     calm = sabotaged("args.py", "-0.95", "-0.94")
     command = ["conformance", "--calm", str(calm), "--problem", "obp", "--check", "rewards"]
-    assert main(command) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("s2s: DIFFERS: ")
+    said = s2s(*command, code=1)
+    assert said.out.splitlines()[-1].startswith("s2s: DIFFERS: ")
     sabotaged("args.py", "-0.94", "-0.95")
     sabotaged("calm_trainer.py", "        top = max(", "        self.gone\n        top = max(")
-    assert main(command) == 11
-    lines = capsys.readouterr().out.splitlines()
+    lines = s2s(*command, code=11).out.splitlines()
     assert lines[-1].startswith("s2s: NOT COMPARED: 0 equal, 0 differ, ")
     assert all("no attribute 'gone'" in line for line in lines[:-1])
 
@@ -313,7 +310,7 @@ def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_what_workers_print_stays_out(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_workers_print_stays_out(sabotaged: Sabotage, s2s: Command) -> None:
     """A thread of Ray's repeats what its workers print, at any time: the report has its own lines alone."""
     talking = """        import threading
         for wait in (0.01, 0.1):
@@ -322,8 +319,7 @@ def test_what_workers_print_stays_out(sabotaged: Sabotage, capsys: pytest.Captur
     old = "        policy = HeuristicPolicy(function_in(code), "
     calm = sabotaged("calm_trainer.py", old, talking + old)
     checks = ["--problem=obp", "--check=rewards", "--check=operators", "--draws=600"]  # the last runs nothing
-    assert main(["conformance", "--calm", str(calm), *checks]) == 0
-    captured = capsys.readouterr()
+    captured = s2s("conformance", "--calm", calm, *checks)
     *findings, last = captured.out.splitlines()
     assert all(line.startswith("obp: ") for line in captured.err.splitlines())
     assert len(findings) > 20
@@ -369,16 +365,15 @@ def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest
     assert stopped != [os.getcwd()]
 
 
-def test_a_problem_that_the_checkout_lacks(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conformance", "--calm", str(standin), "--check", "data"]) == 11
-    out = capsys.readouterr().out
+def test_a_problem_that_the_checkout_lacks(standin: Path, s2s: Command) -> None:
+    out = s2s("conformance", "--calm", standin, "--check", "data", code=11).out
     assert "the checkout has no problems/op_aco.py and no configs/op_aco" in out
     assert out.splitlines()[-1].endswith(" 0 differ, 2 not compared; of data 5, all 2")
-    assert main(["conformance", "--calm", str(standin), "--problem", "op"]) == 12
-    assert "problems/op_aco.py is missing" in capsys.readouterr().err
+    said = s2s("conformance", "--calm", standin, "--problem", "op", code=12)
+    assert "problems/op_aco.py is missing" in said.err
 
 
 @pytest.mark.parametrize(("option", "name"), [("--check", "luck"), ("--problem", "chess")])
-def test_unknown_names(standin: Path, capsys: pytest.CaptureFixture[str], option: str, name: str) -> None:
-    assert main(["conformance", "--calm", str(standin), option, name]) == 2
-    assert f"{option} {name}: give one of " in capsys.readouterr().err
+def test_unknown_names(standin: Path, s2s: Command, option: str, name: str) -> None:
+    said = s2s("conformance", "--calm", standin, option, name, code=2)
+    assert f"{option} {name}: give one of " in said.err

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command
 from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.cli import main
@@ -99,15 +100,14 @@ def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_missing_package(
     sabotaged: Sabotage,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    s2s: Command,
     package: str,
     what: str,
 ) -> None:
     """It is named, with what to do, for a problem that cannot be compared without it."""
     monkeypatch.setitem(sys.modules, package, None)
     calm = sabotaged("heuristic.py", "import copy\n", f"import copy\nimport {package}\n")
-    assert main([*COMMAND, str(calm)]) == 11
-    line, _ = capsys.readouterr().out.splitlines()
+    line, _ = s2s(*COMMAND, calm, code=11).out.splitlines()
     assert f"does not import here (ModuleNotFoundError: import of {package} halted" in line
     assert what in line
 

@@ -30,12 +30,6 @@ Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with answers to give: three groups, and one of odd ones."""
-    return with_answers(calm, some_answers())
-
-
 def records(out: Path) -> list[tuple[CompletionRecord, ...]]:
     return list(read_groups(out))
 
@@ -62,7 +56,7 @@ def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: 
     assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
-def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
+def test_records_say_what_the_host_did_and_fit_together(answering: Path, tmp_path: Path) -> None:
     with_us(answering, tmp_path / "out")
     found, native = records(tmp_path / "out"), rewards(tmp_path / "out" / "host")
     assert [record.outcome for record in found[0]] == [*[Outcome.VALID] * 3, Outcome.MISSING_RATIONALE]
@@ -79,9 +73,6 @@ def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
     ):
         assert list(line.native) == list(line.recomputed) == rewarded
         assert [record.reward for record in group] == rewarded
-
-
-def test_records_fit_together(answering: Path, tmp_path: Path) -> None:
     with_us(answering, tmp_path / "out")
     steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
     heuristics = list(read_records(tmp_path / "out" / "heuristics.jsonl", HeuristicRecord))

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from answering_host import some_answers, with_answers, with_us
+from answering_host import some_answers, with_us
 from tests.forging import configure, edit_line, reseal
 
 from search_to_signal.cli import main
@@ -21,17 +21,6 @@ from search_to_signal.search.hosts.released.relay import relayed
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
-
-
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with four groups of answers."""
-    return with_answers(calm, some_answers())
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "results" / "run"
 
 
 def records(run: Path) -> list[CompletionRecord]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from answering_host import CONFIG, some_answers, with_answers, with_us
+from tests.command import Command, Make, Patch
 from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.base.errors import HostError, RunDirectoryError
@@ -26,18 +27,6 @@ Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with four groups of answers."""
-    return with_answers(calm, some_answers())
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """Where a run goes; nothing is there yet, nor where it lies."""
-    return tmp_path / "results" / "run"
-
-
 def everything(path: Path) -> list[str]:
     """What lies below a directory, by relative path; nothing where there is none."""
     return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
@@ -48,22 +37,20 @@ def command(calm: Path, out: Path, *more: str) -> int:
     return main(["released", "--calm", str(calm), "--config", CONFIG, "--out", str(out), *more])
 
 
-def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_reader_takes_it(answering: Path, out: Path, s2s: Command) -> None:
     assert command(answering, out, "--mapping", "factorized") == 0
     manifest = read_manifest(out)
     assert (manifest.status, manifest.host) == ("complete", "released")
-    assert main(["verify", str(out)]) == 0
-    assert main(["report", str(out), "--out", str(out.parent / "report")]) == 0
+    s2s("verify", out)
+    s2s("report", out, "--out", out.parent / "report")
     assert "by the released host on obp" in (out.parent / "report" / "report.md").read_text()
-    assert main(["trace", str(out), "core_results", "factorized", "Final best", "--show", "1"]) == 0
-    assert main(["replay", str(out), "--mapping", "native", "--out", str(out.parent / "audit")]) == 0
-    assert main(["claims", "--results", str(out.parent)]) == 0
-    assert "best score after the last group" in capsys.readouterr().out
+    s2s("trace", out, "core_results", "factorized", "Final best", "--show", "1")
+    s2s("replay", out, "--mapping", "native", "--out", out.parent / "audit")
+    said = s2s("claims", "--results", out.parent)
+    assert "best score after the last group" in said.out
 
 
-def test_the_checkout_is_known_by_its_files(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkout_is_known_by_its_files(answering: Path, out: Path, monkeypatch: Patch) -> None:
     here = checkout_of(with_us(answering, out))
     monkeypatch.chdir(answering.parent)
     there = checkout_of(with_us(Path(answering.name), out.with_name("there")))
@@ -72,7 +59,7 @@ def test_the_checkout_is_known_by_its_files(
     assert here.sha256 == there.sha256 != other.sha256
 
 
-def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_our_own_runs_are_by_the_reference_host(make_run: Make, tmp_path: Path) -> None:
     place = make_run(tmp_path / "run")
     path = place / "manifest.json"
     old = {
@@ -269,7 +256,7 @@ def test_refused_before_it_runs(
 
 
 def test_what_only_a_local_model_needs(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "unsloth", None)
     assert command(answering, out) == 12
@@ -285,7 +272,7 @@ def test_without_nvml(
     answering: Path,
     out: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: pytest.CaptureFixture[str],
     module: str | None,
 ) -> None:
@@ -302,7 +289,7 @@ def test_without_nvml(
 
 
 def test_a_model_of_the_hub_without_the_hub(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert command(answering, out) == HostError.exit_code
@@ -310,7 +297,7 @@ def test_a_model_of_the_hub_without_the_hub(
     assert not out.parent.exists()
 
 
-def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("search_to_signal.search.hosts.released.checkout._LARGE", 10)
     before = {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()}
     with_us(answering, out)
@@ -335,14 +322,11 @@ def test_a_missing_file_and_another_revision(
 
 
 def test_only_the_pinned_revision_is_formal(answering: Path, out: Path) -> None:
-    (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
-    assert with_us(answering, out).config["purpose"] == "formal"
-
-
-def test_the_mapping_and_the_problem_are_checked_first(answering: Path, out: Path) -> None:
     assert command(answering, out, "--mapping", "nobody") == 2
     assert command(answering, out, "--problem", "tsp") == 12
     assert not out.parent.exists()
+    (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
+    assert with_us(answering, out).config["purpose"] == "formal"
 
 
 RAY = """import signal
@@ -474,7 +458,7 @@ def served(calm: Path, endpoint: str, model: str) -> str:
 
 
 def test_a_model_behind_an_endpoint(
-    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    calm: Path, out: Path, endpoint: str, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "unsloth", None)
     config = served(calm, endpoint, "online/talker")

@@ -51,11 +51,17 @@ def test_a_rule_does_what_its_name_said_before(name: str, settings: dict[str, An
     assert rule_facts(RULES[name], settings) == facts_of_rule(name, settings) != RuleFacts()
 
 
-def test_nobody_knows_what_another_could() -> None:
+def test_nobody_knows_what_another_could_and_it_gives_what_it_promises() -> None:
     assert (facts_of_host("my_host:HillClimber"), facts_of_rule("my_rule:rule", {})) == (
         HostFacts(),
         RuleFacts(),
     )
+    assert told([None, 0.5]) == (None, 0.5)
+    for wrong in ([0.5], [0.5, 0.5], [None, None], [None, 1.5], [None, float("nan")]):
+        with pytest.raises(MappingError, match=r"give one in \[0, 1\] for each that has a score"):
+            told(wrong)
+    with pytest.raises(MappingError, match=r"database is dict: give records\.database\.Database"):
+        database_of(cast(Any, SimpleNamespace(database=lambda state: {})), None)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +99,6 @@ def told(exposures: Sequence[float | None]) -> tuple[float | None, ...]:
     host = SimpleNamespace(exposures=lambda question, results: exposures)
     results = [Evaluated(Outcome.MISSING_CODE), Evaluated(Outcome.VALID, "i", "c", 1.0, "p", "t")]
     return exposures_of(cast(Any, host), cast(Any, None), results)
-
-
-def test_a_host_gives_what_it_promises() -> None:
-    assert told([None, 0.5]) == (None, 0.5)
-    for wrong in ([0.5], [0.5, 0.5], [None, None], [None, 1.5], [None, float("nan")]):
-        with pytest.raises(MappingError, match=r"give one in \[0, 1\] for each that has a score"):
-            told(wrong)
-    with pytest.raises(MappingError, match=r"database is dict: give records\.database\.Database"):
-        database_of(cast(Any, SimpleNamespace(database=lambda state: {})), None)
 
 
 def branches(tree: ast.Module) -> list[int]:

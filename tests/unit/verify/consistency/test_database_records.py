@@ -36,9 +36,20 @@ def changed(directory: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_true_database_is_accepted(run: Path) -> None:
+def test_what_does_not_fit_is_named(run: Path, make_run: Callable[..., Path], tmp_path: Path) -> None:
     assert read_database(run).waiting[0][0] == 1
     assert problems(run) == []
+    stored = msgspec.to_builtins(read_database(run))
+    changed(run, islands=[*stored["islands"], ["f" * 64]])
+    assert problems(run) == [f"database.json: program {'f' * 64} is not a heuristic of this run"]
+    changed(run, islands=stored["islands"], waiting=[])
+    assert problems(run) == ["database.json: it is not the database after the last step"]
+    changed(run, waiting=stored["waiting"], groups=3)
+    assert problems(run) == ["database.json: it is not the database after the last step"]
+    plain = make_run(tmp_path / "plain")
+    assert problems(plain) == []
+    (plain / DATABASE).write_bytes((run / DATABASE).read_bytes())
+    assert problems(plain) == ["database.json: the run's host has no database"]
 
 
 @pytest.mark.parametrize("version", [0, 2, None])
@@ -60,20 +71,3 @@ def test_a_damaged_database_is_one_line(run: Path, text: str) -> None:
     (run / DATABASE).unlink()
     with pytest.raises(RecordError, match=r"there is no .*database.json: restore it"):
         read_database(run)
-
-
-def test_what_does_not_fit_is_named(run: Path) -> None:
-    stored = msgspec.to_builtins(read_database(run))
-    changed(run, islands=[*stored["islands"], ["f" * 64]])
-    assert problems(run) == [f"database.json: program {'f' * 64} is not a heuristic of this run"]
-    changed(run, islands=stored["islands"], waiting=[])
-    assert problems(run) == ["database.json: it is not the database after the last step"]
-    changed(run, waiting=stored["waiting"], groups=3)
-    assert problems(run) == ["database.json: it is not the database after the last step"]
-
-
-def test_another_host_has_none(make_run: Callable[..., Path], tmp_path: Path, run: Path) -> None:
-    plain = make_run(tmp_path / "plain")
-    assert problems(plain) == []
-    (plain / DATABASE).write_bytes((run / DATABASE).read_bytes())
-    assert problems(plain) == ["database.json: the run's host has no database"]

@@ -53,9 +53,6 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
         restore()
     (results / "report" / "more.csv").unlink()
     assert sorted(finding.where for finding in found) == sorted([*names, "report/more.csv"])
-
-
-def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
     index = results / BLOCKS
     write_blocks(results)
     lines = index.read_bytes().splitlines(keepends=True)

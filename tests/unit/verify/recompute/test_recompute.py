@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from spec.synthetic_runs import write_lines
 from tests.cohorts import Told
+from tests.command import Command, Patch
 from tests.disk import on_a_full_disk
 from tests.forging import configure, edit_line, edit_manifest, forge_last_score, reseal
 from tests.unit.conftest import write_adapter
@@ -89,7 +90,7 @@ def test_an_honest_run_agrees_and_stays_untouched(honest: Path) -> None:
     [({"OMP_NUM_THREADS": "1"}, ()), ({"ATEN_CPU_CAPABILITY": "avx512"}, ("kernels",))],
 )
 def test_a_run_s_own_threads_are_no_other_kernels(
-    copied: Path, recorded: dict[str, str], differs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    copied: Path, recorded: dict[str, str], differs: tuple[str, ...], monkeypatch: Patch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
@@ -251,7 +252,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
         assert (compared, "recorded as timeout" in text) == (False, True)
 
 
-def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slower_machine_has_more_time(monkeypatch: Patch) -> None:
     # Processor time alone decides, however busy the machine is.
     monkeypatch.setattr("search_to_signal.sandbox.again._LARGEST_LIMITS", {})
     code = code_of(probed(LONG.format(4)))
@@ -304,9 +305,7 @@ def test_isolation_is_not_theirs_to_loosen() -> None:
 
 
 @pytest.mark.parametrize("name", ["problem", "condition"])
-def test_nothing_that_a_manifest_names_is_imported(
-    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_nothing_that_a_manifest_names_is_imported(copied: Path, monkeypatch: Patch, name: str) -> None:
     mark = copied.parent / "ran"
     (copied.parent / "planted.py").write_text(f"open({str(mark)!r}, 'w')\n", encoding="utf-8")
     monkeypatch.chdir(copied.parent)
@@ -392,17 +391,16 @@ def test_a_sample_is_drawn_from_its_seed(copied: Path) -> None:
         assert (bool(done.problems), done.counts["executed"]) == (expected, 1)
 
 
-def test_the_command_says_what_it_checked(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", str(copied), "--recompute", "--sample", "1"]) == 0
-    out = capsys.readouterr().out.splitlines()
+def test_the_command_says_what_it_checked(copied: Path, s2s: Command) -> None:
+    out = s2s("verify", copied, "--recompute", "--sample", "1").out.splitlines()
     assert any("--seed" in line for line in out)
     assert any(line.startswith("NOT COMPARED 1 x token ids") for line in out)
     assert out[-2:] == [promise(VERIFY), promise(RECOMPUTE)]
     forge_last_score(copied, 0.5)
     reseal(copied)
-    assert main(["verify", str(copied)]) == 0
-    assert main(["verify", str(copied), "--recompute"]) == 1
-    assert "PROBLEM native-s3: step" in capsys.readouterr().out
+    s2s("verify", copied)
+    said = s2s("verify", copied, "--recompute", code=1)
+    assert "PROBLEM native-s3: step" in said.out
 
 
 @pytest.mark.parametrize(

@@ -176,9 +176,6 @@ def test_injection_names_what_was_explored() -> None:
     assert asked.endswith(f"Already explored: {', '.join(components[3:])}.")
     assert not any(f"{old}," in asked for old in components[:3])
     assert "Already explored" not in build_prompt(TSP, INJECTION, (GOOD,)).user
-
-
-def test_a_long_component_is_named_by_its_beginning() -> None:
     asked = task(build_prompt(TSP, INJECTION, (GOOD,), injected=("a", "b" * 4000, "c")).user)
     assert asked.endswith(f"Already explored: a, {'b' * 200}, c.")
 
@@ -192,12 +189,9 @@ def test_injection_asks_for_the_sentence_that_is_remembered() -> None:
         assert COMPONENT_BEFORE not in build_prompt(TSP, operator, (GOOD, BAD)).user
 
 
-def test_simplification_asks_for_the_core() -> None:
+def test_simplification_and_creation_ask() -> None:
     asked = task(build_prompt(TSP, SIMPLIFICATION, (GOOD,)).user)
     assert all(word in asked for word in ("simpler", "elegant", "core"))
-
-
-def test_creation_shows_the_template_alone() -> None:
     user = build_prompt(TSP, CREATION, ()).user
     assert f"```python\n{TSP.template.strip()}\n```" in user
     assert "inventive" in task(user)
