@@ -6,7 +6,6 @@ Tables must also have the document's labels (its words, in order), so that swapp
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,15 +13,31 @@ import msgspec
 
 from search_to_signal.base.errors import LedgerError, reason
 from search_to_signal.base.package_data import PUBLISHED
-from search_to_signal.claims.extraction import Label, Number, numbers_in, plain_text, words_in
-from search_to_signal.claims.extraction import labels as labels_of
-from search_to_signal.claims.extraction import numbers as numbers_of
-from search_to_signal.claims.ledger import Ledger, load_ledger
-from search_to_signal.claims.tables import ClaimTable, load_index, read_toml
+from search_to_signal.claims.ledger import Ledger
+from search_to_signal.claims.tables import ClaimTable, numbers_in, plain_text, read_toml, words_in
 
-LIST = "numbers.csv"
-WORDS = "labels.csv"
 T = TypeVar("T")
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number as printed in the document: line and column from 1, and its context.
+
+    ``context`` is prose, equation, caption LABEL, table LABEL, layout, key (citations and references), name
+    (a number that touches a letter, as in 7B), or preamble.
+    """
+
+    line: int
+    column: int
+    text: str
+    context: str
+
+
+class Label(msgspec.Struct, frozen=True):
+    """The words of one line of a table, its commands and numbers left out; ``context`` is table LABEL."""
+
+    line: int
+    text: str
+    context: str
 
 
 class NotClaimRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,12 +56,7 @@ class NotClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load_numbers(directory: Path = PUBLISHED) -> list[Number]:
     """Read the checked-in list of the document's numbers; raises LedgerError when it is damaged."""
-    return _load(directory / LIST, Number)
-
-
-def load_labels(directory: Path = PUBLISHED) -> list[Label]:
-    """Read the checked-in list of the words in the document's tables; raises LedgerError when damaged."""
-    return _load(directory / WORDS, Label)
+    return _load(directory / "numbers.csv", Number)
 
 
 def _load(path: Path, kind: type[T]) -> list[T]:
@@ -61,14 +71,10 @@ def find_uncovered(
     ledger: Ledger,
     numbers: Sequence[Number],
     directory: Path = PUBLISHED,
-    labels: Sequence[Label] | None = None,
 ) -> list[str]:
-    """Return the differences between a ledger and a document's numbers and labels, one line each.
-
-    ``labels`` is by default the checked-in list.
-    """
+    """Return the differences between a ledger and the document's numbers and labels, one line each."""
     rules = read_toml(directory / "not_claims.toml", NotClaims).rule
-    tables, labels = ledger.tables, load_labels(directory) if labels is None else labels
+    tables, labels = ledger.tables, _load(directory / "labels.csv", Label)
     return [*_tables(tables, numbers), *_labels(tables, labels), *_text(ledger, numbers, rules)]
 
 
@@ -148,18 +154,3 @@ def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[NotClaimRul
         known = number.context in kinds or number.context.startswith("table ")
         if not known and f"{number.line}:{number.column}" not in seen:
             yield f"line {number.line}, column {number.column}: {number.text} is no claim and has no reason"
-
-
-def document_differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
-    """Return the differences between a document and the checked-in lists and ledger, one line each."""
-    recorded, known = load_index(directory).document.sha256, load_numbers(directory)
-    text = content.decode("utf-8", errors="replace")
-    numbers, words, labels = numbers_of(text), labels_of(text), load_labels(directory)
-    problems = []
-    if sha256(content).hexdigest() != recorded:
-        problems.append("the document is not the one of index.toml")
-    problems += [f"not in {LIST}: {number}" for number in numbers if number not in set(known)]
-    problems += [f"not in the document: {number}" for number in known if number not in set(numbers)]
-    problems += [f"not in {WORDS}: {label}" for label in words if label not in set(labels)]
-    problems += [f"not in the document: {label}" for label in labels if label not in set(words)]
-    return [*problems, *find_uncovered(load_ledger(directory), numbers, directory, words)]

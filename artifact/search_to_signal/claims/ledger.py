@@ -17,9 +17,8 @@ from search_to_signal.base.errors import LedgerError
 from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.claims.directions import Counterpart, load_counterparts
 from search_to_signal.claims.expressions import AGGREGATES, Scope, parse, references
-from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
-from search_to_signal.claims.tables import ClaimTable, cell_name, load_published, read_toml
+from search_to_signal.claims.tables import ClaimTable, cell_name, load_published, numbers_in, read_toml
 from search_to_signal.records.layers import LAYERS, get_layer
 
 SETTINGS = "protocol"

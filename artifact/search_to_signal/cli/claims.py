@@ -4,16 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError, reason
-from search_to_signal.base.progress import counted
-from search_to_signal.cli.options import AGAIN, Add, print_result
+from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError
+from search_to_signal.cli.options import AGAIN, Add
 from search_to_signal.records.files import refuse_special_files, storage_errors
 
 if TYPE_CHECKING:
     from search_to_signal.records.plan import Plan
-
-# The number of printed problems of a document, of the first and of the last ones.
-_SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -34,8 +30,6 @@ def _claims(arguments: argparse.Namespace) -> int:
     ledger = load_ledger()
     if problems := find_uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
-    if arguments.document is not None:
-        return _check_document(arguments.document)
     if arguments.results is not None:
         refuse_special_files(arguments.results)
         _refuse_rebuilt(arguments.results)
@@ -100,31 +94,9 @@ def _plan(results: Path) -> "Plan | None":
     return read_plan(path) if path.is_file() else None
 
 
-def _check_document(path: Path) -> int:
-    from search_to_signal.base.package_data import PUBLISHED
-    from search_to_signal.claims.coverage import document_differences
-    from search_to_signal.claims.tables import load_index
-
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
-    problems = document_differences(content)
-    left_out = problems[_SHOWN:-_SHOWN]
-    for problem in problems[:_SHOWN]:
-        print(f"PROBLEM {problem}")
-    if left_out:
-        document = load_index(PUBLISHED).document
-        print(f"... {len(left_out)} more; the ledger belongs to: {document.title}, {document.sha256} ...")
-    for problem in problems[_SHOWN:][-_SHOWN:]:
-        print(f"PROBLEM {problem}")
-    return print_result(len(problems), counted(len(problems), "problem"))
-
-
 def register(add: Add) -> None:
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
     text = "what to compare the paper with: a results directory, a report, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--notes", action="store_true", help="print the notes on single checks as well")
-    claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

@@ -156,17 +156,6 @@ def test_results_without_a_report_are_refused(capsys: pytest.CaptureFixture[str]
     assert "run s2s report first" in capsys.readouterr().err
 
 
-def test_another_document_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A document with other numbers than the checked-in list fails, naming them."""
-    path = tmp_path / "paper.tex"
-    path.write_text("\\begin{document}\nA gain of 12.5 points.\n")
-    assert main(["claims", "--document", str(path)]) == 1
-    said = capsys.readouterr().out
-    assert "PROBLEM the document is not the one of index.toml" in said
-    assert "line 2, column 11: 12.5" in said
-    assert main(["claims", "--document", str(tmp_path / "missing.tex")]) == 2
-
-
 def test_damage_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.page import misfits
-from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
 
@@ -291,3 +291,12 @@ def test_what_a_run_gives_is_not_called_underivable() -> None:
     """Time gaps and held-out sizes need a run."""
     for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
         assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN
+
+
+def test_numbers_of_a_cell_are_read_as_a_person_reads_them() -> None:
+    """Words, plus signs, separators and commands do not matter to a comparison; decimals do."""
+    printed = ("Three", "+0.0240", "1,282", "-9.20")
+    assert [plain_text(text) for text in printed] == ["3", "0.0240", "1282", "-9.20"]
+    assert numbers_in("5×10^-5, alpha 64 of w5") == ["5", "10", "-5", "64", "5"]
+    assert numbers_in("$5\\times10^{-5}$, $0.37$--$4.95\\%$") == ["5", "10", "-5", "0.37", "4.95"]
+    assert words_in("Gap above $F_t$, \\tfrac12v") == ["Gap", "above", "F", "t", "v"]
