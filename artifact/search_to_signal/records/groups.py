@@ -289,7 +289,8 @@ def _below(directory: Path) -> list[Path]:
 def read_batches(files: Sequence[Path], size: int = BATCH) -> Iterator[tuple[str, GroupBatch]]:
     """Yield (problem, batch) of at most ``size`` groups of one problem and one G, file by file."""
     for file in files:
-        if _is_external(file):
+        # A line of this package has no candidates, a line from outside must have them.
+        if b'"candidates"' in next(read_lines(file), b""):
             groups = read_external(file)
             yield from _batched(groups, lambda g: (g.problem, len(g.candidates)), external_batch, size)
         else:
@@ -312,11 +313,6 @@ def _batched(
             yield kind[0], stack(waiting.pop(kind))
     for (problem, _), queue in waiting.items():
         yield problem, stack(queue)
-
-
-def _is_external(file: Path) -> bool:
-    """A line of this package has no candidates, a line from outside must have them."""
-    return b'"candidates"' in next(read_lines(file), b"")
 
 
 # Exposures of recorded completions under the other readings of D13, and how to read them back.

@@ -262,7 +262,9 @@ class Slot:
         settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
         run = self._attempt(variation, task, code, settings)
         # A suspended machine or a stopped process ends a program that way too.
-        return self._attempt(variation, task, code, settings) if _ended_by_elapsed_time(run) else run
+        if run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME:
+            return self._attempt(variation, task, code, settings)
+        return run
 
     def _attempt(
         self, variation: Variation, task: ProgramTask, code: str, settings: EvaluationSettings
@@ -299,10 +301,6 @@ class Slot:
             server.close()
             raise
         return server
-
-
-def _ended_by_elapsed_time(run: Run) -> bool:
-    return run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME
 
 
 def run_sharded(

@@ -385,16 +385,12 @@ def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progr
                 _read_group(remade.model, generation, config, draws)
         progress.update(f"draws {sampled.name}", number + 1, model_count)
     if complete:
-        _check_final_adapter(sampled, remade.model, draws)
-
-
-def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> None:
-    draws.adapter_distance = distance_to_stored(sampled, model)
-    if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
-        draws.add_problem(
-            f"the final adapter differs by {draws.adapter_distance:.2f} of the smaller one's size from the "
-            "one that the recorded updates make: another adapter, or scaled"
-        )
+        draws.adapter_distance = distance_to_stored(sampled, remade.model)
+        if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
+            draws.add_problem(
+                f"the final adapter differs by {draws.adapter_distance:.2f} of the smaller one's size from "
+                "the one that the recorded updates make: another adapter, or scaled"
+            )
 
 
 def _check_update(sampled: SampledRun, remade: "Remade", draws: RunDraws) -> bool:

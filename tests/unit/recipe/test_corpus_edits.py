@@ -10,7 +10,8 @@ from handmade_features import FEATURES, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_to_signal.recipe.grammar import (
+from recipe.pairs import apply, cross, inject, name_part, render_idea, rewrite, simplify, sources
+from search_to_signal.problems.grammar import (
     MAX_TERMS,
     SEED,
     TSP,
@@ -21,11 +22,8 @@ from search_to_signal.recipe.grammar import (
     draw_part,
     draw_program,
     held_out,
-    name_part,
     render_code,
-    render_idea,
 )
-from search_to_signal.recipe.pairs import apply, cross, inject, rewrite, simplify, sources
 from search_to_signal.records.schema import CALM_OPERATORS, Operator
 from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import OPENING

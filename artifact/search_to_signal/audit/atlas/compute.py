@@ -181,7 +181,16 @@ def advantages(
     first rows of parts that are whitened each by itself, then n; without them the batch is one part. Raises
     IllFormedGroupError for a batch that the framework refuses, or that lacks lengths the entry weighs by.
     """
-    _check(entry, batch)
+    refused = {
+        "groups of several sizes": entry.uneven == "refused" and not batch.is_even,
+        "a group of one": entry.singleton == "refused" and bool((batch.sizes == 1).any()),
+        "a NaN reward": entry.nan == "refused" and bool(np.isnan(batch.rewards).any()),
+    }
+    reasons = [what for what, is_so in refused.items() if is_so]
+    if reasons:
+        raise IllFormedGroupError(
+            f"{entry.name} cannot take {' and '.join(reasons)}: leave these out, or use another entry"
+        )
     layout = batch if batch.is_even or entry.uneven != "whole batch" else batch.merged()
     # Frameworks divide by zero and go on; so does the atlas, and shows what they get.
     with np.errstate(all="ignore"):
@@ -229,16 +238,3 @@ def _of_groups(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Rea
     if entry.formula not in FORMULAS:
         raise ConfigError(f"entry {entry.name} names no formula: {entry.formula!r}")
     return FORMULAS[entry.formula](batch, values, entry.options)
-
-
-def _check(entry: NormalizerEntry, batch: RewardBatch) -> None:
-    refused = {
-        "groups of several sizes": entry.uneven == "refused" and not batch.is_even,
-        "a group of one": entry.singleton == "refused" and bool((batch.sizes == 1).any()),
-        "a NaN reward": entry.nan == "refused" and bool(np.isnan(batch.rewards).any()),
-    }
-    reasons = [what for what, is_so in refused.items() if is_so]
-    if reasons:
-        raise IllFormedGroupError(
-            f"{entry.name} cannot take {' and '.join(reasons)}: leave these out, or use another entry"
-        )

@@ -22,8 +22,7 @@ from search_to_signal.base.progress import one_line
 from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.credit import get_mapping
 from search_to_signal.problems.base import Problem
-from search_to_signal.recipe.grammar import draw_program, render_code
-from search_to_signal.recipe.pairs import sources
+from search_to_signal.problems.grammar import SPOKEN, draw_program, render_code
 from search_to_signal.records.groups import Candidate, ExternalGroup, external_batch
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.sandbox.pool import EvaluationPool
@@ -154,8 +153,7 @@ def _line(text: str) -> str:
 
 def programs(problem: Problem, count: int) -> list[str]:
     """Programs that run, drawn from the grammar of the training corpus."""
-    (source,) = sources([problem.name])
-    words = source.vocabulary
+    words, _ = SPOKEN[problem.name]
     rng = stream(0, "conformance", "bank", problem.name)
     return [render_code(words, draw_program(words, rng)).strip() for _ in range(count)]
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_to_signal.sandbox.programs import OPENING
-
 WEIGHTS = tuple(round(0.05 * k, 2) for k in range(1, 21))
 FIXED = "fixed"
 SCALES = (FIXED, "with", "against")
@@ -139,9 +137,6 @@ def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> GrammarPro
     return GrammarProgram((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
 
 
-_SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
-
-
 def _shaped(expression: str, shape: str) -> str:
     if shape == "root":
         return f"np.sqrt({expression})"
@@ -169,21 +164,6 @@ def render_code(vocabulary: Vocabulary, program: GrammarProgram) -> str:
     lines += [line for name, line in vocabulary.locals.items() if name in needed]
     lines += [_part_line(vocabulary, part, first=i == 0) for i, part in enumerate(program.parts)]
     return "\n".join([*lines, vocabulary.closing_line])
-
-
-def name_part(vocabulary: Vocabulary, part: Part) -> str:
-    """Words for one weighted term, as an idea mentions it."""
-    scale = "" if part.scale == FIXED else f"{vocabulary.scales[part.scale].word} "
-    return f"{scale}{_SHAPE_WORDS[part.shape]}{vocabulary.terms[part.term].names[part.name]}"
-
-
-def render_idea(vocabulary: Vocabulary, program: GrammarProgram, rng: np.random.Generator) -> str:
-    """One sentence that names every term of the program."""
-    rule = vocabulary.rules[int(rng.integers(len(vocabulary.rules)))]
-    words = f"the {name_part(vocabulary, program.parts[0])}"
-    for part in program.parts[1:]:
-        words += f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part)}"
-    return f"{OPENING} {rule} {words}."
 
 
 # The TSP vocabulary: what a greedy construction rule can look at.
@@ -411,3 +391,12 @@ OP = Vocabulary(
 )
 
 OP_SEED = GrammarProgram((Part("step", 0.5), Part("prize", -0.2)))
+
+
+SPOKEN = {
+    "tsp": (TSP, SEED),
+    "cvrp": (CVRP, CVRP_SEED),
+    "obp": (OBP, OBP_SEED),
+    "op": (OP, OP_SEED),
+}
+"""The vocabulary of each problem that the grammar speaks, and its seed heuristic as a program."""
