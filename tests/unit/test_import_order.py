@@ -65,7 +65,7 @@ HEAVY_PACKAGES = (
     "layers/updates/pairs.py",
 )
 LIGHT = (
-    "claims.coverage",
+    "claims.ledger",
     "claims.page",
     "report.build",
     "verify.directory",

@@ -17,9 +17,8 @@ def _claims(arguments: argparse.Namespace) -> int:
 
     Prints the count of each verdict, a table of them by layer, then what does not fit.
     """
-    from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.feasibility import check_feasibility
-    from search_to_signal.claims.ledger import load_ledger
+    from search_to_signal.claims.ledger import find_uncovered, load_ledger, load_numbers
     from search_to_signal.claims.page import awaited_note, summary, terminal, write
     from search_to_signal.claims.settings import implementation
     from search_to_signal.claims.tables import load_reports

@@ -283,24 +283,21 @@ class Slot:
 
     def _server(self, variation: Variation) -> ForkServer:
         if variation not in self._servers:
-            self._servers[variation] = self._start(variation)
+            if variation.wide:
+                require("scipy")
+            server = ForkServer(variation, self._wanted)
+            try:
+                if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
+                    raise SandboxError(
+                        "seccomp does not work on this machine, so programs cannot be isolated; use another "
+                        "machine, or accept this with evaluation.require_seccomp = false"
+                    )
+                check(server)
+            except BaseException:
+                server.close()
+                raise
+            self._servers[variation] = server
         return self._servers[variation]
-
-    def _start(self, variation: Variation) -> ForkServer:
-        if variation.wide:
-            require("scipy")
-        server = ForkServer(variation, self._wanted)
-        try:
-            if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
-                raise SandboxError(
-                    "seccomp does not work on this machine, so programs cannot be isolated; use another "
-                    "machine, or accept this with evaluation.require_seccomp = false"
-                )
-            check(server)
-        except BaseException:
-            server.close()
-            raise
-        return server
 
 
 def run_sharded(

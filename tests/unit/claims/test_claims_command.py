@@ -12,7 +12,7 @@ from tests.copies import copy_to_change
 
 from search_to_signal.base.errors import ConfigError, LedgerError
 from search_to_signal.base.package_data import EVIDENCE
-from search_to_signal.claims import coverage, ledger, tables
+from search_to_signal.claims import ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
@@ -163,7 +163,7 @@ def test_damage_is_an_error(
     directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
-    for module, function in ((ledger, "load_ledger"), (coverage, "load_numbers")):
+    for module, function in ((ledger, "load_ledger"), (ledger, "load_numbers")):
         original = getattr(module, function)
         monkeypatch.setattr(module, function, lambda original=original: original(directory))
     assert main(["claims"]) != 0

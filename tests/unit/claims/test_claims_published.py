@@ -8,10 +8,9 @@ import pytest
 
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.base.package_data import PUBLISHED
-from search_to_signal.claims.coverage import find_uncovered, load_numbers
 from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
-from search_to_signal.claims.ledger import Ledger, load_ledger
+from search_to_signal.claims.ledger import Ledger, find_uncovered, load_ledger, load_numbers
 from search_to_signal.claims.page import misfits
 from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
