@@ -2,14 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError
 from search_to_signal.cli.options import AGAIN, Add
 from search_to_signal.records.files import refuse_special_files, storage_errors
-
-if TYPE_CHECKING:
-    from search_to_signal.records.plan import Plan
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -24,7 +20,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import find_awaited_runs, read_amendments
-    from search_to_signal.records.plan import PLAN
+    from search_to_signal.records.plan import PLAN, read_plan
 
     ledger = load_ledger()
     if problems := find_uncovered(ledger, load_numbers()):
@@ -33,9 +29,10 @@ def _claims(arguments: argparse.Namespace) -> int:
         refuse_special_files(arguments.results)
         _refuse_rebuilt(arguments.results)
         _refuse_damaged(arguments.results)
-    plan = _plan(arguments.results) if arguments.results else None
-    report, lacking = None, ""
+    plan, report, lacking = None, None, ""
     if arguments.results is not None:
+        path = arguments.results / PLAN.name
+        plan = read_plan(path) if path.is_file() else None
         report, sources = load_reports(arguments.results, plan.profiles if plan else ())
         lacking = find_awaited_runs(arguments.results, sources)
     findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
@@ -43,7 +40,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     print(f"s2s: {summary(findings)}")
     print(terminal(ledger, feasibility, findings, arguments.notes))
     if plan is not None:
-        for amendment in read_amendments(arguments.results / PLAN.name, plan):
+        for amendment in read_amendments(path, plan):
             if amendment.what == "notes":
                 continue
             studies = ", ".join(amendment.studies)
@@ -83,14 +80,6 @@ def _refuse_damaged(results: Path) -> None:
     root = results.resolve().parent if results in packed else results
     if packed and (root == results or (root / SUMS).is_file()) and (damaged := damages(root)):
         raise RunDirectoryError("; ".join(damaged))
-
-
-def _plan(results: Path) -> "Plan | None":
-    """The plan of a results directory, None without one."""
-    from search_to_signal.records.plan import PLAN, read_plan
-
-    path = results / PLAN.name
-    return read_plan(path) if path.is_file() else None
 
 
 def register(add: Add) -> None:

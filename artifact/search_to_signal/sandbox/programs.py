@@ -54,7 +54,7 @@ def canonical(code: str) -> str:
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
         # The nodes of a tree by depth, without recursion.
-        levels = [[tree]]
+        levels: list[list[ast.AST]] = [[tree]]
         while levels[-1]:
             levels.append([child for node in levels[-1] for child in ast.iter_child_nodes(node)])
         if len(levels) > _DEEPEST:

@@ -381,7 +381,11 @@ def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progr
             if generation is None or generation.step != number:
                 raise RecordError(f"step {number} has no tokens on record")
             known_tokens = known_tokens or vocabulary(remade.model, config)
-            if _check_form(generation, config.generation, known_tokens, draws):
+            if unfit := list(_form_findings(generation, config.generation, *known_tokens)):
+                reason = "no sampler leaves such tokens"
+                draws.findings += unfit
+                draws.unread[reason] = draws.unread.get(reason, 0) + 1
+            else:
                 _read_group(remade.model, generation, config, draws)
         progress.update(f"draws {sampled.name}", number + 1, model_count)
     if complete:
@@ -429,21 +433,6 @@ def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, dra
         _check_total_distance(group, draws, where)
     draws.groups += 1
     draws.completions += len(texts)
-
-
-def _check_form(
-    generation: GenerationRecord,
-    settings: GenerationSettings,
-    known_tokens: tuple[int, frozenset[int]],
-    draws: RunDraws,
-) -> bool:
-    """Whether a group has tokens that a sampler can give; others are problems, and the group is not read."""
-    findings = list(_form_findings(generation, settings, *known_tokens))
-    draws.findings += findings
-    if findings:
-        reason = "no sampler leaves such tokens"
-        draws.unread[reason] = draws.unread.get(reason, 0) + 1
-    return not findings
 
 
 def _form_findings(

@@ -303,7 +303,10 @@ class ReferenceSide:
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
         results = [self._judged(text) for text in texts]
-        rewards = self._native(state, asked, results)
+        candidates = tuple(Candidate(result.outcome, result.score) for result in results)
+        bases = tuple(state.archive[position].score for position in asked.bases)
+        credit = get_mapping("native")(external_batch([ExternalGroup(candidates, bases=bases)]))
+        rewards = tuple(float(reward) for reward in credit.reward[0])
         step = 1 + max(member.step for member in state.archive)
         after, _ = transition(state, results, operator=asked.operator, step=step, settings=self.settings)
         scores = tuple(result.score for result in results)
@@ -318,13 +321,6 @@ class ReferenceSide:
             return Evaluated(proposal.outcome)
         (evaluation,) = self.pool.evaluate([proposal.code])
         return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score, response=text)
-
-    @staticmethod
-    def _native(state: SearchState, asked: AskedPrompt, results: Sequence[Evaluated]) -> tuple[float, ...]:
-        candidates = tuple(Candidate(result.outcome, result.score) for result in results)
-        bases = tuple(state.archive[position].score for position in asked.bases)
-        rewards = get_mapping("native")(external_batch([ExternalGroup(candidates, bases=bases)]))
-        return tuple(float(reward) for reward in rewards.reward[0])
 
 
 # How often a host asks which prompt, against the exact chances of ours.
