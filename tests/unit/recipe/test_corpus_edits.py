@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from recipe.pairs import apply, cross, inject, name_part, render_idea, rewrite, simplify, sources
 from search_to_signal.problems.grammar import (
     MAX_TERMS,
-    SEED,
-    TSP,
+    SPOKEN,
     WEIGHTS,
     GrammarProgram,
     Part,
@@ -38,6 +37,7 @@ from search_to_signal.search.hosts.calm.prompts import (
 PROBLEMS = ("tsp", "cvrp", "obp", "op")
 vocabularies = st.sampled_from([source.vocabulary for source in sources(PROBLEMS)])
 generators = st.integers(0, 2**32).map(np.random.default_rng)
+TSP, SEED = SPOKEN["tsp"]
 TERMS = list(TSP.terms)
 FULL = GrammarProgram(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
 ONE = GrammarProgram((Part("step", 0.4, "with", "root"),))
