@@ -8,7 +8,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.package_data import TRAINING
 from search_to_signal.base.progress import progress_display
 from search_to_signal.cli.options import AGAIN, Add, show
 from search_to_signal.models.files import KNOWN, PLACE
@@ -19,7 +19,7 @@ _PORTS = 65535
 
 def _find_recipe() -> None:
     """Let the recipe be imported: it stands beside the models, and is no part of the package."""
-    sys.path.append(str(MODELS.parent))
+    sys.path.append(str(TRAINING.parent))
 
 
 def _pretrain(arguments: argparse.Namespace) -> None:
