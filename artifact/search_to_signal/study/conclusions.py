@@ -230,9 +230,7 @@ def _is_difference(outcome: QuestionOutcome) -> bool:
 
 
 def _lines(
-    outcomes: Iterable[QuestionOutcome],
-    shared: set[tuple[str, str]],
-    longer: Sequence[ContinuedRuns] = (),
+    outcomes: Iterable[QuestionOutcome], shared: set[tuple[str, str]], longer: Sequence[ContinuedRuns] = ()
 ) -> Iterator[str]:
     groups: dict[tuple[str, str, str, str, int], list[QuestionOutcome]] = {}
     for outcome in outcomes:

@@ -24,13 +24,7 @@ from search_to_signal.records.layers import (
     layer_part,
 )
 from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables import (
-    core,
-    credit,
-    paired,
-    pairs,
-    proposals,
-)
+from search_to_signal.report.tables import core, credit, paired, pairs, proposals
 from search_to_signal.report.tables.cells import Cell, Row, Table, TableSpec
 from search_to_signal.report.tables.measures import at_one_horizon, groups_of, in_groups
 

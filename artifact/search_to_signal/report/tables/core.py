@@ -98,9 +98,7 @@ def truncation(results: Results) -> list[Line]:
 
 
 @run_table(
-    "Coverage",
-    "Distinct things per hundred; mean ± sample standard deviation over seeds.",
-    combine=mean_cell,
+    "Coverage", "Distinct things per hundred; mean ± sample standard deviation over seeds.", combine=mean_cell
 )
 def coverage(run: RecordedRun) -> Cells:
     """Distinct items per item: proxies of coverage, none of them semantic diversity."""
