@@ -32,11 +32,6 @@ PHEROMONE_FLOOR = 1e-10
 LARGEST_LOAD = 2.0**20
 
 
-def colony_of(demands: Array, ants: int, iterations: int) -> Colony:
-    """A path visits every customer once and the depot at most as often."""
-    return Colony(iterations * 2 * (len(demands) - 1), ants, len(demands))
-
-
 def score_path(demands: Array, capacity: float) -> ScorePath:
     """Say which colony runs: the compiled one takes whole loads, as it keeps them in single precision."""
     loads = np.append(demands, capacity)
@@ -49,7 +44,8 @@ def best_cost(
 ) -> float:
     """Return the cost of the best path; InfeasibleAnswerError when the matrix gives no probabilities."""
     weights, rates = floored(matrix), (iterations, DECAY, PHEROMONE_FLOOR)
-    noise = noise_for(colony_of(demands, ants, iterations))
+    # A path visits every customer once and the depot at most as often.
+    noise = noise_for(Colony(iterations * 2 * (len(demands) - 1), ants, len(demands)))
     if score_path(demands, capacity) == "fast":
         loads = demands.astype(np.float32)
         cost = kernels.route(np.array(distance), loads, capacity, weights, noise.exact, noise.coarse, *rates)
@@ -63,11 +59,6 @@ def best_cost(
 # The colony of OP.
 
 
-def orienteering_colony_of(nodes: int, ants: int, iterations: int) -> Colony:
-    """A path visits every node at most once; a further node is where finished ants stay."""
-    return Colony(iterations * nodes, ants, nodes + 1)
-
-
 def best_prize(
     prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
 ) -> float:
@@ -77,8 +68,11 @@ def best_prize(
     refuses to write its uniform fallback, of single precision, into double precision.
     """
     weights, rates = floored(matrix), (iterations, DECAY)
-    noise, ways = noise_for(orienteering_colony_of(len(prize), ants, iterations)), np.array(distance)
-    collected = kernels.orient(np.array(prize), ways, maxlen, weights, noise.exact, noise.coarse, *rates)
+    # A path visits every node at most once; a further node is where finished ants stay.
+    noise = noise_for(Colony(iterations * len(prize), ants, len(prize) + 1))
+    collected = kernels.orient(
+        np.array(prize), np.array(distance), maxlen, weights, noise.exact, noise.coarse, *rates
+    )
     if math.isnan(collected):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: nothing it may go to weighs")
     return collected

@@ -77,12 +77,6 @@ class Ideas:
         return share[self.order]
 
 
-def ideas_of(word_sets: Sequence[WordSet]) -> Ideas:
-    """The given word sets, listed as given."""
-    empty = np.empty(0, dtype=np.intp)
-    return Ideas({}, empty, np.zeros(1, dtype=np.intp), empty).extended(word_sets)
-
-
 EQUAL_WITHIN = 1e-7
 """Scores nearer than this are one heuristic's (HOST.md, point 6)."""
 
@@ -122,7 +116,8 @@ class SearchState:
 
 def state_of(members: Sequence[Member], seeds: Sequence[Member]) -> SearchState:
     """A state with these archive members, listed as given, and these seed members."""
-    ideas = ideas_of([words_of(member.idea) for member in members])
+    empty, words = np.empty(0, dtype=np.intp), [words_of(member.idea) for member in members]
+    ideas = Ideas({}, empty, np.zeros(1, dtype=np.intp), empty).extended(words)
     return SearchState(archive=tuple(members), seeds=tuple(seeds), ideas=ideas)
 
 

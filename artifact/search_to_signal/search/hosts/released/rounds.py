@@ -101,7 +101,11 @@ def _by_endpoint(request: RequestRecord) -> Length:
 def _by_trainer(
     trainer: Any, tokenizer: Any, chat: Any, texts: Sequence[str], shown: Any
 ) -> tuple[Length, ...]:
-    count, limit, end = count_with(tokenizer), _limit(trainer), getattr(tokenizer, "eos_token_id", None)
+    # The most tokens that the trainer samples, its own or its arguments' limit; None where there is none.
+    places = (trainer, getattr(trainer, "args", None))
+    limits = (getattr(place, "max_completion_length", None) for place in places)
+    limit = next((limit for limit in limits if isinstance(limit, int)), None)
+    count, end = count_with(tokenizer), getattr(tokenizer, "eos_token_id", None)
     prompt = count(chat)
     each = shown if shown is not None and len(shown) == len(texts) else [()] * len(texts)
     lengths = []
@@ -112,13 +116,6 @@ def _by_trainer(
         cut = limit is not None and length >= limit and (not ids or ids[-1] != end)
         lengths.append(Length(prompt, length, cut, ids))
     return tuple(lengths)
-
-
-def _limit(trainer: Any) -> int | None:
-    """The most tokens that the trainer samples, its own or its arguments' limit; None where there is none."""
-    places = (trainer, getattr(trainer, "args", None))
-    limits = (getattr(place, "max_completion_length", None) for place in places)
-    return next((limit for limit in limits if isinstance(limit, int)), None)
 
 
 Rescore = Callable[[str], float | None]
