@@ -226,17 +226,10 @@ def round_records(
     first = [] if played.step else [replace(m, step=0, index=0) for m in played.before.archive]
     new = [replace(m, index=i, step=played.step, operator=played.operator) for i, m in admitted.items()]
     kept = [*first, *sorted(new, key=lambda member: member.index)]
-    records = _records(played, problem, results, admitted)
-    return records, [heuristic_record(member) for member in kept]
-
-
-def _records(
-    played: ReleasedRound, problem: str, results: Sequence[Evaluated], admitted: Mapping[int, Member]
-) -> list[CompletionRecord]:
     archive, bases = played.before.archive, played.bases
     reach = exposures(played.before, results, played.settings)
     prompt, shown = sha256_text(played.sent), {base.id for base in bases}
-    return [
+    records = [
         CompletionRecord(
             step=played.step,
             index=index,
@@ -268,6 +261,7 @@ def _records(
             zip(played.texts, results, played.lengths, strict=True)
         )
     ]
+    return records, [heuristic_record(member) for member in kept]
 
 
 def step_of(
