@@ -47,11 +47,11 @@ from search_to_signal.search.hosts.released.checkout import (
     opened,
     pinned,
     require_checkout,
+    require_interface,
     require_pinned,
     revision_of,
 )
 from search_to_signal.search.hosts.released.host import seeded
-from search_to_signal.search.hosts.released.interface import require_interface
 from search_to_signal.search.hosts.released.intervention import (
     AGAIN,
     HOST,

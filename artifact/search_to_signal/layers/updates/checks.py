@@ -60,7 +60,7 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         if manifest.source.sha256 != setup.source_sha256:
             yield f"{SETUP} names another source than {source.run}"
     updates = list(read_records(folder / UPDATES, UpdateRecord))
-    updates_by_key = {
+    updates_by_key: dict[Key, UpdateRecord] = {
         (record.run, record.variant, record.steps, (record.mapping, record.normalizer)): record
         for record in updates
     }

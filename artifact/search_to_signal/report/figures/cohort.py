@@ -17,10 +17,9 @@ from search_to_signal.records.schema import Outcome
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError, RecordedRun, Results
-from search_to_signal.report.tables import measures, paired, proposals
+from search_to_signal.report.tables import core, measures, paired
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
-from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
 
 _ENDS = (measures.FINAL_BEST, measures.AUC)
 _COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
@@ -188,7 +187,7 @@ def stages_table(evidence: Evidence) -> str:
     rows = [
         (run.condition, run.seed, stage, one.heading, cells[one.heading].number, unit)
         for run in evidence.results.cohort
-        for stage, cells in proposals.stages.function(run).items()
+        for stage, cells in core.stages.function(run).items()
         for one, unit in units.items()
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
@@ -250,7 +249,7 @@ _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 def atlas_table(evidence: Evidence) -> str:
     """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
-    names = proposals.operator_names(evidence.results.cohort)
+    names = core.operator_names(evidence.results.cohort)
     rows = [
         (panel, run.condition, run.seed, *row)
         for run in evidence.results.cohort
@@ -260,19 +259,19 @@ def atlas_table(evidence: Evidence) -> str:
 
 
 def _atlas_rows(run: RecordedRun, names: Sequence[str], unit: str) -> Iterator[tuple[Value, ...]]:
-    for operator, cells in proposals.funnels(run, names).items():
+    for operator, cells in core.funnels(run, names).items():
         if operator != "all":
-            for stage in proposals.FUNNEL:
+            for stage in core.FUNNEL:
                 yield "a", operator, stage, cells[stage].number, PERCENT
-    admitted = proposals.admissions.function(run)
+    admitted = core.admissions.function(run)
     yield "b", "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT
     yield "b", "", _PRECISION, admitted["Precision (%)"].number, PERCENT
-    parts = proposals.collapse_parts(run)
+    parts = core.collapse_parts(run)
     for measure in _AROUND:
         change = parts[measure.heading]["Change"]
         yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
-    if run.trained and len(run.groups) > RECURRENCE_GROUPS:
-        yield "d", "", RECURRING_GAP, recurrence_cells(run)[RECURRING_GAP].number, POINTS
+    if run.trained and len(run.groups) > core.RECURRENCE_GROUPS:
+        yield "d", "", core.RECURRING_GAP, core.recurrence_cells(run)[core.RECURRING_GAP].number, POINTS
 
 
 def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
@@ -287,7 +286,7 @@ def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
     drawing.panel_title(around[0], "c", "Around collapses")
-    _draw_dots(last, frame.where(panel="d"), f"no run has more than {RECURRENCE_GROUPS} groups")
+    _draw_dots(last, frame.where(panel="d"), f"no run has more than {core.RECURRENCE_GROUPS} groups")
     last.set_ylabel("recurring: positive minus\nnot positive (points)")
     drawing.panel_title(last, "d", "Recurrence")
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
@@ -299,12 +298,12 @@ def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
     for axes, operator in zip(panels, operators, strict=True):
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
-            shares = [same.where(what=stage).mean() for stage in proposals.FUNNEL]
+            shares = [same.where(what=stage).mean() for stage in core.FUNNEL]
             axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
         axes.set_title(drawing.display_name(operator))
-        axes.set_xticks(range(len(proposals.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_xticks(range(len(core.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
         axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
@@ -343,7 +342,7 @@ ATLAS = Plot(
     much of that beat the frontier before its group; a marker is a run. (c) Validity and valid-only
     performance after a collapse minus before it, mean over a run's windows with a value on both sides;
     n is the runs that have one. (d) Share of responses whose exact text recurs within
-    {RECURRENCE_GROUPS} later groups: with positive advantage minus without. Open markers are seeds, bars
+    {core.RECURRENCE_GROUPS} later groups: with positive advantage minus without. Open markers are seeds, bars
     their means. All of it is descriptive and identifies no effect of an operator or a collapse.""",
     atlas_table,
     _draw_atlas,

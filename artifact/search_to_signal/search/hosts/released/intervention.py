@@ -30,23 +30,21 @@ from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.search.hosts.calm.state import SearchState
 from search_to_signal.search.hosts.released.checkout import ReleasedCheckout
 from search_to_signal.search.hosts.released.plan import ReleasedPlan
-from search_to_signal.search.hosts.released.rounds import (
+from search_to_signal.search.hosts.released.trainer import (
+    Count,
     CountedBy,
     ReleasedRound,
     Requests,
     Rescore,
-    lengths_of,
-    round_records,
-    step_of,
-)
-from search_to_signal.search.hosts.released.trainer import (
-    Count,
     asked_operator,
     changed,
     content,
     heuristics_made,
+    lengths_of,
     only_prompt,
+    round_records,
     snapshot,
+    step_of,
 )
 
 # Ctrl-C and SIGTERM end a command, even where the host swallows what they raise, or Ray takes them over.

@@ -10,8 +10,7 @@ from search_to_signal.records.schema import Outcome
 from search_to_signal.search.hosts.calm.host import Draw, plan_round
 from search_to_signal.search.hosts.calm.prompts import CREATION, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import state_of
-from search_to_signal.search.hosts.calm.transition import component, transition
+from search_to_signal.search.hosts.calm.state import component, state_of, transition
 from search_to_signal.search.member import Evaluated, Member
 
 Make = Callable[..., Member]

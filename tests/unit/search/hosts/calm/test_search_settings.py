@@ -6,7 +6,7 @@ import pytest
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.search.hosts.calm.prompts import INJECTION, OPERATORS, operator_probabilities
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.transition import collapse_probability
+from search_to_signal.search.hosts.calm.state import collapse_probability
 
 
 @pytest.mark.parametrize(
