@@ -19,8 +19,13 @@ from search_to_signal.report.tables import measures
 from search_to_signal.report.tables.cells import Cell, Line, Table, table_of
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.study.formatting import format_interval, format_value, metric_heading
-from search_to_signal.study.metric_values import compute_values, pair_with_horizon
-from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, shared_by_profiles
+from search_to_signal.study.verdicts import (
+    OutcomeVerdict,
+    QuestionOutcome,
+    compute_values,
+    pair_with_horizon,
+    shared_by_profiles,
+)
 
 # Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
 #

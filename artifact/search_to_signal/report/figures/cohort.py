@@ -3,7 +3,7 @@
 Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-atlas.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain, repeat
 
 import numpy as np
@@ -16,7 +16,7 @@ from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
-from search_to_signal.report.results import NoTableError, RecordedRun, Results
+from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.tables import core, measures, paired
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
@@ -156,8 +156,16 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
-        _draw_differences(axes, own)
+    for axes, panel in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
+        drawing.zero_line(axes)
+        for place, (_, own) in enumerate(panel.by("comparison")):
+            known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
+            if not len(known):
+                continue
+            axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
+            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
+            axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
+        axes.locator_params(axis="x", nbins=4)
     labels = []
     for _, own in frame.by("comparison"):
         first, second = (drawing.display_name(own.rows[0][which]) for which in ("first", "second"))
@@ -167,18 +175,6 @@ def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
     top.invert_yaxis()
     note = f"first minus second of the same seed; scores in {drawing.score_unit(frame)}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
-
-
-def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
-    drawing.zero_line(axes)
-    for place, (_, own) in enumerate(frame.by("comparison")):
-        known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
-        if not len(known):
-            continue
-        axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
-        axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
-        axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
-    axes.locator_params(axis="x", nbins=4)
 
 
 def stages_table(evidence: Evidence) -> str:
@@ -194,25 +190,21 @@ def stages_table(evidence: Evidence) -> str:
 
 
 def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure"):
-        _draw_stage(axes, own)
-    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
-
-
-def _draw_stage(axes: Axes, frame: CsvFrame) -> None:
-    conditions, parts = frame.names("condition"), frame.names("stage")
-    for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
-        own = [frame.where(condition=condition, stage=part) for part in parts]
-        places = np.arange(len(parts)) + offset
-        means = [part.mean() for part in own]
-        axes.plot(places, means, **drawing.line_style(condition))
-        for place, part in zip(places, own, strict=True):
-            known = part.known().numbers()
-            if len(known):
-                axes.plot((place, place), (known.min(), known.max()), color=drawing.color(condition), lw=0.8)
-    axes.set_xticks(range(len(parts)), parts)
-    axes.set_xlim(-0.4, len(parts) - 0.6)
-    axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+    conditions, stages = frame.names("condition"), frame.names("stage")
+    for axes, panel in drawing.panels(figure, frame, "measure"):
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
+            parts = [panel.where(condition=condition, stage=stage) for stage in stages]
+            places = np.arange(len(stages)) + offset
+            axes.plot(places, [part.mean() for part in parts], **drawing.line_style(condition))
+            for place, part in zip(places, parts, strict=True):
+                known = part.known().numbers()
+                if len(known):
+                    hue = drawing.color(condition)
+                    axes.plot((place, place), (known.min(), known.max()), color=hue, lw=0.8)
+        axes.set_xticks(range(len(stages)), stages)
+        axes.set_xlim(-0.4, len(stages) - 0.6)
+        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+    drawing.legend(figure, conditions, note=drawing.seed_count(frame))
 
 
 PAIRED_EFFECTS = Plot(
@@ -249,29 +241,26 @@ _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 def atlas_table(evidence: Evidence) -> str:
     """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
-    names = core.operator_names(evidence.results.cohort)
-    rows = [
-        (panel, run.condition, run.seed, *row)
-        for run in evidence.results.cohort
-        for panel, *row in _atlas_rows(run, names, evidence.unit)
-    ]
+    names, rows = core.operator_names(evidence.results.cohort), list[tuple[Value, ...]]()
+    for run in evidence.results.cohort:
+        of_run = run.condition, run.seed
+        for operator, cells in core.funnels(run, names).items():
+            if operator != "all":
+                shares = ((stage, cells[stage].number) for stage in core.FUNNEL)
+                rows += (("a", *of_run, operator, *share, PERCENT) for share in shares)
+        admitted = core.admissions.function(run)
+        rows.append(("b", *of_run, "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT))
+        rows.append(("b", *of_run, "", _PRECISION, admitted["Precision (%)"].number, PERCENT))
+        parts = core.collapse_parts(run)
+        for measure in _AROUND:
+            change = parts[measure.heading]["Change"].number
+            rows.append(
+                ("c", *of_run, measure.change, "change", change, unit_of(measure.change, evidence.unit))
+            )
+        if run.trained and len(run.groups) > core.RECURRENCE_GROUPS:
+            gap = core.recurrence_cells(run)[core.RECURRING_GAP].number
+            rows.append(("d", *of_run, "", core.RECURRING_GAP, gap, POINTS))
     return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
-
-
-def _atlas_rows(run: RecordedRun, names: Sequence[str], unit: str) -> Iterator[tuple[Value, ...]]:
-    for operator, cells in core.funnels(run, names).items():
-        if operator != "all":
-            for stage in core.FUNNEL:
-                yield "a", operator, stage, cells[stage].number, PERCENT
-    admitted = core.admissions.function(run)
-    yield "b", "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT
-    yield "b", "", _PRECISION, admitted["Precision (%)"].number, PERCENT
-    parts = core.collapse_parts(run)
-    for measure in _AROUND:
-        change = parts[measure.heading]["Change"]
-        yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
-    if run.trained and len(run.groups) > core.RECURRENCE_GROUPS:
-        yield "d", "", core.RECURRING_GAP, core.recurrence_cells(run)[core.RECURRING_GAP].number, POINTS
 
 
 def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:

@@ -1,6 +1,6 @@
 """Breadth, restart, held-out sizes, tours, learner path (paper, figs. breadth, restart, heldout)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -233,60 +233,41 @@ def signal_table(evidence: Evidence) -> str:
     In c and d also the task, as ``style``, the model and ``n``: groups in c, comparisons in d, which has its
     ``steps`` too. Rows of b without a seed are over seeds.
     """
-    rows = [*_changes(evidence), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
-    columns = ("panel", "condition", "seed", "part", "what", "value", "style", "model", "n", "steps")
-    return lines(columns, [(*row, *[None] * (len(columns) - len(row))) for row in rows])
-
-
-def _changes(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    table = evidence.table("reward_changes")
-    for run in trained(evidence.results):
+    table, runs, rows = evidence.table("reward_changes"), trained(evidence.results), list[tuple[Value, ...]]()
+    for run in runs:
         for name, column in CHANGED.items():
             changed = table.cell(run.name, column).number
-            yield "a", run.condition, run.seed, name, "groups changed (%)", changed
-
-
-def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    table, runs = evidence.table("credit"), trained(evidence.results)
+            rows.append(("a", run.condition, run.seed, name, "groups changed (%)", changed))
+    table = evidence.table("credit")
     names: dict[str, tuple[str, int | None]] = {run.condition: (run.condition, None) for run in runs}
     names |= {run.name: (run.condition, run.seed) for run in runs}
     for row in table.rows:
         name, part = row.label.split("/", 1)
         for what, column in _SHARES.items():
-            yield "b", *names[name], part, what, table.cell(row.label, column).number
-
-
-def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    try:
-        table = evidence.table("replay_pairs")
-    except NoTableError:
-        return
-    facts = {cell: runs[0].facts for cell, runs in audited_cells(evidence.results).items()}
-    for row in table.rows:
-        place, pair = row.label.split("/", 1)
-        facts_of_cell, cell = facts[place], table.cell(row.label, "Equivalent (%)")
-        same = cell.number
-        apart = None if same is None else 100.0 - same
-        task, model = facts_of_cell.problem, Path(facts_of_cell.model).name
-        yield "c", place, None, pair, "separated (%)", apart, task, model, cell.n
-
-
-def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    """Yield steps in sequence and alone: cosine of adapter changes, and differences in withheld contexts."""
-    try:
-        table = evidence.table(UPDATES)
-    except NoTableError:
-        return
-    for row in table.rows:
-        place, pair = row.label.split(": ", 1)
-        cell, variant = place.rsplit(", ", 1)
-        if variant in (VARIANTS["fresh"], VARIANTS["history"]):
-            steps = table.cell(row.label, STEPS).value
-            task, model = cell.split(" ", 1)
-            for what in _MEASURES:
-                shown, names = table.cell(row.label, what), pair.replace(" – ", ", ")
-                look = task, Path(model).name, shown.n
-                yield "d", cell, None, names, what, shown.number, *look, steps
+            rows.append(("b", *names[name], part, what, table.cell(row.label, column).number))
+    if pairs := evidence.tables.get("replay_pairs"):
+        facts = {cell: runs[0].facts for cell, runs in audited_cells(evidence.results).items()}
+        for row in pairs.rows:
+            place, pair = row.label.split("/", 1)
+            same = pairs.cell(row.label, "Equivalent (%)")
+            apart = None if same.number is None else 100.0 - same.number
+            look = facts[place].problem, Path(facts[place].model).name, same.n
+            rows.append(("c", place, None, pair, "separated (%)", apart, *look))
+    # Of the matched updates the steps in sequence and alone: cosine of adapter changes, and differences in
+    # withheld contexts.
+    if updates := evidence.tables.get(UPDATES):
+        for row in updates.rows:
+            place, pair = row.label.split(": ", 1)
+            cell, variant = place.rsplit(", ", 1)
+            if variant in (VARIANTS["fresh"], VARIANTS["history"]):
+                steps = updates.cell(row.label, STEPS).value
+                task, model = cell.split(" ", 1)
+                for what in _MEASURES:
+                    shown, sides = updates.cell(row.label, what), pair.replace(" – ", ", ")
+                    look = task, Path(model).name, shown.n
+                    rows.append(("d", cell, None, sides, what, shown.number, *look, steps))
+    columns = ("panel", "condition", "seed", "part", "what", "value", "style", "model", "n", "steps")
+    return lines(columns, [(*row, *[None] * (len(columns) - len(row))) for row in rows])
 
 
 def _draw_signal(figure: Figure, frame: CsvFrame) -> None:
