@@ -219,7 +219,8 @@ def _is_trackio(file: Path) -> bool:
 
 def _run_of(files: Sequence[Path]) -> ScalarRun:
     """The run in a file, or in the event files of one directory."""
-    rows, settings, notes = list[tuple[Any, Mapping[str, Any]]](), Row(), list[str]()
+    rows, notes = list[tuple[Any, Mapping[str, Any]]](), list[str]()
+    settings: Row = {}
     for file in files:
         if _EVENTS in file.name or file.suffix == _WANDB:
             held = (read_events if _EVENTS in file.name else read_wandb)(file)
