@@ -1,8 +1,7 @@
 """What a model costs on a machine: the rows of the table on the page on running.
 
-    python -m tests.proofs.model_table measure pretrained --model DIR --condition factorized --groups 16 --out RUN
-    python -m tests.proofs.model_table rows RUN [RUN ...]
-    python -m tests.proofs.model_table rows --together RUN [RUN ...]
+    python -m tests.proofs.model_table measure pretrained --model DIR --groups 16 --out RUN
+    python -m tests.proofs.model_table rows [--together] RUN [RUN ...]
 
 `measure` makes one run of a profile in this process and writes the most memory that it held to
 RUN.memory.json; SIGTERM ends it after the group that it is in. `rows` prints a row for every run, of its
