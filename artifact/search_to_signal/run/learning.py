@@ -1,24 +1,26 @@
 """The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 
-from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.errors import GenerationError, RunDirectoryError
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import RewardMapping, get_mapping
 from search_to_signal.credit.normalizers import Normalizer, get_normalizer
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
 from search_to_signal.models.base import Generation, Generator, Trainable, completion_text
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer, open_base_model
-from search_to_signal.models.opening import open_trainable
+from search_to_signal.models.opening import generator_errors, open_trainable
 from search_to_signal.models.settings import NF4, GenerationSettings
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.run.config import ADAPTER, RunConfig
@@ -32,6 +34,7 @@ class Training:
     """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none.
 
     ``credited`` marks the tokens of a completion that carry the gradient; None where all do (D43).
+    ``generation`` are the settings that the generator was opened with.
     """
 
     mapping: RewardMapping
@@ -41,16 +44,45 @@ class Training:
     generator: Trainable
     rule: str = GRPO
     credited: Credited | None = None
+    generation: GenerationSettings = GenerationSettings()
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
         ids = [completion.ids for completion in generation.completions]
         truncated = [completion.truncated for completion in generation.completions]
         group = training_group(generation.prompt_ids, ids, truncated, records, self.credited)
+        difference = self._difference_to_sampler(generation, records[0].step)
         with rule_errors(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
-        return result
+        return replace(result, sampler_difference=difference)
+
+    @torch.no_grad()
+    def _difference_to_sampler(self, generation: Generation, step: int) -> float | None:
+        """Mean distance per token of the sampler's log-probabilities to the learner's, in nats.
+
+        None where the sampler reports none. Raises GenerationError where it is over the limit, as where the
+        sampler answers for other weights than the learner has.
+        """
+        if not all(completion.logprobs for completion in generation.completions):
+            return None
+        model, distances = self.learner.model, []
+        for completion in generation.completions:
+            tokens = fitting_group(model, generation.prompt_ids, [completion.ids], self.generator.pad_id)
+            own = token_log_probabilities(model, tokens)[0].double().cpu().numpy()
+            pairs = zip(completion.logprobs, own.tolist(), completion.ids, strict=True)
+            distances += [(abs(told - known), told, known, token) for told, known, token in pairs]
+        mean = float(np.mean([distance for distance, *_ in distances]))
+        limit = self.generation.served.max_difference
+        if not mean <= limit:
+            _, told, known, token = max(distances)
+            raise GenerationError(
+                f"step {step}: the server's log-probabilities are {mean:.3g} from the learner's in the mean of "
+                f"{len(distances)} tokens, generation.server.max_difference is {limit:g}; farthest is token "
+                f"{token}, {told:.4f} there and {known:.4f} here: have it serve this model with raw "
+                "log-probabilities (--logprobs-mode raw_logprobs), or allow for its precision"
+            )
+        return mean
 
     @property
     def sha256(self) -> str:
@@ -69,7 +101,8 @@ class Training:
 
     def publish_adapter(self) -> None:
         """Have the generator sample with the learner's adapter from its next token on."""
-        self.generator.load_adapter(TrainedAdapter(self.learner.model))
+        with generator_errors(self.generation.backend):
+            self.generator.load_adapter(TrainedAdapter(self.learner.model))
 
 
 def training_group(
@@ -113,7 +146,7 @@ def begin_training(config: RunConfig, generator: Trainable) -> Training:
     mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)
     initial = adapter_sha256(learner.model)
     rule, credited = config.learning_rule, credited_tokens(config)
-    return Training(mapping, normalizer, learner, initial, generator, rule, credited)
+    return Training(mapping, normalizer, learner, initial, generator, rule, credited, config.generation)
 
 
 def begin_learner(config: RunConfig, base: Any, pad_id: int) -> Learner:

@@ -23,6 +23,7 @@ from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.models.files import checked_files
+from search_to_signal.models.settings import BACKENDS
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
 from search_to_signal.records.conditions import FROZEN
@@ -307,6 +308,11 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")
     config = run_config(manifest)
+    if config.generation.backend not in BACKENDS or config.generation.backend == "server":
+        raise ConfigError(
+            f"its completions came from {config.generation.backend}, which promises no equal ones again: "
+            "s2s retrain makes its adapter of them, s2s verify --recompute its scores"
+        )
     find_problem(config.problem)
     find_host(config.host, config.host_setup)
     if config.condition != FROZEN:
