@@ -114,7 +114,7 @@ def running(server: AdapterServer) -> Iterator[str]:
 
 
 def transformers_sampler(directory: Path) -> Sample:
-    """Samples as the local backend does: from a model of these files, with adapters that PEFT itself loads."""
+    """Samples as the local backend does: from a model of these files, with adapters that PEFT loads."""
     from peft import PeftModel
 
     from search_to_signal.learner.adapter import merge_adapter

@@ -32,7 +32,7 @@ from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, shipped, tensor_shapes
-from search_to_signal.models.opening import described, model_files, require_model
+from search_to_signal.models.opening import described, model_files, require_model, require_server
 from search_to_signal.models.settings import ENGINES, Endpoint, endpoint_key, model_name
 from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
@@ -322,9 +322,10 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     """Check what takes no time of what runs of these layers need; nothing is left in ``results``.
 
     Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that cannot
-    start; GenerationError for a server that cannot sample; ModelFileError for an incomplete model, DataHashError for instances that differ from the recorded
-    ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or normalizer that
-    fails on synthetic groups, and for a problem of somebody's own without fixed instances.
+    start; GenerationError for a server that cannot sample, ModelFileError for an incomplete model,
+    DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
+    directory, MappingError for a mapping or normalizer that fails on synthetic groups, and for a problem of
+    somebody's own without fixed instances.
     """
     require_place(results, resume)
     check_conditions(profile)

@@ -34,8 +34,8 @@ class StepResult:
     """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
     A skipped opportunity has no loss, KL or norm, and no training tokens; ``not_finite`` says that its
-    gradient was the reason. ``pairs`` are those of a rule that learns from pairs. ``sampler_difference`` is the
-    run's, not the rule's: how far the sampler's log-probabilities were from the policy's (``StepRecord``).
+    gradient was the reason. ``pairs`` are those of a rule that learns from pairs. ``sampler_difference`` is
+    for the run to say, not for a rule (``StepRecord``).
     """
 
     loss: float | None

@@ -22,7 +22,7 @@ ON_PROCESSOR = ModelLoading()
 
 GROUP = "search_to_signal.generators"
 OpensGenerator = Callable[[GenerationSettings, Path, Path], Trainable]
-"""What ``generation.backend`` names, of somebody else's: settings, model directory and scratch to a generator."""
+"""Somebody else's ``generation.backend``: settings, model directory and scratch directory to a generator."""
 
 
 def get_backend(name_or_path: str) -> OpensGenerator | None:

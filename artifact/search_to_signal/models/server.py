@@ -151,7 +151,7 @@ class Server:
         return 200
 
     def _ask(self, path: str, body: Mapping[str, Any] | None) -> bytes:
-        """The bytes of an answer. Raises APIStatusError where the server refuses, after the client's retries."""
+        """The bytes of an answer; raises APIStatusError for a refusal, after the client's retries."""
         try:
             if body is None:
                 return self._client.get(path, cast_to=bytes)
@@ -172,8 +172,8 @@ def _told(error: OpenAIError) -> str:
 class ServerGenerator:
     """Samples from a server: one request and one seed per completion, each with its log-probabilities.
 
-    ``name`` is the server's for the base model. Adapters go through ``folder``, which both see; one is removed
-    when the next one is loaded, and the last with the generator.
+    ``name`` is the server's for the base model. Adapters go through ``folder``, which both see; one is
+    removed when the next one is loaded, and the last with the generator.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class ServerGenerator:
     def _checked(
         self, choice: _Choice, prompt_ids: Sequence[int]
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Tokens and log-probabilities of a completion; raises GenerationError unless it is what was asked for."""
+        """Tokens and log-probabilities; raises GenerationError unless they are what was asked for."""
         ids, read, error = choice.token_ids, choice.prompt_token_ids, self._server.error
         if ids is None or read is None:
             raise error(f"gives no token ids (return_token_ids): {_NOT_THE_PROTOCOL}")
@@ -271,8 +271,8 @@ class ServerGenerator:
         cut = choice.finish_reason == "length" and len(ids) == self._settings.max_completion_tokens
         if not (stopped or cut) or not all(0 <= token < self._vocabulary for token in ids):
             raise error(
-                f"did not complete a prompt of {len(prompt_ids)} tokens as asked (it wrote {len(ids)}, ending "
-                f"with {ids[-1:]} for {choice.finish_reason!r}): serve the model that is here, whole"
+                f"did not complete a prompt of {len(prompt_ids)} tokens as asked (it wrote {len(ids)}, the "
+                f"last {ids[-1:]}, for {choice.finish_reason!r}): serve the model that is here"
             )
         told = choice.logprobs.token_logprobs if choice.logprobs is not None else ()
         logprobs = tuple(value for value in told if value is not None)

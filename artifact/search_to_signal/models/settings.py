@@ -75,8 +75,8 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class ApiSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An endpoint whose weights stay as they are. The run's ``model`` is the provider's name for it.
 
-    The ``base_url`` ``loopback`` is an endpoint that the run itself opens over its own model. ``retries`` also
-    bounds those after an answer that cannot be used.
+    The ``base_url`` ``loopback`` is an endpoint that the run itself opens over its own model. ``retries``
+    also bounds the attempts after an answer that cannot be used.
     ``limit_parameter`` is what the endpoint calls its token limit.
     ``extra`` is sent along with every request, for filters that a server would otherwise apply (D23), for
     example ``{top_k = -1, repetition_penalty = 1.0}`` to a vLLM server.

@@ -99,8 +99,8 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
     ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself. ``not_finite`` is
     there, and true, where the gradient was not finite, so that nothing was trained. ``sampler_difference`` is
-    the mean distance per token, in nats, of the sampler's log-probabilities to the learner's before its update;
-    there for a server that reports them.
+    the mean distance per token, in nats, of a server's log-probabilities to those of the learner before its
+    update; absent for any other sampler.
     """
 
     step: int

@@ -1,7 +1,7 @@
 """The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +34,7 @@ class Training:
     """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none.
 
     ``credited`` marks the tokens of a completion that carry the gradient; None where all do (D43).
-    ``generation`` are the settings that the generator was opened with.
+    ``settings`` are those that the generator was opened with.
     """
 
     mapping: RewardMapping
@@ -44,7 +44,7 @@ class Training:
     generator: Trainable
     rule: str = GRPO
     credited: Credited | None = None
-    generation: GenerationSettings = GenerationSettings()
+    settings: GenerationSettings = field(default_factory=GenerationSettings)
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
@@ -73,14 +73,14 @@ class Training:
             pairs = zip(completion.logprobs, own.tolist(), completion.ids, strict=True)
             distances += [(abs(told - known), told, known, token) for told, known, token in pairs]
         mean = float(np.mean([distance for distance, *_ in distances]))
-        limit = self.generation.served.max_difference
+        limit = self.settings.served.max_difference
         if not mean <= limit:
             _, told, known, token = max(distances)
             raise GenerationError(
-                f"step {step}: the server's log-probabilities are {mean:.3g} from the learner's in the mean of "
-                f"{len(distances)} tokens, generation.server.max_difference is {limit:g}; farthest is token "
-                f"{token}, {told:.4f} there and {known:.4f} here: have it serve this model with raw "
-                "log-probabilities (--logprobs-mode raw_logprobs), or allow for its precision"
+                f"step {step}: the server samples with other weights than the learner's: log-probabilities of "
+                f"{len(distances)} tokens differ by {mean:.3g} in the mean (generation.server.max_difference "
+                f"is {limit:g}), most for token {token}, {told:.4f} there and {known:.4f} here; see that it "
+                "serves this model and reports them raw (--logprobs-mode raw_logprobs)"
             )
         return mean
 
@@ -101,7 +101,7 @@ class Training:
 
     def publish_adapter(self) -> None:
         """Have the generator sample with the learner's adapter from its next token on."""
-        with generator_errors(self.generation.backend):
+        with generator_errors(self.settings.backend):
             self.generator.load_adapter(TrainedAdapter(self.learner.model))
 
 

@@ -261,7 +261,7 @@ def _needs_card(profile: Profile) -> bool:
 
 
 def _computes_on_card(device: str, generation: GenerationSettings) -> bool:
-    """Whether this package's sampler, or a server's learner, runs on a card; an engine sees to its card itself."""
+    """Whether our sampler, or the learner beside a server, is on a card; an engine sees to its own card."""
     return device == "cuda" and generation.backend in ("local", "server")
 
 

@@ -68,7 +68,7 @@ def opened(url: str, scratch: Path, **changes: Any) -> Any:
 def test_a_group_is_asked_token_by_token(
     server: AdapterServer, url: str, tokenizer: Any, tmp_path: Path
 ) -> None:
-    """The prompt goes as ids, every completion has its own seed, and nothing is left to the server's defaults."""
+    """The prompt goes as ids, each completion has its own seed, and nothing is left to defaults there."""
     group = opened(url, tmp_path, temperature=0.7, top_p=0.5).generate(PROMPT, 11)
     text, ids = encoded(tokenizer, messages(PROMPT))
     assert (group.prompt, list(group.prompt_ids)) == (text, ids)
@@ -84,7 +84,7 @@ def test_a_group_is_asked_token_by_token(
 
 
 def test_every_adapter_has_its_own_name(server: AdapterServer, url: str, tmp_path: Path) -> None:
-    """The next group names the new one; the old one is forgotten there and removed here, the last at the end."""
+    """The next group names the new one; the old one is forgotten there and removed here, like the last."""
     shared = tmp_path / "shared"
     generator = opened(url, tmp_path / "scratch", server={"adapters": str(shared)})
     for _ in range(2):
