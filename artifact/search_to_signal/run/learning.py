@@ -77,7 +77,7 @@ class Training:
         if not mean <= limit:
             _, told, known, token = max(distances)
             raise GenerationError(
-                f"step {step}: the server samples with other weights than the learner's: log-probabilities of "
+                f"step {step}: the server has other weights than the learner: log-probabilities of "
                 f"{len(distances)} tokens differ by {mean:.3g} in the mean (generation.server.max_difference "
                 f"is {limit:g}), most for token {token}, {told:.4f} there and {known:.4f} here; see that it "
                 "serves this model and reports them raw (--logprobs-mode raw_logprobs)"

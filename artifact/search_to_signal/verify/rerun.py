@@ -209,7 +209,7 @@ def runs_to_choose(directory: Path, models: Sequence[Path]) -> tuple[list[str], 
     for run in runs_below(directory):
         name = run.relative_to(directory).as_posix()
         try:
-            runnable_config(read_manifest(run), models)
+            repeatable_config(read_manifest(run), models)
             possible.append(name)
         except S2SError as error:
             refused[name] = str(error)
@@ -241,7 +241,7 @@ def rerun(
     manifests = with_parents(directory, names)
     for name in manifests:
         refuse_inside(out / name, directory)
-    left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
+    left = {name: repeatable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
         ready = {name: config for name, config in left.items() if not set(_parents(name, config)) & set(left)}
@@ -297,6 +297,17 @@ def _parents(name: str, config: RunConfig) -> list[str]:
     ]
 
 
+def repeatable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
+    """``runnable_config`` for completions that come out again; raises ConfigError where nobody promises that."""
+    backend = run_config(manifest).generation.backend
+    if backend not in BACKENDS or backend == "server":
+        raise ConfigError(
+            f"its completions came from {backend}, which promises no equal ones again: s2s retrain makes its "
+            "adapter of them, s2s verify --recompute its scores"
+        )
+    return runnable_config(manifest, models)
+
+
 def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
     """Return a recorded configuration with a model of this machine and required isolation.
 
@@ -308,11 +319,6 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")
     config = run_config(manifest)
-    if config.generation.backend not in BACKENDS or config.generation.backend == "server":
-        raise ConfigError(
-            f"its completions came from {config.generation.backend}, which promises no equal ones again: "
-            "s2s retrain makes its adapter of them, s2s verify --recompute its scores"
-        )
     find_problem(config.problem)
     find_host(config.host, config.host_setup)
     if config.condition != FROZEN:
