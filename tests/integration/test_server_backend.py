@@ -1,4 +1,4 @@
-"""A run that a server samples for: the records of a local run where the tokens are its own, also after a stop."""
+"""A run that a server samples for: by the same tokens the records of a local run, also after a stop."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def test_a_run_by_a_server_is_the_local_run(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It dies in the third group, goes on, and ends with the same records and adapter; verification takes it."""
+    """It dies in the third group, goes on, and ends with the same records and adapter, which verify."""
     served, settings = server
 
     def third_group(path: str, body: Body, answer: Body) -> tuple[int, Body]:
@@ -110,7 +110,7 @@ def test_a_run_by_a_server_is_the_local_run(
 def test_a_server_of_other_weights_ends_the_run(
     server: tuple[AdapterServer, Callable[..., str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server that goes on with the base answers for other weights: one line has step, token and both values."""
+    """A server that goes on with the base: one line has the step, a token and both values."""
     served, settings = server
     sample = served.sample
     served.sample = lambda adapter, body: sample(None, body)

@@ -298,7 +298,7 @@ def _parents(name: str, config: RunConfig) -> list[str]:
 
 
 def repeatable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
-    """``runnable_config`` for completions that come out again; raises ConfigError where nobody promises that."""
+    """``runnable_config``, where completions come out again; raises ConfigError where they need not."""
     backend = run_config(manifest).generation.backend
     if backend not in BACKENDS or backend == "server":
         raise ConfigError(
