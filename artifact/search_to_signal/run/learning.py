@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
-from search_to_signal.base.errors import GenerationError, RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import RewardMapping, get_mapping
 from search_to_signal.credit.normalizers import Normalizer, get_normalizer
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
+from search_to_signal.learner.sampler_check import sampler_difference
 from search_to_signal.models.base import Generation, Generator, Trainable, completion_text
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer, open_base_model
@@ -51,38 +50,12 @@ class Training:
         ids = [completion.ids for completion in generation.completions]
         truncated = [completion.truncated for completion in generation.completions]
         group = training_group(generation.prompt_ids, ids, truncated, records, self.credited)
-        difference = self._difference_to_sampler(generation, records[0].step)
+        limit = self.settings.served.max_difference
+        difference = sampler_difference(self.learner.model, generation, records[0].step, limit)
         with rule_errors(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
         return replace(result, sampler_difference=difference)
-
-    @torch.no_grad()
-    def _difference_to_sampler(self, generation: Generation, step: int) -> float | None:
-        """Mean distance per token of the sampler's log-probabilities to the learner's, in nats.
-
-        None where the sampler reports none. Raises GenerationError where it is over the limit, as where the
-        sampler answers for other weights than the learner has.
-        """
-        if not all(completion.logprobs for completion in generation.completions):
-            return None
-        model, distances = self.learner.model, []
-        for completion in generation.completions:
-            tokens = fitting_group(model, generation.prompt_ids, [completion.ids], self.generator.pad_id)
-            own = token_log_probabilities(model, tokens)[0].double().cpu().numpy()
-            pairs = zip(completion.logprobs, own.tolist(), completion.ids, strict=True)
-            distances += [(abs(told - known), told, known, token) for told, known, token in pairs]
-        mean = float(np.mean([distance for distance, *_ in distances]))
-        limit = self.settings.served.max_difference
-        if not mean <= limit:
-            _, told, known, token = max(distances)
-            raise GenerationError(
-                f"step {step}: the server has other weights than the learner: log-probabilities of "
-                f"{len(distances)} tokens differ by {mean:.3g} in the mean (generation.server.max_difference "
-                f"is {limit:g}), most for token {token}, {told:.4f} there and {known:.4f} here; see that it "
-                "serves this model and reports them raw (--logprobs-mode raw_logprobs)"
-            )
-        return mean
 
     @property
     def sha256(self) -> str:
