@@ -101,7 +101,7 @@ class ServerSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=
     base_url: str | None = "http://127.0.0.1:8000/v1"
     timeout_s: Annotated[float, Range(0, 1e6, above=True)] = 600.0
     adapters: str | None = None
-    max_difference: Annotated[float, Range(0, 100, above=True)] = 0.05
+    max_difference: Annotated[float, Range(0, 100, above=True)] = 0.1
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation.server")
@@ -132,7 +132,7 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     they are sent whole, and ``refuse`` ends the run after an answer that reports more. ``top_k`` keeps the
     likeliest tokens, ``top_p`` then the fewest whose shares reach it, both after the temperature. An endpoint
     takes filters by its own names, in ``api.extra``. ``backend`` is one of ``BACKENDS``, or names somebody
-    else's (``models/opening.py``). ``server`` is absent where it has its defaults.
+    else's (``models/opening.py``). ``server`` is there for ``server`` alone.
     """
 
     group_size: Annotated[int, Range(1, 1024)] = 4
@@ -149,6 +149,9 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation")
+        if self.backend == "server" and self.server is msgspec.UNSET:
+            # Whole, so that records say what was asked of it.
+            msgspec.structs.force_setattr(self, "server", ServerSettings())
         if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
             raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")
         room = self.max_prompt_tokens + self.max_completion_tokens
@@ -160,7 +163,7 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     @property
     def served(self) -> ServerSettings:
-        """The server, as the backend ``server`` asks it."""
+        """The server of the backend ``server``; its defaults for any other."""
         return ServerSettings() if self.server is msgspec.UNSET else self.server
 
 
