@@ -51,7 +51,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[AdapterServer, Callable[..., str]]]:
+def serving() -> Iterator[tuple[AdapterServer, Callable[..., str]]]:
     """A server of the same model, and the settings that name it."""
     model = model_directory(MODEL)
     tokenizer: Any = load_tokenizer(model)
@@ -66,13 +66,13 @@ def server() -> Iterator[tuple[AdapterServer, Callable[..., str]]]:
 
 
 def test_a_run_by_a_server_is_the_local_run(
-    server: tuple[AdapterServer, Callable[..., str]],
+    serving: tuple[AdapterServer, Callable[..., str]],
     local: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It dies in the third group, goes on, and ends with the same records and adapter, which verify."""
-    served, settings = server
+    served, settings = serving
 
     def third_group(path: str, body: Body, answer: Body) -> tuple[int, Body]:
         loaded = sum(path == "load_lora_adapter" and bool(b["lora_name"]) for path, b in served.requests)
@@ -108,10 +108,10 @@ def test_a_run_by_a_server_is_the_local_run(
 
 
 def test_a_server_of_other_weights_ends_the_run(
-    server: tuple[AdapterServer, Callable[..., str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    serving: tuple[AdapterServer, Callable[..., str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A server that goes on with the base: one line has the step, a token and both values."""
-    served, settings = server
+    served, settings = serving
     sample = served.sample
     served.sample = lambda adapter, body: sample(None, body)
     assert run(tmp_path, settings()) != 0

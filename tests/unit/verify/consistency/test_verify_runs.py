@@ -64,7 +64,7 @@ def test_a_cut_prompt_fits_the_limit(
 def test_a_server_stays_within_its_limit(
     make_run: Callable[..., Path], tmp_path: Path, difference: float | None, agrees: bool
 ) -> None:
-    """Every step of a trained run by a server says how far the server was, and no run goes on over its limit."""
+    """Every step of a trained run by a server says how far it was, and none goes on over its limit."""
     by_server = {"group_size": 4, "backend": "server", "server": {"max_difference": 0.1}}
     run = make_run(tmp_path / "run", "native", config={"generation": by_server})
     told = {} if difference is None else {"sampler_difference": difference}
