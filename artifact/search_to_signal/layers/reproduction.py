@@ -32,8 +32,8 @@ from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, shipped, tensor_shapes
-from search_to_signal.models.opening import described, model_files, require_model
-from search_to_signal.models.settings import ENGINES, ApiSettings, endpoint_key, model_name
+from search_to_signal.models.opening import described, model_files, require_model, require_server
+from search_to_signal.models.settings import ENGINES, Endpoint, endpoint_key, model_name
 from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
 from search_to_signal.records.amendments import find_awaited_runs
@@ -314,9 +314,10 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     """Check what takes no time of what runs of these layers need; nothing is left in ``results``.
 
     Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that cannot
-    start; ModelFileError for an incomplete model, DataHashError for instances that differ from the recorded
-    ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or normalizer that
-    fails on synthetic groups, and for a problem of somebody's own without fixed instances.
+    start; GenerationError for a server that cannot sample, ModelFileError for an incomplete model,
+    DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
+    directory, MappingError for a mapping or normalizer that fails on synthetic groups, and for a problem of
+    somebody's own without fixed instances.
     """
     require_place(results, resume)
     check_conditions(profile)
@@ -327,6 +328,8 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     require_card(profile, computing)
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
+    for model in sorted(_models(computing)):
+        require_server(profile.generation, model)
     for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
         check_instances(get_problem(problem), split)
 
@@ -351,10 +354,12 @@ def _every_part(profile: Profile) -> list[Part]:
     return [profile, *profile.breadth, *profile.audit]
 
 
-def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[ApiSettings]:
+def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[Endpoint]:
     """The endpoints elsewhere that these layers ask."""
     if profile.generation.backend == "api" and set(keys) - {API, HELDOUT}:
         yield profile.generation.api
+    if profile.generation.backend == "server" and set(keys) - {API, HELDOUT}:
+        yield profile.generation.served
     if API in keys and profile.api is not None and profile.api.endpoint is not None:
         yield profile.api.endpoint
 

@@ -34,7 +34,8 @@ class StepResult:
     """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
     A skipped opportunity has no loss, KL or norm, and no training tokens; ``not_finite`` says that its
-    gradient was the reason. ``pairs`` are those of a rule that learns from pairs.
+    gradient was the reason. ``pairs`` are those of a rule that learns from pairs. ``sampler_difference`` is
+    for the run to say, not for a rule (``StepRecord``).
     """
 
     loss: float | None
@@ -44,6 +45,7 @@ class StepResult:
     adapter_sha256: str
     pairs: PreferenceRecord | None = None
     not_finite: bool = False
+    sampler_difference: float | None = None
 
 
 class LearnerSetup(NamedTuple):

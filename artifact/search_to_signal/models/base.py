@@ -42,12 +42,15 @@ class Completion:
     """One sampled answer: its tokens with the end token where one was drawn, and its text without.
 
     An endpoint gives no token ids: ``ids`` is then empty, and ``request`` says what it reported.
+    ``logprobs`` are the tokens' natural log-probabilities as a server reports them, at temperature 1 and
+    before any filter; empty where nobody does.
     """
 
     ids: tuple[int, ...]
     text: str
     truncated: bool
     request: RequestRecord | None = None
+    logprobs: tuple[float, ...] = ()
 
     @property
     def tokens(self) -> int:

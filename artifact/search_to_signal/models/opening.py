@@ -1,7 +1,11 @@
 """From settings to a generator: every backend is known here, and only the one asked for is loaded."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import cast
 
+from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.models.base import Generator, Trainable
 from search_to_signal.models.files import (
@@ -12,9 +16,29 @@ from search_to_signal.models.files import (
     refuse_lacking_template,
     refuse_odd_settings,
 )
-from search_to_signal.models.settings import LOOPBACK, GenerationSettings, ModelLoading
+from search_to_signal.models.settings import BACKENDS, LOOPBACK, GenerationSettings, ModelLoading
 
 ON_PROCESSOR = ModelLoading()
+
+GROUP = "search_to_signal.generators"
+OpensGenerator = Callable[[GenerationSettings, Path, Path], Trainable]
+"""Somebody else's ``generation.backend``: settings, model directory and scratch directory to a generator."""
+
+
+def get_backend(name_or_path: str) -> OpensGenerator | None:
+    """What opens generators of somebody's own, by entry point of ``GROUP`` or pkg.mod:obj; None for ours.
+
+    Raises ConfigError with the known names, or for an object that cannot be called.
+    """
+    found = plugins.load(name_or_path, dict.fromkeys(BACKENDS), GROUP)
+    if found is not None and not callable(found):
+        raise ConfigError(f"the generator {name_or_path!r} cannot be called: see models/opening.py")
+    return cast("OpensGenerator | None", found)
+
+
+def generator_errors(backend: str) -> AbstractContextManager[None]:
+    """Context in which somebody else's generator works: its errors become one line (MappingError)."""
+    return plugins.third_party_errors(f"generator {backend}", backend in BACKENDS)
 
 
 def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
@@ -37,6 +61,15 @@ def require_model(settings: GenerationSettings, model: str) -> bool:
     refuse_odd_settings(directory)
     refuse_lacking_template(directory)
     return True
+
+
+def require_server(settings: GenerationSettings, model: str) -> None:
+    """Raise GenerationError unless the server, where one samples, can do so for a run of this model."""
+    if settings.backend == "server":
+        from search_to_signal.models.server import Server
+
+        tokens = settings.max_prompt_tokens + settings.max_completion_tokens
+        Server(settings.served).require(model_directory(model).name, tokens)
 
 
 def described(settings: GenerationSettings, model: str) -> str:
@@ -92,6 +125,14 @@ def open_trainable(
         from search_to_signal.models.vllm import open_unsloth
 
         return open_unsloth(settings, path, scratch)
-    raise ConfigError(
-        "an endpoint's weights cannot be trained: use condition frozen with generation.backend api"
-    )
+    if settings.backend == "server":
+        from search_to_signal.models.server import open_server
+
+        return open_server(settings, path, scratch)
+    opens = get_backend(settings.backend)
+    if opens is None:
+        raise ConfigError(
+            "an endpoint's weights cannot be trained: use condition frozen with generation.backend api"
+        )
+    with generator_errors(settings.backend):
+        return opens(settings, path, scratch)

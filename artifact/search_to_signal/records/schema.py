@@ -98,7 +98,9 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
     ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself. ``not_finite`` is
-    there, and true, where the gradient was not finite, so that nothing was trained.
+    there, and true, where the gradient was not finite, so that nothing was trained. ``sampler_difference`` is
+    the mean distance per token, in nats, of a server's log-probabilities to those of the learner before its
+    update; absent for any other sampler.
     """
 
     step: int
@@ -120,6 +122,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     adapter_sha256: str | None
     prompt_tokens_cut: int | None = 0
     not_finite: bool | msgspec.UnsetType = msgspec.UNSET
+    sampler_difference: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -219,7 +219,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
 
 def require_card_of_run(config: RunConfig) -> None:
     """Raise ConfigError where a recorded run computed on a card and this machine has none."""
-    if _samples_on_card(config.base.device, config.generation) and not visible_cards():
+    if _computes_on_card(config.base.device, config.generation) and not visible_cards():
         raise ConfigError(
             "the run used an NVIDIA card, and nvidia-smi finds none here: use a machine that has one; "
             "s2s verify --draws checks its tokens without one"
@@ -257,18 +257,18 @@ def _loading(profile: Profile) -> ModelLoading:
 
 
 def _needs_card(profile: Profile) -> bool:
-    return _samples_on_card(_loading(profile).device, profile.generation)
+    return _computes_on_card(_loading(profile).device, profile.generation)
 
 
-def _samples_on_card(device: str, generation: GenerationSettings) -> bool:
-    """Whether this package's own sampler runs on a card; an engine sees to its card itself."""
-    return device == "cuda" and generation.backend == "local"
+def _computes_on_card(device: str, generation: GenerationSettings) -> bool:
+    """Whether our sampler, or the learner beside a server, is on a card; an engine sees to its own card."""
+    return device == "cuda" and generation.backend in ("local", "server")
 
 
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
     """The model and the memory in MiB of one run of a part; none for runs without the card."""
-    if not _needs_card(profile):
-        return
     learner = profile.learner if trains(part) else None
+    if not _needs_card(profile) or (learner is None and profile.generation.backend == "server"):
+        return
     name = model_name(part.model)
     yield name, required_mib(model_directory(name), _loading(profile), profile.generation, learner)

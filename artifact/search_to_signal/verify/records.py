@@ -143,6 +143,7 @@ def _group_problems(
             yield f"step {step.step}: {len(group)} completions in the group"
         yield from _outcome_problems(group)
         yield from _prompt_problems(group, step, manifest.config["generation"])
+        yield from _sampler_problems(step, manifest.config["generation"])
         yield from (finding.line for finding in follower.findings(recorded))
         for record in group:
             for text in _problems(record, instances if record.score is not None else 0):
@@ -252,6 +253,16 @@ def _prompt_problems(
         )
     elif limit is not None and longest > limit and setting != "send whole":
         yield f"step {step.step}: {longest} tokens of a prompt were read, its limit is {limit}"
+
+
+def _sampler_problems(step: StepRecord, generation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a step that a trained run by a server could not have gone on with."""
+    if generation.get("backend") != "server" or step.mapping is None:
+        return
+    limit, difference = generation.get("server", {}).get("max_difference", 0.0), step.sampler_difference
+    if difference is UNSET or not 0.0 <= difference <= limit:
+        told = "absent" if difference is UNSET else difference
+        yield f"step {step.step}: sampler_difference is {told}, the run ends where it is not 0 to {limit}"
 
 
 def _store_problems(
