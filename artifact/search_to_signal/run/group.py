@@ -251,6 +251,7 @@ def step_record(
         adapter_sha256=result.adapter_sha256 if result else None,
         prompt_tokens_cut=generation.prompt_tokens_cut,
         not_finite=True if result is not None and result.not_finite else msgspec.UNSET,
+        dropped=(result and result.dropped) or msgspec.UNSET,
     )
 
 
