@@ -11,6 +11,7 @@ from search_to_signal.base.settings import Range, check_ranges
 Backend = Literal["local", "vllm", "unsloth", "api"]
 LongPrompts = Literal["cut", "refuse"]
 Tokens = Annotated[int, Range(1, 10_000_000)]
+TemplateKwargs = dict[str, bool | int | float | str]
 
 LOOPBACK = "loopback"
 # Backends that have a card to themselves.
@@ -106,7 +107,8 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     sampler and the learner alike, or the run ends (D26). Messages to an endpoint cannot be cut in tokens:
     they are sent whole, and ``refuse`` ends the run after an answer that reports more. ``top_k`` keeps the
     likeliest tokens, ``top_p`` then the fewest whose shares reach it, both after the temperature. An endpoint
-    takes filters by its own names, in ``api.extra``.
+    takes filters by its own names, in ``api.extra``. ``template_kwargs`` are what the chat template takes
+    besides messages, such as ``{enable_thinking = false}``; absent where it is given nothing.
     """
 
     group_size: Annotated[int, Range(1, 1024)] = 4
@@ -119,6 +121,12 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     backend: Backend = "local"
     api: ApiSettings = ApiSettings()
     engine: EngineSettings = EngineSettings()
+    template_kwargs: TemplateKwargs | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def for_template(self) -> TemplateKwargs:
+        """What the chat template is given besides messages."""
+        return {} if isinstance(self.template_kwargs, msgspec.UnsetType) else self.template_kwargs
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation")
