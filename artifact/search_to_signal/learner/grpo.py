@@ -171,23 +171,15 @@ class GrpoLearner:
 
     def _backward(self, group: PreparedGroup) -> tuple[float, float]:
         """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
-        parts = self._parts(group.tokens)
+        parts, losses, kls = self._parts(group.tokens), [], []
         credit = torch.tensor(group.advantages, dtype=torch.float32, device=self.model.device)
-        losses, kls = [], []
         epsilon = math.inf if self._rule.epsilon is None else self._rule.epsilon
         for part in parts:
-            rows = group.tokens.rows(part)
-            passes = self._passes
+            rows, passes = group.tokens.rows(part), self._passes
             logps = token_log_probabilities(self.model, rows) if passes is None else passes.policy(rows)
-            loss, kl = grpo_loss(
-                logps,
-                rows,
-                group.reference[part],
-                credit[part],
-                self._settings.kl,
-                sampled=None if group.sampled is None else group.sampled[part],
-                epsilon=epsilon,
-            )
+            old = None if group.sampled is None else group.sampled[part]
+            weight, against = self._settings.kl, group.reference[part]
+            loss, kl = grpo_loss(logps, rows, against, credit[part], weight, sampled=old, epsilon=epsilon)
             (group.share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
             losses.append(group.share * float(loss.detach()))
             kls.append(kl)
