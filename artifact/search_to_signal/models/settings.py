@@ -11,7 +11,7 @@ from search_to_signal.base.settings import Range, check_ranges
 Backend = Literal["local", "vllm", "unsloth", "api"]
 LongPrompts = Literal["cut", "refuse"]
 Tokens = Annotated[int, Range(1, 10_000_000)]
-TemplateKwargs = dict[str, bool | int | float | str]
+TemplateKwargs = dict[str, bool | str]
 
 LOOPBACK = "loopback"
 # Backends that have a card to themselves.
