@@ -60,7 +60,7 @@ from search_to_signal.records.seal import seal
 from search_to_signal.report.build import report
 from search_to_signal.report.results import Results
 from search_to_signal.run.execution import Execution
-from search_to_signal.run.machine_check import Part, card_warnings, require_card, trains
+from search_to_signal.run.machine_check import Part, card_warnings, memory_line, require_card, trains
 from search_to_signal.run.planned_runs import Reproduction, unfinished
 from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.pool import EvaluationPool
@@ -324,7 +324,7 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     computing = parts_with_models(profile, keys)
     for model in sorted(_models(computing)):
         if require_model(profile.generation, model):
-            check_layers(model, any(trains(part) for part in computing if model_name(part.model) == model))
+            check_layers(model, _is_trained(model, computing))
     require_card(profile, computing)
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
@@ -334,11 +334,22 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
         check_instances(get_problem(problem), split)
 
 
-def described_models(profile: Profile, keys: Sequence[str]) -> list[str]:
-    """Return a line about each model of somebody else that runs of these layers load; as ``described``."""
-    models = sorted(_models(parts_with_models(profile, keys)))
-    here = [model for model in models if require_model(profile.generation, model)]
-    return [described(profile.generation, model) for model in here if not shipped(model_directory(model))]
+def described_models(profile: Profile, keys: Sequence[str]) -> Iterator[str]:
+    """Yield what there is to know of each model of somebody else that runs of these layers load.
+
+    Its memory is left out where its settings say no sizes. Raises as ``described`` does.
+    """
+    computing = parts_with_models(profile, keys)
+    for model in sorted(_models(computing)):
+        if require_model(profile.generation, model) and not shipped(model_directory(model)):
+            yield from described(profile.generation, model)
+            if profile.generation.backend == "local":
+                with suppress(ModelFileError):
+                    yield memory_line(profile, model, _is_trained(model, computing))
+
+
+def _is_trained(model: str, parts: Sequence[Part]) -> bool:
+    return any(trains(part) for part in parts if model_name(part.model) == model)
 
 
 def on_this_machine(profile: Profile, ray: str | None) -> Profile:

@@ -11,6 +11,7 @@ from search_to_signal.base.settings import Range, check_ranges
 BACKENDS = ("local", "server", "vllm", "unsloth", "api")
 LongPrompts = Literal["cut", "refuse"]
 Tokens = Annotated[int, Range(1, 10_000_000)]
+TemplateKwargs = dict[str, bool | str]
 
 LOOPBACK = "loopback"
 # Backends that have a card to themselves.
@@ -132,7 +133,9 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     they are sent whole, and ``refuse`` ends the run after an answer that reports more. ``top_k`` keeps the
     likeliest tokens, ``top_p`` then the fewest whose shares reach it, both after the temperature. An endpoint
     takes filters by its own names, in ``api.extra``. ``backend`` is one of ``BACKENDS``, or names somebody
-    else's (``models/opening.py``). ``server`` is there for ``server`` alone.
+    else's (``models/opening.py``). ``server`` is there for ``server`` only. ``template_kwargs`` are what the
+    chat template takes besides messages, such as ``{enable_thinking = false}``; absent where it is given
+    nothing.
     """
 
     group_size: Annotated[int, Range(1, 1024)] = 4
@@ -146,6 +149,12 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     api: ApiSettings = ApiSettings()
     engine: EngineSettings = EngineSettings()
     server: ServerSettings | msgspec.UnsetType = msgspec.UNSET
+    template_kwargs: TemplateKwargs | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def for_template(self) -> TemplateKwargs:
+        """What the chat template is given besides messages."""
+        return {} if isinstance(self.template_kwargs, msgspec.UnsetType) else self.template_kwargs
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation")

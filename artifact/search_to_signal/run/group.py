@@ -253,6 +253,7 @@ def step_record(
         prompt_tokens_cut=generation.prompt_tokens_cut,
         not_finite=True if result is not None and result.not_finite else msgspec.UNSET,
         sampler_difference=msgspec.UNSET if difference is None else difference,
+        dropped=(result and result.dropped) or msgspec.UNSET,
     )
 
 

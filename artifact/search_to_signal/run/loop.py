@@ -302,7 +302,8 @@ def write_group(live: Live, group: LiveGroup, found: Mapping[str, str], clock: S
 def _note(step: StepRecord) -> str:
     best = [] if step.frontier_after is None else [f"best {step.frontier_after:.4f}"]
     cut = [f"prompt cut by {step.prompt_tokens_cut} tokens"] if step.prompt_tokens_cut else []
-    return " ".join([*best, f"archive {step.archive_size}", *cut])
+    dropped = ["no advantage, drawn again"] if step.dropped else []
+    return " ".join([*best, f"archive {step.archive_size}", *cut, *dropped])
 
 
 def _checkpoint(live: Live, done: int) -> None:

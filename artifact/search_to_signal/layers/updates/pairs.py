@@ -31,7 +31,7 @@ from search_to_signal.learner.adapter import (
     raw_inner,
     set_adapter,
 )
-from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.device import memory_errors, prepare_processor
@@ -113,7 +113,8 @@ def update(
         masks=_sha256(group.completion_mask for group in groups),
         reference=_sha256(references),
     )
-    results = [learner.update(*parts) for parts in zip(groups, references, credit, strict=True)]
+    scored = [PreparedGroup(*parts) for parts in zip(groups, references, credit, strict=True)]
+    results = [learner.update([group]) for group in scored]
     completions, tokens = withheld_log_probabilities(given)
     return UpdateResult(
         fixed,
