@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import LETTERS, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -218,6 +218,7 @@ def _sample(rows: Sequence[RolloutRow]) -> RolloutRow:
         position=first.position,
         prompt=first.prompt,
         tokens=UNKNOWN if UNKNOWN in counted else sum(counted),
+        metrics={**rows[-1].metrics, LETTERS: sum(row.metrics.get(LETTERS, math.nan) for row in rows)},
         response=hash(tuple(row.response for row in rows)) & 2**64 - 1 or 1,
     )
 
@@ -268,6 +269,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, named: boo
         # Rows without one would be a group that nobody sampled.
         raise ValueError(f"no {name}, by which the rows before are grouped")
     output = record.get("output")
+    letters = {} if output is None else {LETTERS: float(len(str(output)))}
     return RolloutRow(
         group=(step, digest(str(record[name]))),
         name=str(record[name]) if named else "",
@@ -277,7 +279,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions, named: boo
         reward=float32(score(record.get(options.reward or "score"))),
         response=digest(None if output is None else str(output)),
         label=value_at(record, options.label),
-        metrics=numbers(record, without=_BASE),
+        metrics=numbers(record, without=_BASE) | letters,
     )
 
 
