@@ -8,6 +8,7 @@ from pathlib import Path
 from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
+from search_to_signal.audit.credit import CUT
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
@@ -21,7 +22,6 @@ _DECIDES, _IDLE = 0.8, 0.01
 _BY_CHANCE = 0.01
 # That one reward decides may be meant: it never counts as high.
 _DECIDED = 0.3
-_CUT = ("truncated", "length", "max_tokens", "overlong", "cut")
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _wasted(findings: Findings) -> str:
     unscored = f"; {signal.unscored} completions have no reward" if signal.unscored else ""
     credited = f"; {signal.credited} more tie and get an advantage all the same" if signal.credited else ""
     return (
-        f"{_percent(signal.waste)} of generation buys no gradient: {signal.taught} of {signal.completions} "
+        f"{percent(signal.waste)} of generation buys no gradient: {signal.taught} of {signal.completions} "
         f"completions teach. {signal.dead} of {signal.groups} groups are dead: {', '.join(parts)}"
         f"{credited}{unscored}"
     )
@@ -200,7 +200,7 @@ def _too_small(findings: Findings) -> str:
         return ""
     name = options_of(findings.framework).size
     tried = ((2, signal.levels.flat_share(2 * size)), (4, signal.levels.flat_share(4 * size)))
-    shares = ", ".join(f"{_percent(share or 0.0)} of groups of {factor * size}" for factor, share in tried)
+    shares = ", ".join(f"{percent(share or 0.0)} of groups of {factor * size}" for factor, share in tried)
     return (
         f"Raise {name} from {size}: ties are as frequent as chance makes them, and if prompts are alike, "
         f"{shares} would tie. That takes 2 or 4 times the generation per prompt, or 2 or 4 times "
@@ -221,15 +221,15 @@ def _sampling(findings: Findings) -> str:
     lost = findings.hopeless
     if lost is not None:
         left = signal.completions - lost.wasted
-        idle = f"without them {_percent(1 - signal.taught / left)} of generation" if left else "all"
+        idle = f"without them {percent(1 - signal.taught / left)} of generation" if left else "all"
         parts.append(
             f"{lost.prompt} prompts were sampled again and tied each time: {idle} would still buy nothing"
         )
     if signal.flat and signal.half_flat_share is not None:
-        halved = f"of the groups of two and more {_percent(signal.flat / signal.compared)} tie; "
-        halved += f"with half the {size} {_percent(signal.half_flat_share)} would"
+        halved = f"of the groups of two and more {percent(signal.flat / signal.compared)} tie; "
+        halved += f"with half the {size} {percent(signal.half_flat_share)} would"
         doubled = signal.least_flat_share_doubled
-        parts.append(halved + (f", with twice at least {_percent(doubled)}" if doubled is not None else ""))
+        parts.append(halved + (f", with twice at least {percent(doubled)}" if doubled is not None else ""))
     return f"{_capital('; '.join(parts))}." if parts else ""
 
 
@@ -239,13 +239,13 @@ def _left_out(findings: Findings) -> Iterator[Advice]:
         return
     share, credit = signal.left_out / signal.completions, signal.left_credit / (signal.credit or 1.0)
     text = (
-        f"{signal.taught} of {signal.completions} completions teach: {signal.left_out} ({_percent(share)}) "
+        f"{signal.taught} of {signal.completions} completions teach: {signal.left_out} ({percent(share)}) "
         "are masked or removed from the loss in groups whose rewards differ."
     )
     if credit > 0.99:
         text += " They had all the positive advantage: the update only pushes probabilities down."
     elif credit >= _LEAST:
-        text += f" With them {_percent(credit)} of the positive advantage is lost."
+        text += f" With them {percent(credit)} of the positive advantage is lost."
     cap = options_of(findings.framework).cap
     yield _advice(max(share, credit), text, f"Raise {cap}, or keep such completions in the loss")
 
@@ -282,7 +282,7 @@ def _broken(findings: Findings) -> Iterator[Advice]:
     for name, (text, change) in says.items():
         if counts[name] and change:
             share = counts[name] / whole
-            yield _advice(share, f"{counts[name]} of {whole} groups ({_percent(share)}) {text}.", change)
+            yield _advice(share, f"{counts[name]} of {whole} groups ({percent(share)}) {text}.", change)
     if counts["lone_credit"] and findings.signal.compared:
         share = counts["lone_credit"] / whole
         text = (
@@ -332,7 +332,7 @@ def _tight(findings: Findings) -> Iterator[Advice]:
     says = (
         f"{findings.counts['amplified']} of {findings.groups} groups are tight: their rewards hardly differ, "
         "and the normalizer spreads them 100 times as far or more. The largest gain is "
-        f"{_number(signal.gain)} advantage per reward."
+        f"{number_text(signal.gain)} advantage per reward."
     )
     known = {
         option: made
@@ -342,8 +342,8 @@ def _tight(findings: Findings) -> Iterator[Advice]:
         and made.gain < signal.gain / 2
     }
     change = f"Set {' or '.join(known)}, or round" if known else "Round"
-    to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
-    instead = f"The largest gain falls from {_number(signal.gain)} {to}." if known else ""
+    to = ", ".join(f"to {number_text(made.gain)} under {option}" for option, made in known.items())
+    instead = f"The largest gain falls from {number_text(signal.gain)} {to}." if known else ""
     yield _advice(cost, says, f"{change} rewards to the differences that matter", instead)
 
 
@@ -356,7 +356,7 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
     flat = [name for name, part in parts.items() if not part.varied]
     against = {name: part.against for name, part in parts.items() if part.against}
     ordered = sorted(shares.items(), key=lambda item: -item[1])
-    share_texts = ", ".join(f"{name} {_percent(share)}" for name, share in ordered)
+    share_texts = ", ".join(f"{name} {percent(share)}" for name, share in ordered)
     text = [f"Of the advantage's variance: {share_texts}."]
     cost = 0.0
     if shares[first] >= _DECIDES:
@@ -384,18 +384,18 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
 
 def _lengths(findings: Findings) -> Iterator[Advice]:
     options = options_of(findings.framework)
-    cut = sum(count for name, count in findings.statuses.items() if name.lower().startswith(_CUT))
+    cut = sum(count for name, count in findings.statuses.items() if name.lower().startswith(CUT))
     tie = findings.signal.length.correlation
     text, cost = [], 0.0
     if cut:
         share = cut / findings.completions
-        text.append(f"{cut} of {findings.completions} completions ({_percent(share)}) were cut off.")
+        text.append(f"{cut} of {findings.completions} completions ({percent(share)}) were cut off.")
         cost = share
     if tie is not None and tie**2 >= _LEAST:
         which = "Longer" if tie > 0 else "Shorter"
         text.append(
             f"{which} completions of a group get more advantage: correlation {tie:+.2f}, which explains "
-            f"{_percent(tie**2)} of its variance."
+            f"{percent(tie**2)} of its variance."
         )
         cost = max(cost, tie**2)
     if text:
@@ -413,8 +413,8 @@ def length_sentence(findings: Findings) -> str:
     if not known:
         return ""
     first = next(iter(known.values()))
-    share_texts = ", ".join(f"{_percent(sums.share or 0.0)} under {rule}" for rule, sums in known.items())
-    longest = _percent(first.longest / first.completions)
+    share_texts = ", ".join(f"{percent(sums.share or 0.0)} under {rule}" for rule, sums in known.items())
+    longest = percent(first.longest / first.completions)
     return f"The longest {longest} carry {share_texts} of advantage times weight."
 
 
@@ -424,22 +424,24 @@ def _copies(findings: Findings) -> Iterator[Advice]:
         return
     share = sums.repeats / sums.completions
     says = (
-        f"{sums.repeats} of {sums.completions} completions ({_percent(share)}) repeat another of their group."
+        f"{sums.repeats} of {sums.completions} completions ({percent(share)}) repeat another of their group."
     )
     change = "Raise the sampling temperature, or top_p"
     if findings.logged_twice:
         says = f"{says} {logged_twice_sentence(findings)}"
         twice = "Leave out the rows that were logged twice. Where they were sampled twice: "
         change = f"{twice}{change[0].lower()}{change[1:]}"
-    taken = "" if sums.share is None else f"They take {_percent(sums.share)} of the positive advantage."
+    taken = "" if sums.share is None else f"They take {percent(sums.share)} of the positive advantage."
     yield _advice(share, says, change, taken)
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as a person reads it."""
     return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.2g} %"
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number to three digits."""
     return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}" if math.isfinite(value) else str(value)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from search_to_signal.audit.agreement import LogPlace, place_of
 from search_to_signal.audit.atlas import RewardBatch, token_weights
-from search_to_signal.audit.flags import GroupFlags
-from search_to_signal.audit.groups import Floats, RewardGroups, Sums, spans
+from search_to_signal.audit.flags import Bools, GroupFlags
+from search_to_signal.audit.groups import LETTERS, Floats, RewardGroups, Sums, spans
 
 # By class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
 
@@ -78,9 +78,11 @@ def _row(name: str, sums: ClassSums, total: ClassSums) -> ClassCreditRow:
     )
 
 
-# What aggregation adds: how the weight of advantages falls on long and short completions.
+# What aggregation adds: how the weight of advantages falls on completions.
 
 RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
+# How statuses of completions that were cut at the limit begin.
+CUT = ("truncated", "length", "max_tokens", "overlong", "cut")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,9 @@ class LengthSums(Sums):
     """Over steps, of completions with tokens and an advantage: the longest quarter of each step, and all.
 
     ``tokens`` are theirs, and ``weight`` sums |A| times the weight that a rule of the atlas gives to them.
+    Of that weight the shortest quarter (``shortest`` completions) has ``shortest_weight``, completions with
+    an advantage above 0 ``raised_weight``, the ``cut`` ones ``cut_weight``; ``clipped_weight`` is that of
+    tokens which the trainer masked by their importance ratio, where a log has them.
     """
 
     longest: int = 0
@@ -96,6 +101,12 @@ class LengthSums(Sums):
     tokens: int = 0
     longest_weight: float = 0.0
     weight: float = 0.0
+    shortest: int = 0
+    cut: int = 0
+    shortest_weight: float = 0.0
+    raised_weight: float = 0.0
+    cut_weight: float = 0.0
+    clipped_weight: float = 0.0
 
     @property
     def share(self) -> float | None:
@@ -112,31 +123,47 @@ class LengthSums(Sums):
         """Weight of a token of the longest quarter over that of any token; None without either."""
         return self.share * self.tokens / self.longest_tokens if self.share and self.longest else None
 
+    def part(self, weight: float) -> float | None:
+        """A sum of weights as a share of all; None without weight."""
+        return weight / self.weight if self.weight else None
+
 
 def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
     """Sums by rule; none where a length was not logged. Completions of one length are no longest quarter."""
-    if (groups.tokens < 0).any():
-        return {}
+    tokens = groups.tokens
+    if (tokens < 0).any():
+        letters = groups.metrics.get(LETTERS)
+        if letters is None or not np.isfinite(letters).all():
+            return {}
+        tokens = letters.astype(np.int64)
+    ends = np.array([name.lower().startswith(CUT) for name in groups.status.names], dtype=np.bool_)
+    cut, masked = ends[groups.status.code], groups.metrics.get("is_masked", np.zeros(len(tokens)))
     total = dict.fromkeys(RULES, LengthSums())
     for first, end in spans(groups):
         rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
         offsets = groups.offsets[first : end + 1] - groups.offsets[first]
-        step = RewardBatch(groups.reward[rows], offsets, groups.tokens[rows])
+        step = RewardBatch(groups.reward[rows], offsets, tokens[rows])
         trained = np.where(groups.in_loss[rows], advantage[rows], np.nan)
-        for rule, sums in _of_step(step, trained).items():
+        for rule, sums in _of_step(step, trained, cut[rows], masked[rows]).items():
             total[rule] += sums
     return total
 
 
-def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
+def _of_step(step: RewardBatch, advantage: Floats, cut: Bools, masked: Floats) -> dict[str, LengthSums]:
     known = np.isfinite(advantage) & (step.tokens > 0)
     if not known.any():
         return {}
-    longest = known & (step.tokens > np.quantile(step.tokens[known], 0.75))
+    least, most = np.quantile(step.tokens[known], (0.25, 0.75))
+    longest, shortest = known & (step.tokens > most), known & (step.tokens < least)
     size = np.where(known, np.abs(advantage), 0.0) * step.tokens
+    # The share of its tokens that the trainer clipped; NaN where it was not logged.
+    clipped = np.nan_to_num(masked) / np.maximum(step.tokens, 1)
+    # (4, n): whose weight is summed.
+    kinds = np.stack([shortest, known & (advantage > 0), known & cut, known * clipped])
     sums = {}
     for rule in RULES:
         weight = size * token_weights(rule, step, int(step.tokens.max()))
+        parts = (kinds @ weight).tolist()
         sums[rule] = LengthSums(
             longest=int(longest.sum()),
             completions=int(known.sum()),
@@ -144,6 +171,12 @@ def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
             tokens=int(step.tokens[known].sum()),
             longest_weight=float(weight[longest].sum()),
             weight=float(weight.sum()),
+            shortest=int(shortest.sum()),
+            cut=int((known & cut).sum()),
+            shortest_weight=parts[0],
+            raised_weight=parts[1],
+            cut_weight=parts[2],
+            clipped_weight=parts[3],
         )
     return sums
 

@@ -57,6 +57,7 @@ from search_to_signal.audit.flags import (
 )
 from search_to_signal.audit.frameworks import offered, options_of
 from search_to_signal.audit.groups import (
+    LETTERS,
     SEARCH,
     Assumption,
     Floats,
@@ -276,6 +277,8 @@ class _Tally:
     rounding: Extreme | None = None
     lone: LoneRepeats = field(default_factory=LoneRepeats)
     texts: bool = False
+    # Completions whose characters stand for tokens.
+    letters: int = 0
     sums_to_zero: int = 0
     signal: SignalSums = field(default_factory=SignalSums)
     alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
@@ -383,6 +386,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     for kind, sums in tally.classes.items():
         for label, of_batch in class_sums(batch, audited, by_status=kind).items():
             sums[label] = sums.get(label, ClassSums()) + of_batch
+    tally.letters += int((batch.tokens < 0).any() and LETTERS in batch.metrics) * len(batch.reward)
     for rule, lengths in length_sums(batch, audited).items():
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
@@ -490,16 +494,19 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
         f"and with one in {_ONE_IN} of the later ones"
     )
     part = Assumption(IN_PART, says, {"groups": tally.advised, "compared": tally.compared})
+    says = "lengths are in characters, which stand for tokens: this log counts no tokens"
+    letters = Assumption(LETTERS, says, {"completions": tally.letters})
+    notes = ((part, tally.compared < tally.advised), (letters, bool(tally.letters and tally.lengths)))
     final: dict[str, Any] = {
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),
-        "assumptions": (*tally.assumptions, *((part,) if tally.compared < tally.advised else ())),
+        "assumptions": (*tally.assumptions, *(note for note, holds in notes if holds)),
         "worst": worst(tally.prompts),
         "hopeless": hopeless(tally.prompts),
         "prompts": tally.texts,
     }
-    passing = ("seen", "advised", "compared", "prompts", "texts")
+    passing = ("seen", "advised", "compared", "prompts", "texts", "letters")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}
     own = {key: value for key, value in vars(course).items() if key != "gain"}
     own |= {"framework": course.framework or _framework(tally, course)}

@@ -4,20 +4,29 @@ Names are those of published configurations and launch scripts of each; a versio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class OptionNames:
     """Of one framework: ``filter`` leaves tied groups out, ``size`` is the group size, ``cap`` the longest
     completion, ``weights`` weigh the parts of a reward. ``scales`` are settings of the division by a
-    deviation, each with the entry of the atlas that it stands for."""
+    deviation, each with the entry of the atlas that it stands for.
+    ``kl`` weighs the divergence from the reference, ``clip`` is the upper bound of a ratio, ``norm`` the
+    largest norm of a gradient; ``rollouts`` writes rollouts. ``rules`` are settings of the loss by the rule
+    of aggregation that they stand for (``token_weights``), ``cut`` leaves cut completions out of the loss."""
 
     filter: str
     size: str
     cap: str
     weights: str
     scales: Mapping[str, str]
+    kl: str
+    clip: str
+    norm: str
+    rollouts: str
+    rules: Mapping[str, str]
+    cut: str
 
 
 ANY = OptionNames(
@@ -28,6 +37,14 @@ ANY = OptionNames(
     cap="the limit on the length of a completion",
     weights="the weights of the rewards",
     scales={"no division by the deviation": "dr_grpo"},
+    kl="weight of the KL term",
+    clip="upper bound of the ratio",
+    norm="the largest norm of the gradient (clipping), or a lower learning rate",
+    rollouts="log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
+    "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
+    "trainer by GroupRecorder or live.write",
+    rules={},
+    cut="mask completions that were cut",
 )
 _TRL = OptionNames(
     filter="GRPOConfig has no dynamic sampling: drop from the data set the prompts that groups.csv shows as "
@@ -36,6 +53,16 @@ _TRL = OptionNames(
     cap="max_completion_length (mask_truncated_completions=True leaves cut completions out of the loss)",
     weights="reward_weights",
     scales={'scale_rewards="none"': "trl-grpo-none", 'scale_rewards="batch"': "trl-grpo-batch"},
+    kl="beta",
+    clip="epsilon_high",
+    norm="max_grad_norm",
+    rollouts="GRPOConfig(log_completions=True, logging_steps=1)",
+    rules={
+        "token_mean": 'loss_type="dapo"',
+        "sequence_mean": 'loss_type="grpo"',
+        "constant_length": 'loss_type="dr_grpo"',
+    },
+    cut="mask_truncated_completions=True",
 )
 OPTIONS: Mapping[str, OptionNames] = {
     "TRL": _TRL,
@@ -47,6 +74,16 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="data.max_response_length",
         weights="the weights within custom_reward_function",
         scales={"algorithm.norm_adv_by_std_in_grpo=False": "verl-dr-grpo"},
+        kl="actor_rollout_ref.actor.kl_loss_coef",
+        clip="actor_rollout_ref.actor.clip_ratio_high",
+        norm="actor_rollout_ref.actor.grad_clip",
+        rollouts="trainer.rollout_data_dir=DIR",
+        rules={
+            "token_mean": "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+            "sequence_mean": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+            "constant_length": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+        },
+        cut="mask completions that were cut, or reward_model.overlong_buffer.enable=True",
     ),
     "OpenRLHF": OptionNames(
         filter="--dynamic_filtering --dynamic_filtering_reward_range 0 1",
@@ -54,6 +91,12 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="--generate_max_len",
         weights="the weights within the reward function of --remote_rm_url",
         scales={"--advantage_estimator dr_grpo": "openrlhf-dr-grpo"},
+        kl="--init_kl_coef",
+        clip="--eps_clip_low_high",
+        norm="--max_norm",
+        rollouts="live.write in the trainer (docs/examples/trainer-hooks.md)",
+        rules={},
+        cut=ANY.cut,
     ),
     "slime": OptionNames(
         filter="--dynamic-sampling-filter-path "
@@ -63,6 +106,12 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="--rollout-max-response-len",
         weights="the weights within --custom-rm-path",
         scales={"--disable-grpo-std-normalization": "dr_grpo"},
+        kl="--kl-loss-coef (with --use-kl-loss)",
+        clip="--eps-clip-high",
+        norm="--clip-grad",
+        rollouts="--save-debug-rollout-data DIR/{rollout_id}.pt",
+        rules={"token_mean": "--calculate-per-token-loss"},
+        cut=ANY.cut,
     ),
     "SkyRL": OptionNames(
         filter="trainer.algorithm.dynamic_sampling.type=filter with max_sample_batches",
@@ -70,6 +119,15 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="generator.sampling_params.max_generate_length",
         weights="the weights within the environment's reward",
         scales={"trainer.algorithm.grpo_norm_by_std=false": "dr_grpo"},
+        kl="trainer.algorithm.kl_loss_coef",
+        clip="trainer.algorithm.eps_clip_high",
+        norm="trainer.policy.optimizer_config.max_grad_norm",
+        rollouts="live.write in the trainer (docs/examples/trainer-hooks.md)",
+        rules={
+            "token_mean": "trainer.algorithm.loss_reduction=token_mean",
+            "sequence_mean": "trainer.algorithm.loss_reduction=sequence_mean",
+        },
+        cut="generator.apply_overlong_filtering=true",
     ),
     "NeMo-RL": OptionNames(
         filter="grpo.use_dynamic_sampling=true with grpo.batch_multiplier and "
@@ -78,6 +136,22 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="policy.max_total_sequence_length (grpo.overlong_filtering=true leaves cut completions out)",
         weights="the weights within the environment's reward",
         scales={"grpo.normalize_rewards=false": "rloo"},
+        kl="loss_fn.reference_policy_kl_penalty",
+        clip="loss_fn.ratio_clip_max",
+        norm="policy.max_grad_norm",
+        rollouts="the train_data_step*.jsonl in logger.log_dir, which NeMo-RL writes anyway",
+        rules={
+            "token_mean": "loss_fn.token_level_loss=true",
+            "sequence_mean": "loss_fn.token_level_loss=false",
+        },
+        cut="grpo.overlong_filtering=true",
+    ),
+    "prime-rl": replace(
+        ANY,
+        kl="trainer.loss.kl_tau",
+        clip="trainer.loss.dppo_mask_high",
+        norm="trainer.optim.max_norm",
+        rollouts="monitors.file",
     ),
     "Tinker cookbook": OptionNames(
         filter="remove_constant_reward_groups=True, and more groups_per_batch",
@@ -85,6 +159,12 @@ OPTIONS: Mapping[str, OptionNames] = {
         cap="max_tokens",
         weights="the weights within the environment's reward",
         scales={},
+        kl="kl_penalty_coef",
+        clip=ANY.clip,
+        norm=ANY.norm,
+        rollouts="the rollout summaries in log_path, which it writes anyway",
+        rules={},
+        cut=ANY.cut,
     ),
 }
 

@@ -33,6 +33,8 @@ ASSUMED_REWARD = "reward_columns"
 EMPTY_ADVANTAGES = "empty_advantages"
 # The key of the assumption that a run of this package gave no rewards because it trains nothing.
 UNTRAINED = "untrained"
+# The metric that counts the characters of a completion, where its tokens are not logged.
+LETTERS = "characters"
 # The key of the assumption that a group is one candidate of a search, which trains nothing.
 SEARCH = "candidates"
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.audit.advice import advice
+from search_to_signal.audit.advice import Advice, advice
 from search_to_signal.audit.agreement import COMPONENT, apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.conclusions import at, caution, conclusions
@@ -22,6 +22,9 @@ from search_to_signal.audit.findings import STEP_FLAGS, Findings, StepCounts
 from search_to_signal.audit.flags import OF_COMPLETIONS, OF_GROUPS, GroupFlags
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.importers.scalar_files import some
+from search_to_signal.audit.loss import Beside, loss_advice
+from search_to_signal.audit.scalars import Scalars
 from search_to_signal.base.package_data import render
 from search_to_signal.base.progress import one_line
 from search_to_signal.records.files import write_atomically
@@ -124,6 +127,7 @@ def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) ->
 
 # Points of a curve: more steps than that are drawn together.
 _POINTS = 160
+_SCALAR_POINTS = 400
 _WIDTH, _HEIGHT = 1000, 100
 KINDS = ("differ", "all right", "all wrong", "tie in between", "no effect")
 
@@ -209,6 +213,38 @@ def _at(at: int, value: float, count: int) -> str:
     return f"{_WIDTH * at / max(count - 1, 1):.1f},{_HEIGHT * (1 - value):.2f}"
 
 
+CURVE_COLUMNS = ("quantity", "name", "steps", "first", "median", "last", "least", "most", "not finite")
+NOTHING_FOUND = "Nothing was found in the course of the numbers."
+
+
+def curve_rows(found: Scalars) -> list[tuple[str, ...]]:
+    """A row for each quantity: where it began and ended (medians of a tenth), and its range."""
+    rows = []
+    for curve in found.curves.values():
+        known = curve.finite
+        broken = len(curve.value) - len(known.value)
+        ends = (
+            [known.start, np.median(known.value), replace(known, value=known.value[::-1]).start]
+            if len(known.value)
+            else [math.nan] * 3
+        )
+        limits = [known.value.min(), known.value.max()] if len(known.value) else [math.nan] * 2
+        numbers = (_cell(float(value)) for value in (*ends, *limits))
+        rows.append((curve.title, curve.name, str(len(curve.value)), *numbers, str(broken)))
+    return rows
+
+
+def scalar_curves(found: Scalars) -> tuple[Curve, ...]:
+    """One figure for each quantity of two and more steps; of many steps every so many-th is drawn."""
+    drawn = []
+    for curve in found.curves.values():
+        every = math.ceil(len(curve.value) / _SCALAR_POINTS)
+        if len(curve.value) > 1:
+            ends = (f"step {curve.step[0]}", f"step {curve.step[-1]}")
+            drawn.append(_line(curve.title, curve.value[::every].tolist(), ends))
+    return tuple(drawn)
+
+
 MEANING = {**OF_GROUPS, **OF_COMPLETIONS}
 # What is derived from the sums of a signal.
 _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
@@ -239,6 +275,10 @@ def _cell(value: str | float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _share(part: float | None) -> str | None:
+    return None if part is None else f"{100 * part:.1f} %"
 
 
 def _weight(findings: Findings, name: str) -> float | None:
@@ -305,6 +345,27 @@ LENGTHS = Table(
         if sums.longest
     ),
 )
+WEIGHTS = Table(
+    "What of the advantage reaches the tokens",
+    "Shares of advantage times weight under each rule that averages a loss over tokens: of the quarter of "
+    "the completions with most and with fewest tokens, of completions with an advantage above 0, of those "
+    "that were cut off, and of tokens that the trainer masked by their importance ratio.",
+    ("rule", "longest", "shortest", "raised", "cut off", "masked"),
+    lambda found: (
+        (
+            rule,
+            *(
+                _share(sums.part(weight))
+                for weight in (
+                    *(sums.longest_weight, sums.shortest_weight, sums.raised_weight),
+                    *(sums.cut_weight, sums.clipped_weight),
+                )
+            ),
+        )
+        for rule, sums in found.lengths.items()
+        if sums.weight
+    ),
+)
 NORMALIZERS = Table(
     "The same rollouts under every normalizer",
     "1 - cosine and size compare all advantages, as one vector, with the audited ones. Groups: how many the "
@@ -335,14 +396,12 @@ STEPS = Table(
 )
 
 
-def text(findings: Findings) -> str:
-    """What to change, the conclusions, what was assumed, and compact tables."""
-    advised: list[str] = []
-    for number, one in enumerate(advice(findings), 1):
-        advised += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
-        advised += [f"By this log: {one.instead}"] if one.instead else []
+def text(findings: Findings, also: Beside | None = None) -> str:
+    """What to change, the conclusions, what was assumed, and compact tables; ``also`` is a section each."""
+    advised = _advised(advice(findings))
     advised += [""] if advised else []
     parts = [one_line(line, _WIDEST) for line in (*advised, *conclusions(findings))]
+    parts += _beside(also, findings) if also else []
     if findings.assumptions:
         parts += ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
     if counted := COUNTS.rows(findings):
@@ -354,6 +413,50 @@ def text(findings: Findings) -> str:
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
         parts += [_aligned([NORMALIZERS.columns, *entries[:12]])]
     return "\n".join(parts)
+
+
+def _advised(given: Iterable[Advice]) -> list[str]:
+    lines = []
+    for number, one in enumerate(given, 1):
+        lines += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
+        lines += [f"By this log: {one.instead}"] if one.instead else []
+    return lines
+
+
+def _beside(also: Beside, findings: Findings | None) -> list[str]:
+    """The sections on numbers per step and on the loss, in lines."""
+    parts = list[str]()
+    if also.scalars is not None:
+        parts += ["", f"Numbers per step ({scalars_source(also.scalars)}):"]
+        parts += _advised(also.scalars.findings) or [NOTHING_FOUND]
+        parts += [f"Note: {note}." for note in also.scalars.notes]
+    advised = loss_advice(also.loss, findings) if findings else ()
+    if also.lines() or advised:
+        parts += ["", "The loss:", *also.lines(), *_advised(advised)]
+    parts = [one_line(line, _WIDEST) for line in parts]
+    if also.scalars is not None and (rows := curve_rows(also.scalars)):
+        parts += ["", _aligned([CURVE_COLUMNS, *rows])]
+    return parts
+
+
+def scalars_source(found: Scalars) -> str:
+    """The files that numbers were read from, and their trainer as their names show it."""
+    trainer = f"; the trainer is {found.framework} by its names" if found.framework else ""
+    return f"{some(Path(source).name for source in found.sources)}{trainer}"
+
+
+def scalars_text(also: Beside) -> str:
+    """The report where there are numbers per step and no rollouts: it says what writes rollouts."""
+    return "\n".join([*_beside(also, None)[1:], "", more_to_see(also)])
+
+
+def more_to_see(also: Beside) -> str:
+    """What to switch on to have more audited than numbers per step."""
+    framework = also.scalars.framework if also.scalars else ""
+    return (
+        "There are no rollouts here, so groups, rewards of each completion and advantages are not audited. "
+        f"To have them written{f' by {framework}' if framework else ''}: {options_of(framework).rollouts}."
+    )
 
 
 def assumptions(findings: Findings) -> tuple[str, ...]:
@@ -369,31 +472,56 @@ def _counted(count: int, name: str) -> str:
     return " ".join([str(count), things.removesuffix("s") if count == 1 else things, *more])
 
 
-def as_json(findings: Findings) -> str:
-    """Everything that was found as strict JSON in ASCII, so that a name that is no Unicode text is kept."""
+def as_json(findings: Findings | None, also: Beside | None = None) -> str:
+    """Everything that was found as strict JSON in ASCII, so that a name that is no Unicode text is kept.
+
+    ``scalars`` and ``loss`` are there where something of them is known; without findings nothing else is.
+    """
     whole = _strict(
-        {
-            "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
-            "verdicts": conclusions(findings),
-            "explaining": findings.explaining,
-            "nearest": findings.nearest,
-            **msgspec.to_builtins(findings, str_keys=True),
-            "signal": _with(findings.signal, *_DERIVED) | {"sizes": sorted(findings.signal.sizes)},
-            "agreements": {
-                name: _with(one, "explains", "cosine", "apart", "size")
-                for name, one in findings.agreements.items()
-            },
-            "lengths": {
-                rule: _with(sums, "share", "per_sequence", "per_token")
-                for rule, sums in findings.lengths.items()
-            },
-        }
+        (_document(findings) if findings else {}) | (_beside_document(also, findings) if also else {})
     )
     try:
         # Indents several times as fast as json does, and refuses half of a surrogate pair.
         return msgspec.json.format(json.dumps(whole), indent=2)
     except msgspec.DecodeError:
         return json.dumps(whole, indent=2)
+
+
+def _beside_document(also: Beside, findings: Findings | None) -> dict[str, Any]:
+    advised = loss_advice(also.loss, findings) if findings else ()
+    document: dict[str, Any] = {}
+    if also.scalars is not None:
+        fields: dict[str, Any] = msgspec.to_builtins(replace(also.scalars, curves={}))
+        curves = {
+            quantity: {**vars(curve), "step": curve.step.tolist(), "value": curve.value.tolist()}
+            for quantity, curve in also.scalars.curves.items()
+        }
+        document["scalars"] = fields | {"curves": curves}
+    if also.lines() or advised:
+        document["loss"] = {
+            **msgspec.to_builtins(also.loss),
+            "says": also.lines(),
+            "findings": [msgspec.to_builtins(one) for one in advised],
+        }
+    return document
+
+
+def _document(findings: Findings) -> dict[str, Any]:
+    return {
+        "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
+        "verdicts": conclusions(findings),
+        "explaining": findings.explaining,
+        "nearest": findings.nearest,
+        **msgspec.to_builtins(findings, str_keys=True),
+        "signal": _with(findings.signal, *_DERIVED) | {"sizes": sorted(findings.signal.sizes)},
+        "agreements": {
+            name: _with(one, "explains", "cosine", "apart", "size")
+            for name, one in findings.agreements.items()
+        },
+        "lengths": {
+            rule: _with(sums, "share", "per_sequence", "per_token") for rule, sums in findings.lengths.items()
+        },
+    }
 
 
 def _with(sums: object, *derived: str) -> dict[str, Any]:
@@ -410,42 +538,58 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write(findings: Findings, directory: Path, title: str, groups: bytes | None = None) -> None:
+def write(
+    findings: Findings | None,
+    directory: Path,
+    title: str,
+    groups: bytes | None = None,
+    also: Beside | None = None,
+) -> None:
     """Write the page, the document and the tables, each whole or not at all; ``groups`` is one of them."""
-    files = {
-        "audit.json": as_json(findings).encode() + b"\n",
-        "steps.csv": _csv(STEPS, findings),
-        "normalizers.csv": _csv(NORMALIZERS, findings),
-        **({} if groups is None else {"groups.csv": groups}),
-        "audit.html": page(findings, title, groups is not None).encode("utf-8", "replace"),
-    }
+    files = {"audit.json": as_json(findings, also).encode() + b"\n"}
+    if findings is not None:
+        files |= {"steps.csv": _csv(STEPS, findings), "normalizers.csv": _csv(NORMALIZERS, findings)}
+    files |= {} if groups is None else {"groups.csv": groups}
+    names = (*(name for name in files if name != "audit.json"), "audit.json")
+    files["audit.html"] = page(findings, title, names, also).encode("utf-8", "replace")
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         write_atomically(directory / name, data)
 
 
-def page(findings: Findings, title: str, groups: bool = False) -> str:
-    """One HTML page that needs no other file; ``groups``: their table is written to the same directory."""
-    doubtful = caution(findings)
+def page(findings: Findings | None, title: str, files: Sequence[str] = (), also: Beside | None = None) -> str:
+    """One HTML page that needs no other file; ``files`` are written to the same directory."""
+    doubtful = caution(findings) if findings else ""
     tables = [
         (
             table.heading.format(normalizer=findings.normalizer),
             *(table.note, table.columns, list(map(_cut, table.rows(findings)))),
         )
-        for table in (REWARDS, PROMPTS, COUNTS, KNOBS, CLASSES, LENGTHS, NORMALIZERS)
+        for table in (REWARDS, PROMPTS, COUNTS, KNOBS, CLASSES, LENGTHS, WEIGHTS, NORMALIZERS)
+        if findings
     ]
+    found = also.scalars if also else None
     return render(
         "search_to_signal.audit",
         "audit.html",
         title=one_line(title),
-        findings=advice(findings),
-        trains=bool(findings.knobs),
+        findings=advice(findings) if findings else (),
+        trains=bool(findings and findings.knobs),
         caution=doubtful,
-        curves=curves(findings),
-        verdicts=[one_line(line) for line in conclusions(findings) if line != doubtful],
-        assumptions=[one_line(line) for line in assumptions(findings)],
+        curves=curves(findings) if findings else (),
+        verdicts=[one_line(line) for line in conclusions(findings) if line != doubtful] if findings else [],
+        assumptions=[one_line(line) for line in assumptions(findings)] if findings else [],
+        scalars=found,
+        scalars_source=scalars_source(found) if found else "",
+        nothing_found=NOTHING_FOUND,
+        scalar_curves=scalar_curves(found) if found else (),
+        curve_columns=CURVE_COLUMNS,
+        curve_rows=[_cut(row) for row in curve_rows(found)] if found else [],
+        loss_lines=[one_line(line) for line in also.lines()] if also else [],
+        loss=loss_advice(also.loss, findings) if also and findings else (),
+        more=more_to_see(also) if also and not findings else "",
         tables=tables,
-        files=("steps.csv", "normalizers.csv", *(("groups.csv",) if groups else ()), "audit.json"),
+        files=files,
     )
 
 

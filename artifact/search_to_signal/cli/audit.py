@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
+    from search_to_signal.audit.loss import Beside
 
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
@@ -28,6 +29,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     """Audit the log of a GRPO trainer (TRL, verl, slime and others): what to change, the costliest first."""
     from search_to_signal.audit import report
     from search_to_signal.audit.importers.base import ReadOptions
+    from search_to_signal.audit.importers.scalar_files import NoRolloutsError
+    from search_to_signal.audit.loss import beside
 
     limits = _limits(arguments.fail_on)
     weights = dict(map(_component, arguments.component))
@@ -41,42 +44,56 @@ def _audit(arguments: argparse.Namespace) -> int:
     )
     if arguments.follow:
         _follow(arguments, options)
-    format, findings = _audit_log(arguments, options)
+    try:
+        format, findings, also = _audit_log(arguments, options)
+    except NoRolloutsError:
+        also = beside(arguments.path)
+        if also.scalars is None or not also.scalars.curves or limits:
+            raise
+        if arguments.out is not None:
+            report.write(None, arguments.out, str(arguments.path), also=also)
+        print(report.as_json(None, also) if arguments.json else report.scalars_text(also))
+        return 0
     if arguments.json:
-        print(report.as_json(findings))
+        print(report.as_json(findings, also))
     else:
         print(f"Read as {format}.")
-        print(report.text(findings))
+        print(report.text(findings, also))
     return _exit_code(findings, limits)
 
 
-def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
-    """Audit the log and write the files of ``--out``; returns the format's name and the findings."""
+def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings", "Beside"]:
+    """Audit the log and write the files of ``--out``; returns the format's name and what was found."""
     from search_to_signal.audit import importers
     from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 
-    form, _ = importers.find(arguments.path, arguments.format, options.columns)
+    form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
         # Most writers keep the rows of a group together; such a log is read once.
-        return form.name, _audit_batches(arguments, form.name, replace(options, together=True))
-    return form.name, _audit_batches(arguments, form.name, options)
+        return form.name, *_audit_batches(arguments, form.name, replace(options, together=True), files)
+    return form.name, *_audit_batches(arguments, form.name, options, files)
 
 
-def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
+def _audit_batches(
+    arguments: argparse.Namespace, form: str, options: "ReadOptions", files: Sequence[Path]
+) -> tuple["Findings", "Beside"]:
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
     from search_to_signal.audit.importers import USUAL
+    from search_to_signal.audit.loss import beside
     from search_to_signal.audit.report import GroupTable, compared
 
     _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
     usual = USUAL.get(form)
     if arguments.out is None:
-        return audit(batches, arguments.normalizer, usual)
+        findings = audit(batches, arguments.normalizer, usual)
+        return findings, beside(arguments.path, findings, files)
     rows = GroupTable(compared(arguments.normalizer or usual))
     findings = audit(batches, arguments.normalizer, usual, rows.add)
-    report.write(findings, arguments.out, str(arguments.path), rows.data())
-    return findings
+    also = beside(arguments.path, findings, files)
+    report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
+    return findings, also
 
 
 def _keep_freed_memory() -> None:

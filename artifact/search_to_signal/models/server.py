@@ -214,7 +214,7 @@ class ServerGenerator:
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group; raises GenerationError, and ConfigError for a prompt that is refused."""
-        text, whole = encoded(self.tokenizer, messages(prompt))
+        text, whole = encoded(self.tokenizer, messages(prompt), self._settings.for_template)
         prompt_ids = cut_prompt(whole, self._settings)
         seeds = request_seeds(seed, self._settings.group_size)
         with ThreadPoolExecutor(min(self._settings.served.concurrency, len(seeds))) as workers:

@@ -19,6 +19,7 @@ from search_to_signal.audit.importers.containers import is_cut
 from search_to_signal.audit.importers.gathering import ScatteredGroupsError, sampled_again
 from search_to_signal.audit.importers.recognition import FORMATS, USUAL, beside, find
 from search_to_signal.audit.importers.rows import noted
+from search_to_signal.audit.importers.scalar_files import scalars_of
 from search_to_signal.base.errors import ConfigError, RecordError
 
 __all__ = ["FORMATS", "USUAL", "find", "read"]
@@ -177,7 +178,8 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
             raise ConfigError(f"{chosen.name} already says {says} only for {names}")
     notes = list[Assumption]()
     if path.is_dir():
-        rollouts, others = beside(path, files)
+        rollouts, tables = beside(path, files)
+        others = [file for file in tables if not scalars_of(file)]
         names = f"{', '.join(file.name for file in others[:3])}{' and others' if len(others) > 3 else ''}"
         left = ((_OTHERS, "other_files", rollouts), (f"{_NO_ROLLOUTS}: {names}", "no_rollouts", others))
         notes = [Assumption(key, says, {"files": len(ones)}) for says, key, ones in left if ones]

@@ -21,7 +21,7 @@ from search_to_signal.audit.importers.neutral import (
     S2S,
 )
 from search_to_signal.audit.importers.prime_rl import PRIME_RL, PRIME_RL_TOKENS
-from search_to_signal.audit.importers.scalar_files import by_name, refusal, scalars_of, some
+from search_to_signal.audit.importers.scalar_files import by_name, refusal, scalars_of, some, writers_below
 from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.trainers import (
     AREAL,
@@ -239,11 +239,14 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
     tables = [*islice(chain.from_iterable(json_last), _LOOKED_AT)]
     known = {path: sniffed for path in tables if (sniffed := look.of(path)) and sniffed.columns}
     numbers = {path: found for path in tables if (found := scalars_of(path))}
-    if stranger := next((path for path in known if path not in numbers), None):
+    writers = writers_below(directory)
+    # JSON beside the files of a tracker is settings.
+    strangers = (path for path in known if path not in numbers and not (writers and ".json" in path.suffixes))
+    if stranger := next(strangers, None):
         return _unknown(stranger, known[stranger], candidates)
     numbers |= {path: found for path in in_order(directory, directory.iterdir()) if (found := by_name(path))}
-    if numbers:
-        return refusal(directory, numbers)
+    if numbers or writers:
+        return refusal(directory, numbers | writers)
     for damaged in (path for path in tables if path.suffix == ".parquet"):
         sniff(damaged)
     kinds = Counter(path.suffix or path.name for path in directory.iterdir() if path.is_file())

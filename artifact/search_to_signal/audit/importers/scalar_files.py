@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from search_to_signal.audit.frameworks import ANY
 from search_to_signal.audit.groups import Floats, Integers
 from search_to_signal.audit.importers.containers import SQLITE, container_of, read_only, table_columns
 from search_to_signal.audit.importers.event_files import Row, read_events, read_wandb
@@ -33,11 +34,6 @@ from search_to_signal.audit.importers.streams import (
 )
 from search_to_signal.base.errors import RecordError
 
-_ROLLOUTS = (
-    "rollouts are written with log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
-    "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
-    "trainer by GroupRecorder or live.write: give what is written then"
-)
 _EVENTS, _STATE, _SUMMARY, _WANDB = (
     "events.out.tfevents",
     "trainer_state.json",
@@ -131,7 +127,8 @@ def refusal(place: Path, found: Mapping[Path, Scalars]) -> NoRolloutsError:
     seen = f"; {', '.join([*broken][:_NAMED])}" if broken else ""
     held = some(own, "; ")
     return NoRolloutsError(
-        f"{place} holds {held} and no rollouts, so there are no groups to audit{seen}; {_ROLLOUTS}"
+        f"{place} holds {held} and no rollouts, so there are no groups to audit{seen}; rollouts "
+        f"are written with {ANY.rollouts}: give what is written then"
     )
 
 
@@ -180,6 +177,12 @@ def scalar_runs(place: Path, without: Iterable[Path] = ()) -> list[ScalarRun]:
             given = best.settings or settings
             runs.append(ScalarRun(best.source, best.values, given, (*best.notes, *notes)))
     return runs
+
+
+def writers_below(place: Path) -> dict[Path, Scalars]:
+    """Files below a directory that are numbers per step by their name or their tables."""
+    found = (file for file in _walked(place) if _kind(file))
+    return {file: scalars_of(file) or Scalars("numbers per step") for file in found}
 
 
 def _walked(place: Path) -> list[Path]:

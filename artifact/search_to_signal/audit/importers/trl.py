@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, LETTERS, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     RUNS,
     Format,
@@ -212,6 +212,7 @@ def _row(
         label=value_at(record, options.label),
         components=values,
         weights=weights,
+        metrics={} if completion is None else {LETTERS: float(len(completion))},
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import LETTERS, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -218,6 +218,7 @@ def _sample(rows: Sequence[RolloutRow]) -> RolloutRow:
         position=first.position,
         prompt=first.prompt,
         tokens=UNKNOWN if UNKNOWN in counted else sum(counted),
+        metrics={**rows[-1].metrics, LETTERS: sum(row.metrics.get(LETTERS, math.nan) for row in rows)},
         response=hash(tuple(row.response for row in rows)) & 2**64 - 1 or 1,
     )
 
@@ -260,6 +261,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
             # Rows without one would be a group that nobody sampled.
             raise ValueError(f"no {name}, by which the rows before are grouped")
         output = record.get("output")
+        letters = {} if output is None else {LETTERS: float(len(str(output)))}
         made = RolloutRow(
             group=(step, digest(str(record[name]))),
             name=str(record[name]) if named else "",
@@ -269,7 +271,7 @@ def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
             reward=float32(score(record.get(options.reward or "score"))),
             response=digest(None if output is None else str(output)),
             label=value_at(record, options.label),
-            metrics=numbers(record, without=_BASE),
+            metrics=numbers(record, without=_BASE) | letters,
         )
         samples.keep(position, record)
         return made
