@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 from spec.synthetic_runs import credited, plain_manifest, write_lines
+from tests.command import Command, Said
 
+from search_to_signal.cli import main
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.checksums import write_sums
@@ -273,6 +275,20 @@ def write_run(
     (directory / "config.json").write_bytes(msgspec.json.encode(shape))
     write_sums(directory)
     return directory
+
+
+@pytest.fixture
+def s2s(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command with these words, which ends with ``code``, whatever it is where that is None."""
+
+    def call(*words: object, code: int | None = 0) -> Said:
+        capsys.readouterr()
+        found = main([str(word) for word in words])
+        said = Said(found, *capsys.readouterr())
+        assert code in (None, found), said
+        return said
+
+    return call
 
 
 @pytest.fixture(scope="session")

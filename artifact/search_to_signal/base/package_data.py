@@ -1,4 +1,4 @@
-"""Where the files lie that are not in the package: profiles, models, recipe, published tables, the lock.
+"""Where the files lie that are no part of the package: profiles, models, recipe, published tables, the lock.
 
 In a checkout they stand beside the package and at the root of the repository; in an installed wheel below
 ``_data``, where pyproject.toml puts them. Templates lie in the package that fills them.

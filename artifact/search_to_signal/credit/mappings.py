@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from search_to_signal.base.numerics import Bools, Floats, centred, difference, midranks, rms, unit_scaled
-from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.credit.base import (
     EQUAL_SCORES,
     NUMERICALLY_ZERO,
@@ -353,22 +352,19 @@ class Pairs:
 Many = Annotated[int, Range(1, 1_000_000_000)]
 
 
-class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
+class RoundSettings(Settings, frozen=True, forbid_unknown_fields=False, kw_only=True):
     """A round every ``finetuning_frequency`` groups, on pairs whose choice is above a percentile (D54).
 
     The threshold is the (100 - ``percentile``)-th percentile of the valid scores since the last round. What
     else ``[rule_settings]`` holds is for the learner (``DpoSettings``).
     """
 
+    TABLE = "rule_settings"
     finetuning_frequency: Many = 400
     percentile: Annotated[float, Range(0, 100)] = 70.0
     num_train_epochs: Annotated[int, Range(1, 1000)] = 2
     per_device_train_batch_size: Many = 2
     gradient_accumulation_steps: Many = 16
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")
 
     def threshold(self, scores: Sequence[float]) -> float | None:
         """The least score of a choice by the valid scores since the last round; None without any."""

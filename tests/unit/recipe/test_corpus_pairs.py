@@ -31,7 +31,7 @@ from search_to_signal.problems.grammar import (
 from search_to_signal.records.schema import CALM_OPERATORS
 from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE, Proposal, parse
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
-from search_to_signal.search.hosts.calm.transition import component
+from search_to_signal.search.hosts.calm.state import component
 
 SHARES = dict.fromkeys(CALM_OPERATORS, 0.4) | {"injection": 0.7}
 COUNT = 3000

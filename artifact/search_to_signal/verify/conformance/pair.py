@@ -37,8 +37,7 @@ from search_to_signal.sandbox.programs import (
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.search.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, state_of
-from search_to_signal.search.hosts.calm.transition import collapsed, transition
+from search_to_signal.search.hosts.calm.state import SearchState, collapsed, state_of, transition
 from search_to_signal.search.hosts.released.host import (
     MOST_TRIES,
     AskedPrompt,
