@@ -54,7 +54,7 @@ def manifest_now(config: RunConfig) -> Manifest:
     host = open_host(config.host, config.host_setup)
     with rule_errors(config.learning_rule):
         rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
-    facts = {"score_unit": unit, **mapping_facts(config.condition)}
+    facts: dict[str, Any] = {"score_unit": unit, **mapping_facts(config.condition)}
     facts |= {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
     return first_manifest(config, config.sha256, files, config.on_card, **facts)
 
