@@ -46,10 +46,6 @@ class Native:
     def __call__(self, groups: GroupBatch) -> Rewards:
         """Return components "failure" and "comparison", (N, G) each, and their sum."""
         failure = severity(groups, valid=0.0)
-        comparison = self._comparison(groups)
-        return Rewards({"failure": failure, "comparison": comparison}, failure + comparison)
-
-    def _comparison(self, groups: GroupBatch) -> Floats:
         base = groups.best_base[:, None]
         # NaN marks a failed candidate and an absent comparator; every comparison with it is false.
         improves, degrades = groups.score > base, groups.score < base
@@ -58,7 +54,8 @@ class Native:
             same_score_as_base(groups) if self.copies == "score" else groups.matches_base_code
         )
         worse = np.where(copied, COPY, -DEGRADATION * delta)
-        return np.where(improves, 1.0 + delta, np.where(degrades, worse, 0.0))
+        comparison = np.where(improves, 1.0 + delta, np.where(degrades, worse, 0.0))
+        return Rewards({"failure": failure, "comparison": comparison}, failure + comparison)
 
 
 def relative_change(score: Floats, base: Floats) -> Floats:
@@ -213,14 +210,12 @@ class SearchExposure:
         Raises IllFormedGroupError when an eligible candidate lacks its exposure.
         """
         quality, search = self._quality_and_search(groups)
-        parts = {"validity": self._validity(groups), "quality": quality, "search": search}
-        return Rewards(parts, parts["validity"] + quality + search)
-
-    def _validity(self, groups: GroupBatch) -> Floats:
         everyone = np.ones(groups.outcome.shape, dtype=np.bool_)
         typed = self.validity == "typed"
         level = severity(groups, valid=1.0) if typed else np.where(groups.valid, 1.0, -1.0)
-        return _channel(centred(level, everyone), everyone, np.ones((len(level), 1)))
+        validity = _channel(centred(level, everyone), everyone, np.ones((len(level), 1)))
+        parts = {"validity": validity, "quality": quality, "search": search}
+        return Rewards(parts, validity + quality + search)
 
     def _quality_and_search(self, groups: GroupBatch) -> tuple[Floats, Floats]:
         eligible = groups.eligible
