@@ -4,7 +4,6 @@ The advantages are the run's normalizer's: ``entropic`` for the published rule. 
 test-time-training/discover, tinker_cookbook/rl (train.py, metrics.py); D57.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,7 +50,15 @@ class EntropicLearner:
         if len(self._waiting) < self._settings.groups_per_batch:
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
         batch, self._waiting = [self._scored(waiting) for waiting in self._waiting], ()
-        return self._update(batch)
+        count = sum(scored.tokens.training_tokens for scored in batch)
+        mean, loss = sum(float(scored.ratio.sum()) for scored in batch) / count, 0.0
+        for scored in batch:
+            part = surrogate(self.model, scored, mean, self._settings.kl_penalty_coef)
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part)
+        parameters = list(self._trained.values())
+        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
+        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
 
     @torch.no_grad()
     def _scored(self, group: WaitingGroup) -> ScoredGroup:
@@ -62,18 +69,6 @@ class EntropicLearner:
             base = token_log_probabilities(self.model, tokens)
         credit = torch.tensor(group.advantages, dtype=torch.float32, device=self.model.device)
         return ScoredGroup(tokens, (policy - base) * tokens.completion_mask, credit)
-
-    def _update(self, batch: Sequence[ScoredGroup]) -> StepResult:
-        count = sum(group.tokens.training_tokens for group in batch)
-        mean = sum(float(group.ratio.sum()) for group in batch) / count
-        loss = 0.0
-        for group in batch:
-            part = surrogate(self.model, group, mean, self._settings.kl_penalty_coef)
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part)
-        parameters = list(self._trained.values())
-        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
-        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
 
     def dump(self) -> bytes:
         """Adapter, optimizer and waiting groups as bytes."""
