@@ -36,11 +36,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),
     "zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }
-
-
 _ROW = b'{"group": 1, "reward": 1.0, "response": ""}\n'
-
-
 _STARTS = {
     "blank lines": (_ROW, b"\n"),
     "a line without end": (b'{"group": 1, "reward": 1.0, "response": "', b"a"),
@@ -90,11 +86,7 @@ def _repeated(text: str, rows: int) -> "pa.Array":
 
 
 _MANY = {"group": [1] * 20_000, "reward": [0.0] * 20_000}
-
-
 _LONG = _repeated("a" * 10**6, 20_000)
-
-
 TABLES = {
     "a text, repeated": {**_MANY, "response": _LONG},
     "a status, repeated": {**_MANY, "status": _LONG},
@@ -198,17 +190,9 @@ def test_a_pipe_among_logs_is_not_waited_for(tmp_path: Path) -> None:
 
 
 _ENDLESS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r) SELECT"
-
-
 _COLUMNS = "id, code, parent_id, generation, timestamp"
-
-
 _VIEW = "ALTER TABLE programs RENAME TO p; CREATE VIEW programs AS"
-
-
 _NUMBERS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r LIMIT 30000)"
-
-
 CHANGES = {
     "a view that never ends": f"{_VIEW} {_ENDLESS} x AS id, x AS code, x AS parent_id, x AS generation,"
     " x AS timestamp, x AS combined_score, x AS correct FROM r",

@@ -91,8 +91,6 @@ DRAWS = {
     "unequal wordings": 1300,
     "a counter from one": 450,
 }
-
-
 # Of each family and file one that few draws show; the others are proofs.
 QUICK = [name for name in MUTANTS if name not in DRAWS]
 FIRST = {(MUTANTS[name][0], MUTANTS[name][2]): name for name in reversed(QUICK)}
@@ -184,8 +182,7 @@ def test_the_command_names_options(sabotaged: Sabotage, s2s: Command) -> None:
     """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
     for old, new, _ in OPTION_LINES.values():
         calm = sabotaged("args.py", old, new)
-    said = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1)
-    out = said.out
+    out = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1).out
     for name, (_, _, said) in OPTION_LINES.items():
         assert f"obp   options      differs           {name} ({said})" in out.splitlines()
     assert f" {len(OPTION_LINES)} differ, 0 not compared" in out.splitlines()[-1]

@@ -22,11 +22,7 @@ from search_to_signal.verify.directory import verify
 from search_to_signal.verify.records import batch_problems, pair_problems
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
-
-
 OTHERS = "preferences.jsonl:3: the pairs of step 2 are not the ones that its completions make"
-
-
 Records = list[PreferenceRecord]
 
 

@@ -156,8 +156,6 @@ def test_findings_as_lines() -> None:
 
 
 VALUES: tuple[Any, ...] = (None, 0, -1, True, 1e300, "x", [], {}, [{"a": 1}])
-
-
 RULES = {"dpo": {"finetuning_frequency": 2}, "entropic": {"groups_per_batch": 2}, "grpo": {}}
 
 
