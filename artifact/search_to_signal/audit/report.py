@@ -5,10 +5,11 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -369,10 +370,11 @@ def _counted(count: int, name: str) -> str:
     return " ".join([str(count), things.removesuffix("s") if count == 1 else things, *more])
 
 
-def as_json(findings: Findings) -> str:
+def as_json(findings: Findings, more: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Everything that was found as strict JSON in ASCII, so that a name that is no Unicode text is kept."""
     whole = _strict(
         {
+            **more,
             "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
             "verdicts": conclusions(findings),
             "explaining": findings.explaining,

@@ -11,14 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from search_to_signal.base.errors import ConfigError, RecordError
-from search_to_signal.base.progress import PLAIN_SECONDS, one_line
+from search_to_signal.base.progress import PLAIN_SECONDS, one_line, slow_progress
 from search_to_signal.cli.options import Add, add_repeated, refuse_no_time
 
 if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
+    from search_to_signal.verify.whose import Whose
 
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
@@ -42,12 +45,37 @@ def _audit(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         _follow(arguments, options)
     format, findings = _audit_log(arguments, options)
-    if arguments.json:
-        print(report.as_json(findings))
-    else:
+    if not arguments.json:
         print(f"Read as {format}.")
-        print(report.text(findings))
-    return _exit_code(findings, limits)
+        print(report.text(findings), flush=True)
+    sampler = _sampler(arguments)
+    if arguments.json:
+        print(report.as_json(findings, {} if sampler is None else {"sampler": msgspec.to_builtins(sampler)}))
+    elif sampler is not None:
+        print(sampler.text())
+    code = _exit_code(findings, limits)
+    return 1 if sampler is not None and sampler.verdict in ("otherwise", "unexplained") else code
+
+
+def _sampler(arguments: argparse.Namespace) -> "Whose | None":
+    """What sampled the log, where a model is named. Loads torch."""
+    if arguments.model is None:
+        if arguments.adapter:
+            raise ConfigError("--adapter needs --model: give the model that it is an adapter of")
+        return None
+    from search_to_signal.audit.importers.rollouts import rollouts
+    from search_to_signal.models.likelihood import Drawing
+    from search_to_signal.verify.whose import Named, whose
+
+    first, _, last = arguments.steps.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        raise ConfigError(f"--steps {arguments.steps}: give a step, or two as in 100-120")
+    steps = range(int(first), int(last or first) + 1)
+    drawing = Drawing(arguments.temperature, arguments.top_p, arguments.top_k)
+    named = Named(arguments.model, tuple(arguments.adapter), drawing, arguments.tokens, arguments.device)
+    found = (one for one in rollouts(arguments.path, arguments.format) if one.step in steps or one.step < 0)
+    with slow_progress("reading the log by the model") as progress:
+        return whose(found, named, progress)
 
 
 def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
@@ -191,6 +219,23 @@ def _normalizers(arguments: argparse.Namespace) -> None:
     print(json.dumps(document(entries), indent=2) if arguments.json else table(entries))
 
 
+def _add_sampler(command: argparse.ArgumentParser) -> None:
+    asked = command.add_argument_group("whose rollouts", "which model, adapter, template and way of drawing")
+    text = "the model that sampled, a directory: find out whether it did, and how"
+    asked.add_argument("--model", type=Path, metavar="DIR", help=text)
+    add_repeated(
+        asked, "--adapter", "its LoRA adapter; the last is the one that should have sampled", Path, "DIR"
+    )
+    asked.add_argument("--temperature", type=float, default=1.0, help="of the sampler (default: 1)")
+    asked.add_argument("--top-p", type=float, default=1.0, help="of the sampler (default: none)")
+    asked.add_argument("--top-k", type=int, help="of the sampler (default: none)")
+    asked.add_argument(
+        "--steps", default="0-1000000000", metavar="A[-B]", help="read rollouts of these steps only"
+    )
+    asked.add_argument("--tokens", type=int, default=2000, help="read at most about so many (default: 2000)")
+    asked.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model computes")
+
+
 def register(add: Add) -> None:
     command = add(_audit, "s2s audit completions/ --fail-on dead=0.5")
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
@@ -211,6 +256,7 @@ def register(add: Add) -> None:
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
     )
+    _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
