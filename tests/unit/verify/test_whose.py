@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from search_to_signal.audit.importers.rollouts import Chat, Rollout, rollouts
 from search_to_signal.base.errors import ModelFileError, RecordError
@@ -52,7 +52,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(model_directory("qwen2-2.1m"), directory)
     (directory / "SHA256SUMS").unlink()
     torch.manual_seed(1)
-    opened = AutoModelForCausalLM.from_pretrained(directory)
+    settings = AutoConfig.from_pretrained(directory, num_hidden_layers=1)
+    opened = AutoModelForCausalLM.from_config(settings)
     for parameter in opened.parameters():
         if parameter.dim() > 1:
             parameter.data = torch.randn_like(parameter) * 0.09
@@ -185,7 +186,7 @@ def test_false_alarms_are_rare(model: Path) -> None:
     """Of many honest logs of the base model none is called otherwise, at whatever time reading stops."""
     found = sampled(model, adapter="")
     results = [
-        whose(found[start : start + 1], Named(model, (), tokens=60), Quiet()) for start in range(len(found))
+        whose(found[start : start + 1], Named(model, (), tokens=60), Quiet()) for start in range(0, 24, 3)
     ]
     assert {result.verdict for result in results} <= {"as_named", "undecided"}
 
