@@ -68,7 +68,7 @@ def rollouts(path: Path, format: str | None = None) -> Iterator[Rollout]:
 
     Raises RecordError for a path without a log, and for one whose rows hold no prompt with a completion.
     """
-    own = path / GENERATIONS
+    own = path / GENERATIONS if path.is_dir() else path
     files = [own] if own.is_file() else find(path, format)[1]
     found = False
     for file in files:
