@@ -16,6 +16,7 @@ from search_to_signal.base.errors import ModelFileError, RecordError
 from search_to_signal.cli.main import main
 from search_to_signal.learner.adapter import attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.base import encoded
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.likelihood import AS_IS, Drawing, Exchange, read_lora
 from search_to_signal.models.local import load_tokenizer
@@ -76,7 +77,7 @@ def sampled(
     found = []
     for number, text in enumerate(PROMPTS):
         messages = ({"role": "user", "content": text},)
-        ids = tuple(tokenizer.encoded(list(messages))[1])
+        ids = tuple(encoded(tokenizer, list(messages))[1])
         group = sample_group(
             opened,
             ids if chat else tuple(tokenizer.encode(text, add_special_tokens=False)),
@@ -164,7 +165,7 @@ def test_logged_log_probabilities_are_compared(model: Path) -> None:
     tokenizer, found = load_tokenizer(model), []
     for one in honest[:4]:
         assert isinstance(one.prompt, Chat)
-        ids = tokenizer.encoded(list(one.prompt.messages))[1]
+        ids = encoded(tokenizer, [dict(message) for message in one.prompt.messages])[1]
         with torch.no_grad():
             logits = exchange.model(torch.tensor([[*ids, *one.completion]])).logits[0, len(ids) - 1 : -1]
         tokens = torch.tensor(one.completion)[:, None]
