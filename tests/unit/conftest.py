@@ -73,7 +73,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """A byte-level tokenizer with a few merges."""
-    from search_to_signal.recipe.training import train_tokenizer
+    from recipe.training import train_tokenizer
 
     return train_tokenizer([SAMPLE], 300)
 
@@ -81,7 +81,7 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def new_model(tokenizer: Any) -> Callable[..., Any]:
     """Make a fresh two-layer Qwen2 whose weights follow from the seed, with a far from uniform answer."""
-    from search_to_signal.recipe.training import Architecture, build_model
+    from recipe.training import Architecture, build_model
 
     def make(seed: int = 0) -> Any:
         shape = Architecture("qwen2", 32, 64, 2, 4, 2, 256, 0.2)

@@ -12,7 +12,7 @@ from tests.copies import copy_to_change
 
 from search_to_signal.base.errors import ConfigError, LedgerError
 from search_to_signal.base.package_data import EVIDENCE
-from search_to_signal.claims import coverage, ledger, tables
+from search_to_signal.claims import ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
@@ -136,20 +136,11 @@ def test_output_is_the_same_every_time(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
-def test_another_document_is_refused(s2s: Command, tmp_path: Path) -> None:
-    path = tmp_path / "paper.tex"
-    path.write_text("\\begin{document}\nA gain of 12.5 points.\n")
-    said = s2s("claims", "--document", path, code=1).out
-    assert "PROBLEM the document is not the one of index.toml" in said
-    assert "line 2, column 11: 12.5" in said
-    s2s("claims", "--document", tmp_path / "missing.tex", code=2)
-
-
 def test_damage_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: Patch, tmp_path: Path) -> None:
     directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
-    for module, function in ((ledger, "load_ledger"), (coverage, "load_numbers")):
+    for module, function in ((ledger, "load_ledger"), (ledger, "load_numbers")):
         original = getattr(module, function)
         monkeypatch.setattr(module, function, lambda original=original: original(directory))
     assert main(["claims"]) != 0

@@ -1,4 +1,4 @@
-"""Numbers of a LaTeX document, and the formula language: nothing that is not arithmetic."""
+"""The formula language: cells, seeds that pair, and nothing that is not arithmetic."""
 
 from statistics import stdev
 
@@ -6,7 +6,6 @@ import pytest
 
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.claims.expressions import Scope, evaluate
-from search_to_signal.claims.extraction import numbers, numbers_in, plain_text
 from search_to_signal.claims.intervals import exactly, rounded, sd, truth
 from search_to_signal.claims.tables import ClaimTable
 
@@ -79,61 +78,3 @@ def test_the_deviation_of_twenty_printed_numbers() -> None:
     exact = stdev(map(float, printed))
     assert float(found.lo) < exact < float(found.hi)
     assert float(found.hi - found.lo) < 0.02
-
-
-BEGIN = "\\documentclass[11pt]{article}\n\\begin{document}\n"
-
-
-def found(text: str) -> list[tuple[str, str]]:
-    """(number, context) of a text within a document."""
-    return [(n.text, n.context) for n in numbers(BEGIN + text) if n.line > 2]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a gain of $+0.0240/-0.0214$", ["+0.0240", "-0.0214"]),
-        ("2,000 of 1,926,000 and 42, 3407", ["2,000", "1,926,000", "42", "3407"]),
-        ("from $0.37$--$4.95\\%$, 19.1--86.7", ["0.37", "4.95", "19.1", "86.7"]),
-        ("$5\\times10^{-5}$", ["5", "10", "-5"]),
-        ("Three of four, but none of the tense tenses", ["Three", "four"]),
-        ("a 500-group horizon, rank-32", ["500", "32"]),
-        ("version 2025.3.18", ["2025.3.18"]),
-        ("100\\% sure % 7 in a comment", ["100"]),
-    ],
-)
-def test_numbers_of_running_text(text: str, expected: list[str]) -> None:
-    assert found(text) == [(number, "prose") for number in expected]
-
-
-@pytest.mark.parametrize(
-    ("text", "context"),
-    [
-        ("\\citep{hu2022lora}", "key"),
-        ("Figure~\\ref{fig:2}", "key"),
-        ("\\setlength{\\tabcolsep}{4pt}", "layout"),
-        ("\\includegraphics[width=0.96\\textwidth]{x}", "layout"),
-        ("Qwen-7B", "name"),
-        ("\\begin{equation}\nx_{t+1}\n\\end{equation}", "equation"),
-        ("\\begin{table*}\n\\caption{Over 3 seeds}\\label{tab:a}\\end{table*}", "caption tab:a"),
-        (
-            "\\begin{table}\\label{tab:b}\\begin{tabular}{@{}p{\\x}r@{}} 5 \\\\ \\end{tabular}\\end{table}",
-            "table tab:b",
-        ),
-    ],
-)
-def test_kinds_of_text(text: str, context: str) -> None:
-    """What is no running text is told apart, so that a rule can give its reason once."""
-    assert {kind for _, kind in found(text)} == {context}
-
-
-def test_places_and_plain_text() -> None:
-    number = numbers(BEGIN + "one\n  and 12")[-1]
-    assert (number.line, number.column, number.text) == (4, 7, "12")
-    assert [plain_text(text) for text in ("Three", "+0.0240", "1,282", "-9.20")] == [
-        "3",
-        "0.0240",
-        "1282",
-        "-9.20",
-    ]
-    assert numbers_in("5×10^-5, alpha 64 of w5") == ["5", "10", "-5", "64", "5"]

@@ -8,12 +8,11 @@ import pytest
 
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.base.package_data import PUBLISHED
-from search_to_signal.claims.coverage import find_uncovered, load_numbers
 from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
-from search_to_signal.claims.ledger import Ledger, load_ledger
+from search_to_signal.claims.ledger import Ledger, find_uncovered, load_ledger, load_numbers
 from search_to_signal.claims.page import misfits
-from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
 
@@ -254,3 +253,12 @@ def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
     assert finding.verdict is ClaimVerdict.DISAGREES
     assert "2 * 0.1 / 0.3 > 0.5 is true of the equation" in finding.reason
     assert finding in misfits(judge_claims(ledger))
+
+
+def test_numbers_of_a_cell_are_read_as_a_person_reads_them() -> None:
+    """Words, plus signs, separators and commands do not matter to a comparison; decimals do."""
+    printed = ("Three", "+0.0240", "1,282", "-9.20")
+    assert [plain_text(text) for text in printed] == ["3", "0.0240", "1282", "-9.20"]
+    assert numbers_in("5×10^-5, alpha 64 of w5") == ["5", "10", "-5", "64", "5"]
+    assert numbers_in("$5\\times10^{-5}$, $0.37$--$4.95\\%$") == ["5", "10", "-5", "0.37", "4.95"]
+    assert words_in("Gap above $F_t$, \\tfrac12v") == ["Gap", "above", "F", "t", "v"]

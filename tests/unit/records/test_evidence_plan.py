@@ -15,7 +15,7 @@ from search_to_signal.records.plan import PLAN, Plan, Question, Study, evidence_
 from search_to_signal.records.probe import INITIAL
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.study.metric_values import PROBE_METRICS
+from search_to_signal.study.verdicts import PROBE_METRICS
 
 PLANS = [read_plan(root / PLAN.name) for root in evidence_roots(EVIDENCE)]
 QUESTIONS = [(plan, study, one) for plan in PLANS for study in plan.studies for one in study.questions]

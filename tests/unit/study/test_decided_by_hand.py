@@ -11,8 +11,7 @@ from search_to_signal.base.seeding import stream
 from search_to_signal.records.plan import read_plan
 from search_to_signal.report.tables.paired import percentile_interval
 from search_to_signal.study import verdicts
-from search_to_signal.study.metric_values import MetricReading
-from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
+from search_to_signal.study.verdicts import MetricReading, OutcomeVerdict, QuestionOutcome, compute_outcomes
 
 SIGNS = {"estimator": "sign_count", "interval": "none"}
 SEEDS = tuple(range(1, 11))

@@ -18,7 +18,7 @@ from search_to_signal.report.metrics.replay import tally
 from search_to_signal.report.metrics.search import barren_start
 from search_to_signal.report.results import load_runs
 from search_to_signal.report.tables.measures import FLAT, FLAT_VALID
-from search_to_signal.study.exploratory import add_exploratory_questions
+from search_to_signal.study.conclusions import add_exploratory_questions
 from search_to_signal.study.formatting import format_outcome
 from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 

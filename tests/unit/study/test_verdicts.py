@@ -21,8 +21,7 @@ from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.report.metrics.replay import tally
 from search_to_signal.report.results import RecordedRun, load_runs
-from search_to_signal.study.conclusions import conclude
-from search_to_signal.study.exploratory import add_exploratory_questions
+from search_to_signal.study.conclusions import add_exploratory_questions, conclude
 from search_to_signal.study.formatting import (
     build_outcome_table,
     build_study_grid,

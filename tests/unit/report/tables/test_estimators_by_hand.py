@@ -23,11 +23,19 @@ from search_to_signal.report.metrics.positive_credit import CLASSES, CandidateCl
 from search_to_signal.report.results import RecordedRun, Results, load_runs
 from search_to_signal.report.tables.cells import Cell, Cells, combined_cell
 from search_to_signal.report.tables.core import (
+    admissions,
     calls_after,
+    collapse_parts,
+    collapses,
     coverage,
+    funnel_cells,
+    funnels,
     next_occurrence,
+    operator_gains,
     recurrence_cells,
+    stages,
     truncated,
+    windows,
 )
 from search_to_signal.report.tables.credit import (
     claim_matrix,
@@ -47,16 +55,6 @@ from search_to_signal.report.tables.paired import (
     paired,
     paired_signs,
     percentile_interval,
-)
-from search_to_signal.report.tables.proposals import (
-    admissions,
-    collapse_parts,
-    collapses,
-    funnel_cells,
-    funnels,
-    operator_gains,
-    stages,
-    windows,
 )
 
 Make = Callable[..., Path]

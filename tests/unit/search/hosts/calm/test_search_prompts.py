@@ -22,7 +22,7 @@ from search_to_signal.search.hosts.calm.prompts import (
     build_prompt,
     truncated_score,
 )
-from search_to_signal.search.hosts.calm.transition import component
+from search_to_signal.search.hosts.calm.state import component
 from search_to_signal.search.member import PromptForm
 
 TSP = get_problem("tsp")

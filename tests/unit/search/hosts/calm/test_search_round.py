@@ -24,8 +24,14 @@ from search_to_signal.search.hosts.calm.selection import (
     pair_exists,
 )
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import bases, equal, state_of
-from search_to_signal.search.hosts.calm.transition import collapse_probability, component, transition
+from search_to_signal.search.hosts.calm.state import (
+    bases,
+    collapse_probability,
+    component,
+    equal,
+    state_of,
+    transition,
+)
 from search_to_signal.search.member import Evaluated, Member, archive_gap, frontier
 
 Make = Callable[..., Member]
