@@ -16,6 +16,8 @@ from search_to_signal.claims import coverage, ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The first line counts what the CSV lists, and the page names every layer with its strongest claim."""
@@ -73,7 +75,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
     return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
-@pytest.mark.slow
 def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     """A split of the shipped seeds has a direction only where a sign test tells it from chance."""
     splits = 0
@@ -89,7 +90,6 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     assert splits > 100
 
 
-@pytest.mark.slow
 def test_one_comparison_counts_once(
     beside: dict[str, dict[str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,8 @@ from search_to_signal.report.tables.proposals import (
     windows,
 )
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 
 

@@ -12,6 +12,8 @@ from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.verify.directory import verify
 
+pytestmark = pytest.mark.slow
+
 VALUES: tuple[Any, ...] = (None, 0, -1, True, 1e300, "x", [], {}, [{"a": 1}])
 RULES = {"dpo": {"finetuning_frequency": 2}, "entropic": {"groups_per_batch": 2}, "grpo": {}}
 
