@@ -106,11 +106,9 @@ def test_a_condition_has_its_own_seeds_in_the_course(
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
     list_evidence(evidence)
-    rebuild(shipped, tmp_path / "whole", capsys)
     rebuild(evidence, tmp_path / "out", capsys)
-    whole, course = (
-        CsvFrame.read((tmp_path / made / "main/figures/course.csv").read_text()) for made in ("whole", "out")
-    )
+    made, out = shipped.parent / "made", tmp_path / "out"
+    whole, course = (CsvFrame.read((top / "main/figures/course.csv").read_text()) for top in (made, out))
     assert course.where(condition="frozen") == whole.where(condition="frozen")
     assert course.where(condition="native").names("seed") == ["1", "2"]
     for seed in ("1", "2"):
@@ -119,8 +117,8 @@ def test_a_condition_has_its_own_seeds_in_the_course(
     assert "frozen-s2" in tables
     assert "frozen-s3" not in tables
     for page in ("main/report.html", "report/evidence.html"):
-        assert UNPAIRED in unescape((tmp_path / "out" / page).read_text())
-        assert UNPAIRED not in unescape((tmp_path / "whole" / page).read_text())
+        assert UNPAIRED in unescape((out / page).read_text())
+        assert UNPAIRED not in unescape((made / page).read_text())
 
 
 def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,13 +12,21 @@ from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.amendments import Gap, Partial, write_partial
 from search_to_signal.report.results import Results
 from search_to_signal.report.summary import PageFinding, build_findings
-from search_to_signal.report.tables.catalogue import read_evidence
+from search_to_signal.report.tables.catalogue import Evidence, read_evidence
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def found(results: Path) -> dict[str, PageFinding]:
+def evidence(results: Path) -> Evidence:
+    """What the page is made of."""
+    return read_evidence(results)
+
+
+@pytest.fixture(scope="module")
+def found(evidence: Evidence) -> dict[str, PageFinding]:
     """The findings by the tables that their commands name."""
-    findings = build_findings(read_evidence(results))
+    findings = build_findings(evidence)
     return {command.split()[-1]: finding for finding in findings for command in finding.commands}
 
 
@@ -48,10 +56,10 @@ def test_endpoints_are_not_counted_while_seeds_are_awaited(
     assert ("2 of 9 planned runs" in answer) != counted
 
 
-def test_the_trained_mappings_are_compared(results: Path, found: dict[str, PageFinding]) -> None:
+def test_the_trained_mappings_are_compared(evidence: Evidence, found: dict[str, PageFinding]) -> None:
     """The share of groups that two trained mappings do not tell apart has its number of groups."""
-    groups = sum(len(run.groups) for run in Results(results).cohort)
-    table = read_evidence(results).tables["replay_pairs"]
+    groups = sum(len(run.groups) for run in evidence.results.cohort)
+    table = evidence.tables["replay_pairs"]
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % (native and factorized) of the same {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
@@ -78,9 +86,9 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 
 
-def test_what_the_normalizer_erases(results: Path, found: dict[str, PageFinding]) -> None:
+def test_what_the_normalizer_erases(evidence: Evidence, found: dict[str, PageFinding]) -> None:
     """Every change has its least and its greatest share of moved groups, with the number of seeds."""
-    table = read_evidence(results).tables["reward_changes"]
+    table = evidence.tables["reward_changes"]
     answer = found["reward_changes"].answer
     assert "over 2 seeds" in answer
     for column in table.columns:

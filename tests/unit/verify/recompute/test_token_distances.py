@@ -1,9 +1,19 @@
 """Distances of numbers to recorded tokens: what they are, and what a change of the logits can do to them."""
 
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
-from search_to_signal.verify.token_draws import BOUNDS, Tally, distances
+from search_to_signal.learner.adapter import attach_adapter, save_adapter
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.run.config import ADAPTER
+from search_to_signal.verify.token_draws import BOUNDS, Tally, distance_to_stored, distances
 
 
 def test_a_number_within_its_interval_is_drawn_and_its_ends_are_half_open() -> None:
@@ -54,3 +64,18 @@ def test_shares_that_are_no_numbers_draw_no_token() -> None:
     tally = Tally(BOUNDS["bfloat16"])
     assert tally.add(distances(nothing, nothing, np.array([0.2, 0.7]))) == [0, 1]
     assert tally.together > tally.allowed
+
+
+def test_an_adapter_that_does_nothing_is_as_far_as_can_be(
+    new_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """From one that does something; two that do nothing have no distance, nor has one that is not stored."""
+    model, run = attach_adapter(new_model(), LearnerSettings(lora_rank=2, lora_alpha=4), 3), tmp_path
+    sampled: Any = SimpleNamespace(directory=run)
+    assert distance_to_stored(sampled, model) is None
+    save_adapter(model, run / ADAPTER)
+    assert distance_to_stored(sampled, model) is None
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(0.1 if "lora_B" in name else 0.0)
+    assert distance_to_stored(sampled, model) == math.inf
