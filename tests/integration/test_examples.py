@@ -88,7 +88,7 @@ def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[st
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with every example in its place, and what one run of all of them recorded."""
     place = tmp_path_factory.mktemp("project")
-    copy_to_change(ROOT / "artifact", place / "artifact")
+    copy_to_change(ROOT / "artifact", place / "artifact", bytecode=True)
     for name in ("uv.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, place / name)
     setting = put_layer_and_tables(place / "artifact")

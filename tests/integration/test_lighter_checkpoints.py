@@ -45,7 +45,7 @@ class StopsAt:
 @pytest.fixture(scope="module")
 def config(profile: Profile) -> RunConfig:
     """A trained run of the tiny profile."""
-    return msgspec.structs.replace(profile.run("native", 42), groups=4)
+    return msgspec.structs.replace(profile.run("native", 42), groups=3)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.neutral import NAMED
 from search_to_signal.base.errors import RecordError
 
+pytestmark = pytest.mark.slow
+
 
 def refused(path: Path, options: ReadOptions | None = None) -> str:
     """The one line with which a log is refused, within seconds."""
@@ -60,7 +62,6 @@ def test_a_packed_bomb_is_one_line(
 
 @pytest.mark.parametrize("text", [b"{},", b"[],", b"[[]],"])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
-@pytest.mark.slow
 def test_brackets_without_values_are_one_line(name: str, text: bytes, tmp_path: Path) -> None:
     row = b'{"group": 1, "reward": 1.0, "prompt": [' + text * 2_000_000 + b"1]}"
     path = tmp_path / name

@@ -20,6 +20,8 @@ from search_to_signal.audit import live
 from search_to_signal.audit.trl_callback import GroupRecorder, SignalWarning
 from search_to_signal.base.errors import RunDirectoryError
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4
 
 
@@ -150,7 +152,6 @@ def test_a_full_disk_leaves_no_half_file(
     assert list(log.glob("*.jsonl")) == []
 
 
-@pytest.mark.slow
 def test_importing_it_loads_no_model_library() -> None:
     """The name is there without torch, TRL or transformers."""
     code = (

@@ -18,6 +18,8 @@ from search_to_signal.learner.grpo_loss import token_group, token_log_probabilit
 from search_to_signal.learner.optimizer import clipped_step
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
+pytestmark = pytest.mark.slow
+
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
 ADVANTAGES = np.array([1.2, -0.9, 0.4, -0.7])

@@ -1,12 +1,8 @@
 """The loopback server: an OpenAI client gets on with it, and what it cannot honour it refuses."""
 
 import json
-import os
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -17,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 import torch
 from openai import APIConnectionError, BadRequestError, InternalServerError, NotFoundError, OpenAI
+from tests.forked import Commands
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli import main
@@ -312,14 +309,12 @@ def test_the_command_prints_the_line_with_its_own_options(
     assert line.endswith("or serve with --dtype bfloat16, or --device cpu")
 
 
-def test_the_command_serves_until_it_is_stopped() -> None:
+def test_the_command_serves_until_it_is_stopped(commands: Commands) -> None:
     """``s2s serve`` prints its address, answers there, and ends quietly when it is told to."""
-    command = [sys.executable, "-m", "search_to_signal.cli", "serve", "qwen2-2.1m", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split(" at ")[1].split(" ")[0]
-        client = OpenAI(base_url=url, api_key="any", max_retries=0)
-        answer = client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4, seed=1)
-        assert str(answer.system_fingerprint).startswith("fp_")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    process = commands.start("serve", "qwen2-2.1m", "--port", "0")
+    url = process.stdout.readline().decode().split(" at ")[1].split(" ")[0]
+    client = OpenAI(base_url=url, api_key="any", max_retries=0)
+    answer = client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4, seed=1)
+    assert str(answer.system_fingerprint).startswith("fp_")
+    process.terminate()
+    assert process.wait(60) == 0

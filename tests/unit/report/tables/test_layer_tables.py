@@ -28,6 +28,8 @@ from search_to_signal.report.tables.catalogue import build, catalogue, read_evid
 from search_to_signal.report.tables.core import core_seeds, prompts_of
 from search_to_signal.report.tables.measures import RunComparison, at_one_horizon, require_comparable
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 SEEDS = (1, 2)
 

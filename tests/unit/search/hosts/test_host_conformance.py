@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 Sabotage = Callable[[str, str, str], Path]
 
 
-def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
+def findings(path: Path, *checks: str, draws: int = 300) -> list[HostFinding]:
     """What the comparison of bin packing says of the small split."""
     words = path / "words.toml"
     asked = conform(path, ["obp"], checks, programs=3, draws=draws, split="embedded", words=words)
@@ -110,7 +110,9 @@ def test_every_mutant_is_found(sabotaged: Sabotage, name: str) -> None:
 @pytest.mark.usefixtures("one_pool")
 def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
     found = findings(
-        sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"), "operators"
+        sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"),
+        "operators",
+        draws=600,
     )
     details = {one.subject: one.detail for one in found if one.verdict is Verdict.DIFFERS}
     assert "1 members" in details
