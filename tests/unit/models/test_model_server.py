@@ -18,9 +18,12 @@ from tests.forked import Commands
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli import main
 from search_to_signal.models import serving as serving_module
+from search_to_signal.models.api import open_api
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.local import LocalGenerator
 from search_to_signal.models.serving import serving
+from search_to_signal.models.settings import ApiSettings
+from search_to_signal.search.member import Prompt
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +59,22 @@ def test_an_answer_is_a_chat_completion(client: OpenAI) -> None:
     assert first.usage is not None
     assert (first.choices[0].finish_reason, first.usage.completion_tokens) == ("length", 12)
     assert first.usage.total_tokens == first.usage.prompt_tokens + 12
+
+
+def test_the_chat_template_takes_the_settings_of_a_run(
+    local: LocalGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go to the endpoint with every request, by the name that vLLM has for them."""
+    monkeypatch.setattr(local.tokenizer, "chat_template", "{{ messages[1].content }}{{ more }}")
+    counts = []
+    with serving(local, "tiny") as url:
+        api = ApiSettings(base_url=url, key_variable="")
+        for given in ({}, {"more": "and more"}):
+            settings = GenerationSettings(
+                group_size=1, max_completion_tokens=1, backend="api", api=api, template_kwargs=given
+            )
+            counts.append(open_api(settings, "tiny").generate(Prompt("", "words"), 1).prompt_tokens(0))
+    assert counts[0] < counts[1]
 
 
 def test_without_a_seed_answers_differ(client: OpenAI) -> None:
