@@ -1,21 +1,15 @@
 """Which format a log has: known by its columns, in a directory whatever stands beside it.
 
-Files of one number per step, as trainers and trackers write them, are refused: no group can be audited there.
-Met: trainer_state.json of transformers, wandb-summary.json, metrics.jsonl of prime-rl (monitors/file.py,
-559b447), verl's file logger (utils/tracking.py), experiment_log.jsonl and generations.log of EasyR1
-(verl/utils/logger/logger.py, b44b311), progress.csv, TensorBoard's event files.
+Files of one number per step (``scalar_files``) are refused: no group can be audited there.
 """
 
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from search_to_signal.audit.importers.base import PACKED, Format, in_order
 from search_to_signal.audit.importers.containers import Sniffed, sniff
@@ -27,16 +21,8 @@ from search_to_signal.audit.importers.neutral import (
     S2S,
 )
 from search_to_signal.audit.importers.prime_rl import PRIME_RL, PRIME_RL_TOKENS
-from search_to_signal.audit.importers.rows import number
+from search_to_signal.audit.importers.scalar_files import by_name, refusal, scalars_of, some
 from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
-from search_to_signal.audit.importers.streams import (
-    LARGEST_DOCUMENT,
-    SUFFIXES,
-    parse_json,
-    read_csv,
-    read_lines,
-    start_of,
-)
 from search_to_signal.audit.importers.trainers import (
     AREAL,
     NEMO_RL,
@@ -51,121 +37,6 @@ from search_to_signal.audit.importers.trl import MS_SWIFT, MS_SWIFT_RAY, ROLL, T
 from search_to_signal.audit.importers.verl import VERL
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.conditions import FROZEN
-
-_ROLLOUTS = (
-    "rollouts are written with log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
-    "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
-    "trainer by GroupRecorder or live.write: give what is written then"
-)
-# Files that are scalars by their name: their text or bytes are not read.
-_NAMES = {
-    "events.out.tfevents": "TensorBoard's numbers per step",
-    "generations.log": "a few validation answers of EasyR1 as text",
-    ".wandb": "the run file of Weights & Biases",
-}
-_STEPS = ("step", "_step", "global_step", "iteration", "iter", "epoch", "update", "timesteps")
-_GROUPS = re.compile(
-    r"(group|prompt|problem|question|task|sample|traj|trajectory|completion|response|rollout)?"
-    r"_?(id|ids|idx|index|uid|name)?"
-)
-_WORDS = re.compile(r"time|date|mode|split|run|phase|stage|type|event", re.IGNORECASE)
-_FIRST = re.compile(r"grad_?norm|loss")
-_READ = 100_000
-
-
-class Scalars(NamedTuple):
-    """What a file of numbers has: their names, and in how many steps some are NaN or infinite."""
-
-    says: str
-    broken: tuple[str, ...] = ()
-
-
-def scalars_of(path: Path) -> Scalars | None:
-    """What a file of one number per step holds; None for any other."""
-    if known := by_name(path):
-        return known
-    rows: list[dict[str, Any]] = []
-    with suppress(RecordError):
-        for row in islice(_rows(path), _READ):
-            rows.append(flat := dict(_flat(row)))
-            others = [name for name, value in flat.items() if value is not None and _number(value) is None]
-            numbers = any(_number(value) is not None for value in flat.values())
-            if not numbers or any(map(_GROUPS.fullmatch, flat)) or not all(map(_WORDS.search, others)):
-                return None
-    names = dict.fromkeys(name for row in rows for name in row if _last(name) not in _STEPS)
-    places = [repr((row[name], *row)) for row in rows for name in row if _last(name) in _STEPS]
-    # A step comes twice with the same names in few rows at most.
-    if not names or 2 * len(set(places)) <= len(rows):
-        return None
-    return Scalars(f"one number per step ({_some(list(names))})", tuple(_broken(rows, list(names))))
-
-
-def by_name(path: Path) -> Scalars | None:
-    """What a file holds whose name says that it has no rollouts."""
-    return next((Scalars(says) for name, says in _NAMES.items() if name in path.name), None)
-
-
-def refusal(place: Path, found: Mapping[Path, Scalars]) -> RecordError:
-    """The error for a file or directory that holds nothing but scalars: one line with what to switch on."""
-    own = [one.says if path == place else f"{path.name}: {one.says}" for path, one in found.items()]
-    broken = dict.fromkeys(text for scalars in found.values() for text in scalars.broken)
-    seen = f"; {', '.join([*broken][:_NAMED])}" if broken else ""
-    held = _some(own, "; ")
-    return RecordError(
-        f"{place} holds {held} and no rollouts, so there are no groups to audit{seen}; {_ROLLOUTS}"
-    )
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    if path.suffix in SUFFIXES:
-        yield from (row for _, row in read_csv(path))
-        return
-    text = start_of(path, 4096).lstrip()
-    if text.startswith(b"{") and text.split(b"\n", 1)[0].strip() != b"{":
-        yield from (row for _, row in read_lines(path))
-    elif text.startswith((b"{", b"[")):
-        with suppress(ValueError, RecursionError):
-            document = parse_json(start_of(path, LARGEST_DOCUMENT))
-            held = document.get("log_history", [document]) if isinstance(document, dict) else document
-            yield from (row if isinstance(row, dict) else {"": row} for row in held)
-
-
-def _flat(row: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Numbers and texts of a row with their names, which join those of the mappings around them."""
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            # Histograms and tables of a tracker are named, and held elsewhere.
-            yield from () if "_type" in value else _flat(value, f"{above}{name}/")
-        else:
-            yield f"{above}{name}", value
-
-
-def _broken(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
-    """Numbers that are NaN or infinite in some steps, the norm of the gradient and losses first."""
-    given, nan, infinite = Counter[str](), Counter[str](), Counter[str]()
-    for row in rows:
-        for name in names:
-            value = _number(row.get(name))
-            if value is not None:
-                given[name] += 1
-                nan[name] += math.isnan(value)
-                infinite[name] += math.isinf(value)
-    for name in sorted(names, key=lambda name: not _FIRST.search(name)):
-        for what, counts in (("NaN", nan), ("infinite", infinite)):
-            if counts[name]:
-                yield f"{name} is {what} in {counts[name]} of {given[name]} steps"
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return float(value)
-    return number(value) if isinstance(value, int | float) else None
-
-
-def _last(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
-
 
 FORMATS: tuple[Format, ...] = (
     TRL,
@@ -326,7 +197,7 @@ def _below(directory: Path, candidates: tuple[Format, ...], look: _Look) -> tupl
             if any(len(set(names)) > 1 and not all(map(_COUNTED.fullmatch, names)) for names in levels):
                 raise RecordError(
                     f"{directory} holds logs in {len(held)} directories, which are audited one at a time: "
-                    f"give one of {_some(held)}"
+                    f"give one of {some(held)}"
                 )
             return candidates[0], [file for files in held.values() for file in files]
     return None
@@ -381,12 +252,6 @@ def _no_log(directory: Path, candidates: tuple[Format, ...], look: _Look) -> Rec
         f"{directory} holds no log of rollouts, only {there}: give the file or directory that the trainer "
         "writes rollouts into; give --format if the format is not recognized"
     )
-
-
-def _some(things: Iterable[object], between: str = ", ") -> str:
-    names = list(map(str, things))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{between.join(names[:_NAMED])}{more}"
 
 
 def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> RecordError:

@@ -1,0 +1,353 @@
+"""Files of one number per step, as trainers and trackers write them: no group can be audited there.
+
+Met: trainer_state.json of transformers, wandb-summary.json, metrics.jsonl of prime-rl (monitors/file.py,
+559b447), verl's file logger (utils/tracking.py), experiment_log.jsonl and generations.log of EasyR1
+(verl/utils/logger/logger.py, b44b311), progress.csv; event files of TensorBoard, run files of Weights &
+Biases (``event_files``), and databases of trackio 0.43.0.
+"""
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from search_to_signal.audit.groups import Floats, Integers
+from search_to_signal.audit.importers.containers import SQLITE, container_of, read_only, table_columns
+from search_to_signal.audit.importers.event_files import Row, read_events, read_wandb
+from search_to_signal.audit.importers.rows import number
+from search_to_signal.audit.importers.streams import (
+    LARGEST_DOCUMENT,
+    SUFFIXES,
+    parse_json,
+    read_csv,
+    read_lines,
+    start_of,
+)
+from search_to_signal.base.errors import RecordError
+
+_ROLLOUTS = (
+    "rollouts are written with log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
+    "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
+    "trainer by GroupRecorder or live.write: give what is written then"
+)
+_EVENTS, _STATE, _SUMMARY, _WANDB = (
+    "events.out.tfevents",
+    "trainer_state.json",
+    "wandb-summary.json",
+    ".wandb",
+)
+# Files that are known by their name.
+_NAMES = {
+    _EVENTS: "TensorBoard's numbers per step",
+    "generations.log": "a few validation answers of EasyR1 as text",
+    _WANDB: "the run file of Weights & Biases",
+}
+_TRACKIO = {"metrics.run_name", "metrics.step", "metrics.metrics"}
+# Names of steps, those first that count updates.
+_STEPS = ("global_step", "step", "iteration", "iter", "update", "timesteps", "_step", "epoch")
+_GROUPS = re.compile(
+    r"(group|prompt|problem|question|task|sample|traj|trajectory|completion|response|rollout)?"
+    r"_?(id|ids|idx|index|uid|name)?"
+)
+_WORDS = re.compile(r"time|date|mode|split|run|phase|stage|type|event|max_steps", re.IGNORECASE)
+_FIRST = re.compile(r"grad_?norm|loss")
+_READ, _NAMED = 100_000, 3
+# Levels of directories that are looked through, and tables of a directory that may be numbers per step.
+_DEPTH, _TABLES, _LARGEST_TABLE = 5, 20, 256 * 1024 * 1024
+_CONFIGS = ("args.json", "config.yaml")
+_YAML = re.compile(r"( *)([\w.\-]+):(?: +(.*))?$")
+
+
+class NoRolloutsError(RecordError):
+    """A file or directory holds numbers per step and no rollouts."""
+
+
+@dataclass(frozen=True)
+class ScalarRun:
+    """Numbers per step, as one writer left them.
+
+    ``values`` has by name steps (n,), rising, and values (n,), NaN and infinite ones as logged; a step that
+    was logged twice counts as it was last. ``settings`` is the configuration by path (``actor/clip_ratio``),
+    ``notes`` say what was not read.
+    """
+
+    source: str
+    values: Mapping[str, tuple[Integers, Floats]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> int:
+        """Numbers in all."""
+        return sum(len(steps) for steps, _ in self.values.values())
+
+
+class Scalars(NamedTuple):
+    """What a file of numbers has: their names, and in how many steps some are NaN or infinite."""
+
+    says: str
+    broken: tuple[str, ...] = ()
+
+
+def scalars_of(path: Path) -> Scalars | None:
+    """What a file of one number per step holds; None for any other."""
+    if known := by_name(path):
+        return known
+    if _is_trackio(path):
+        return Scalars("trackio's numbers per step")
+    rows: list[dict[str, Any]] = []
+    with suppress(RecordError):
+        for row in islice(_rows(path), _READ):
+            rows.append(flat := dict(_flat(row)))
+            others = [name for name, value in flat.items() if value is not None and _number(value) is None]
+            numbers = any(_number(value) is not None for value in flat.values())
+            if not numbers or any(map(_GROUPS.fullmatch, flat)) or not all(map(_WORDS.search, others)):
+                return None
+    names = dict.fromkeys(name for row in rows for name in row if _last(name) not in _STEPS)
+    places = [repr((row[name], *row)) for row in rows for name in row if _last(name) in _STEPS]
+    # A step comes twice with the same names in few rows at most.
+    if not names or 2 * len(set(places)) <= len(rows):
+        return None
+    return Scalars(f"one number per step ({some(list(names))})", tuple(_broken(rows, list(names))))
+
+
+def by_name(path: Path) -> Scalars | None:
+    """What a file holds whose name says that it has no rollouts."""
+    return next((Scalars(says) for name, says in _NAMES.items() if name in path.name), None)
+
+
+def refusal(place: Path, found: Mapping[Path, Scalars]) -> NoRolloutsError:
+    """The error for a file or directory that holds nothing but scalars: one line with what to switch on."""
+    own = [one.says if path == place else f"{path.name}: {one.says}" for path, one in found.items()]
+    broken = dict.fromkeys(text for scalars in found.values() for text in scalars.broken)
+    seen = f"; {', '.join([*broken][:_NAMED])}" if broken else ""
+    held = some(own, "; ")
+    return NoRolloutsError(
+        f"{place} holds {held} and no rollouts, so there are no groups to audit{seen}; {_ROLLOUTS}"
+    )
+
+
+def some(things: Iterable[object], between: str = ", ") -> str:
+    """The first of some things, and how many more there are."""
+    names = list(map(str, things))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{between.join(names[:_NAMED])}{more}"
+
+
+def scalar_runs(place: Path, without: Iterable[Path] = ()) -> list[ScalarRun]:
+    """What the numbers per step at a path are, one run of each writer; none where there are none.
+
+    Of several runs of one writer the one with most numbers is read, and a note names the others; of the
+    states in checkpoints that is the last. ``without`` are files of rollouts. Raises RecordError where
+    ``place`` is a file that cannot be read; below a directory such a file is a note.
+    """
+    if place.is_file():
+        return [_run_of([place])] if _kind(place) or scalars_of(place) else []
+    files = [file for file in _walked(place) if file not in set(without)]
+    settings = {key: value for file in files if file.name in _CONFIGS for key, value in _config(file)}
+    sources: dict[str, dict[Path, list[Path]]] = {}
+    for file in files:
+        kind = _kind(file)
+        if not kind and file.name not in _CONFIGS and scalars_of(file):
+            kind = file.name
+        # Event files of one directory are one run; a run of Weights & Biases has its summary beside it.
+        run = file.parent if kind in (_EVENTS, _WANDB) else file
+        if kind == _SUMMARY and any(_WANDB in other.suffix for other in files):
+            continue
+        if kind:
+            sources.setdefault(kind, {}).setdefault(run, []).append(file)
+    runs = []
+    for found in sources.values():
+        made, notes = list[ScalarRun](), list[str]()
+        for ones in found.values():
+            try:
+                made.append(_run_of(ones))
+            except RecordError as error:
+                notes.append(str(error))
+        best = max(made, key=lambda run: run.points, default=ScalarRun(str(place), {}))
+        if len(made) > 1 and _STATE not in best.source:
+            others = some(run.source for run in made if run is not best)
+            notes.append(f"of {len(made)} runs the one with most numbers is read, left out: {others}")
+        if best.values or notes:
+            given = best.settings or settings
+            runs.append(ScalarRun(best.source, best.values, given, (*best.notes, *notes)))
+    return runs
+
+
+def _walked(place: Path) -> list[Path]:
+    """Files below a directory that may hold numbers per step, or the configuration beside them."""
+    found = []
+    for directory, below, names in os.walk(place):
+        here = Path(directory)
+        depth = len(here.relative_to(place).parts)
+        # wandb/latest-run is a link, and its files are those of another directory.
+        below[:] = (
+            sorted(name for name in below if name == ".hydra" or name[0] != ".") if depth < _DEPTH else []
+        )
+        files = [here / name for name in sorted(names)]
+        tables = [file for file in files if file.suffix in (".jsonl", ".csv", ".tsv", ".json")]
+        known = [file for file in files if _kind(file) or file.name in _CONFIGS]
+        small = [file for file in tables if file not in known and file.stat().st_size < _LARGEST_TABLE]
+        found += known + (small if len(tables) <= _TABLES else [])
+    return found
+
+
+def _kind(file: Path) -> str:
+    """The writer of a file, by its name or its tables; empty for others."""
+    if file.name in (_STATE, _SUMMARY):
+        return file.name
+    if _EVENTS in file.name:
+        return _EVENTS
+    return _WANDB if file.suffix == _WANDB else "trackio" if _is_trackio(file) else ""
+
+
+def _is_trackio(file: Path) -> bool:
+    if file.suffix not in (".db", ".sqlite"):
+        return False
+    with suppress(RecordError):
+        return container_of(file) == SQLITE and set(table_columns(file)) >= _TRACKIO
+    return False
+
+
+def _run_of(files: Sequence[Path]) -> ScalarRun:
+    """The run in a file, or in the event files of one directory."""
+    rows, notes = list[tuple[Any, Mapping[str, Any]]](), list[str]()
+    settings: Row = {}
+    for file in files:
+        if _EVENTS in file.name or file.suffix == _WANDB:
+            held = (read_events if _EVENTS in file.name else read_wandb)(file)
+            rows += held.rows
+            settings |= held.settings
+            notes += [f"{file.name}: {held.ends}"] if held.ends else []
+        elif _kind(file) == "trackio":
+            more, settings, notes = _trackio(file)
+            rows += more
+        else:
+            rows += [(None, row) for row in islice(_rows(file), _READ)]
+        if file.name == _SUMMARY:
+            notes.append("a summary has the last value of each number: the curves are in run-*.wandb")
+    return ScalarRun(str(files[0]), _columns(rows), dict(_flat(settings)), tuple(notes))
+
+
+def _trackio(file: Path) -> tuple[list[tuple[int, Row]], Row, list[str]]:
+    """Rows of the longest run in a database, its configuration, and which others there are."""
+    columns = table_columns(file)
+    with read_only(file) as base:
+        runs = Counter(row["run_name"] for row in base.execute("SELECT run_name FROM metrics"))
+        name = runs.most_common(1)[0][0] if runs else ""
+        query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY step, id"
+        rows = [(row["step"], _object(row["metrics"])) for row in base.execute(query, (name,))]
+        query = "SELECT config FROM configs WHERE run_name = ?"
+        known = base.execute(query, (name,)).fetchall() if "configs.config" in columns else []
+    others = [other for other in runs if other != name]
+    left = f"{file.name}: of {len(runs)} runs {name} has most steps and is read, left out: {some(others)}"
+    return rows, _object(known[0]["config"] if known else ""), [left] if others else []
+
+
+def _object(text: str | bytes) -> Row:
+    with suppress(ValueError, RecursionError):
+        found = parse_json(text.encode() if isinstance(text, str) else text)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _columns(rows: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, tuple[Integers, Floats]]:
+    """Rows as columns by name; a row without a step has its place."""
+    columns: dict[str, dict[int, float]] = {}
+    for place, (step, row) in enumerate(rows, 1):
+        flat = {name.removeprefix("data/"): value for name, value in _flat(row)}
+        if step is None:
+            steps = [name for name in flat if _last(name) in _STEPS and _number(flat[name]) is not None]
+            key = min(steps, key=lambda name: (_STEPS.index(_last(name)), len(name)), default=None)
+            given = _number(flat.pop(key)) if key else None
+            step = int(given) if given is not None and given.is_integer() else place
+        for name, value in flat.items():
+            if (known := _number(value)) is not None:
+                columns.setdefault(name, {})[step] = known
+    return {
+        name: (np.array(sorted(values), dtype=np.int64), np.array([values[step] for step in sorted(values)]))
+        for name, values in columns.items()
+    }
+
+
+def _config(file: Path) -> Iterator[tuple[str, Any]]:
+    """Settings of a configuration in JSON, or of the plain ``key: value`` of YAML; lists are passed over."""
+    with suppress(RecordError, UnicodeDecodeError):
+        text = start_of(file, 1024 * 1024)
+        if file.suffix == ".json":
+            yield from _flat(_object(text))
+            return
+        above: list[tuple[int, str]] = []
+        for line in text.decode().splitlines():
+            if match := _YAML.match(line.split(" #")[0].rstrip()):
+                indent, key, value = len(match[1]), match[2], match[3]
+                above = [*(one for one in above if one[0] < indent), (indent, key)]
+                if value:
+                    # Weights & Biases puts every value under "value".
+                    yield "/".join(name for _, name in above if name != "value"), _plain(value)
+
+
+def _plain(value: str) -> Any:
+    with suppress(ValueError):
+        return parse_json(value.encode())
+    return value.strip("'\"")
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    if path.suffix in SUFFIXES:
+        yield from (row for _, row in read_csv(path))
+        return
+    text = start_of(path, 4096).lstrip()
+    if text.startswith(b"{") and text.split(b"\n", 1)[0].strip() != b"{":
+        yield from (row for _, row in read_lines(path))
+    elif text.startswith((b"{", b"[")):
+        with suppress(ValueError, RecursionError):
+            document = parse_json(start_of(path, LARGEST_DOCUMENT))
+            held = document.get("log_history", [document]) if isinstance(document, dict) else document
+            yield from (row if isinstance(row, dict) else {"": row} for row in held)
+
+
+def _flat(row: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Numbers and texts of a row with their names, which join those of the mappings around them."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            # Histograms and tables of a tracker are named, and held elsewhere.
+            yield from () if "_type" in value else _flat(value, f"{above}{name}/")
+        else:
+            yield f"{above}{name}", value
+
+
+def _broken(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
+    """Numbers that are NaN or infinite in some steps, the norm of the gradient and losses first."""
+    given, nan, infinite = Counter[str](), Counter[str](), Counter[str]()
+    for row in rows:
+        for name in names:
+            value = _number(row.get(name))
+            if value is not None:
+                given[name] += 1
+                nan[name] += math.isnan(value)
+                infinite[name] += math.isinf(value)
+    for name in sorted(names, key=lambda name: not _FIRST.search(name)):
+        for what, counts in (("NaN", nan), ("infinite", infinite)):
+            if counts[name]:
+                yield f"{name} is {what} in {counts[name]} of {given[name]} steps"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        # Trackers write NaN and infinities as texts.
+        with suppress(ValueError):
+            return float(value)
+    return number(value) if isinstance(value, int | float) else None
+
+
+def _last(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
