@@ -53,7 +53,7 @@ class _Length(msgspec.Struct):
 def cost(run: Path) -> Cost:
     """What a run's own records say, packed ones too; raises SystemExit for one without a whole group."""
     # Not above: what a run computes with is chosen before numpy and torch are loaded.
-    from search_to_signal.records.manifest import read_manifest
+    from search_to_signal.records.manifest import Accelerator, read_manifest
     from search_to_signal.records.reader import COMPLETIONS, TIMINGS
     from search_to_signal.records.schema import StepTiming
     from search_to_signal.study.container import read_container
@@ -77,7 +77,7 @@ def cost(run: Path) -> Cost:
     environment = manifest.environment
     card = environment.accelerator
     libraries = (f"{name} {environment.packages.get(name)}" for name in ("torch", "transformers"))
-    machine = card.kind if card else f"{environment.cpu_count} cores"
+    machine = card.kind if isinstance(card, Accelerator) else f"{environment.cpu_count} cores"
     labels = (Path(manifest.facts.model).name, ", ".join(libraries), machine, manifest.facts.condition)
     noted = _memory_file(run)
     return Cost(

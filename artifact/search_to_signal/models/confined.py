@@ -180,8 +180,9 @@ def _serve(make: Callable[[At], Answer], budget: Budget, asked: int, told: int) 
 
 
 def _confine(budget: Budget, *kept: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to both, and the parent ends both
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A terminal, and whoever stops a group of processes, signals both, and the parent ends both: in order.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     silent = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(silent, descriptor)

@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -151,6 +152,15 @@ def test_a_template_that_waits_for_its_text_has_the_budget_then(
     hello = encoded(tokenizer, [{"role": "user", "content": "hi"}])
     assert said in refusal(lambda _: encoded(tokenizer, CHAT), model, capfd)
     assert encoded(tokenizer, [{"role": "user", "content": "hi"}]) == hello
+
+
+def test_a_stop_of_all_processes_leaves_the_tokenizer_to_its_run() -> None:
+    """A run that is told to stop still finishes its group, though its child was told so, too."""
+    child = confined.Confined(lambda at: os.getpid)
+    own = child()
+    os.kill(own, signal.SIGTERM)
+    assert child() == own
+    child.close()
 
 
 def test_a_foreign_tokenizer_is_the_tokenizer(model: Path) -> None:
