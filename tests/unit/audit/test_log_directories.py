@@ -80,7 +80,7 @@ JUNK = {
 def test_files_that_are_no_rollouts_stop_no_directory(
     name: str, mapped: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever their names, with --map too: they are left out, and the first of them are named."""
+    """Whatever their names, with --map too: they are left out and named, but for numbers per step."""
     for junk, text in JUNK.items():
         (tmp_path / junk).write_text(text, encoding="utf-8")
     rows = [
@@ -102,7 +102,8 @@ def test_files_that_are_no_rollouts_stop_no_directory(
     assert main(["audit", str(tmp_path), *(["--map", "group=uid"] if mapped else [])]) == 0
     out = capsys.readouterr().out
     assert "4 groups with 8 completions in 2 steps (groups: 4 of 2)." in out
-    assert "are left out: 0_metadata.json, config.json, empty.jsonl and others (7 files)" in out
+    assert "are left out: 0_metadata.json, config.json, empty.jsonl and others (5 files)" in out
+    assert "Numbers per step (metrics.jsonl, zz_progress.csv)" in out
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])
