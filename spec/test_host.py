@@ -22,8 +22,7 @@ from search_to_signal.sandbox.programs import parse, program_sha256
 from search_to_signal.search.hosts.calm.host import Draw, plan_round
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, initial_state
-from search_to_signal.search.hosts.calm.transition import transition
+from search_to_signal.search.hosts.calm.state import SearchState, initial_state, transition
 from search_to_signal.search.member import Evaluated, archive_gap, frontier, seed_member
 from spec.profiles import many
 from spec.synthetic_runs import plain_manifest

@@ -20,8 +20,7 @@ from search_to_signal.sandbox.programs import OPENING, idea_span
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, SIMPLIFICATION, build_prompt
 from search_to_signal.search.hosts.calm.selection import diversity_order
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import state_of
-from search_to_signal.search.hosts.calm.transition import component, transition
+from search_to_signal.search.hosts.calm.state import component, state_of, transition
 from search_to_signal.search.member import Evaluated, Member
 from spec.in_process import evaluate_in_process
 

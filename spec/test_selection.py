@@ -20,8 +20,7 @@ from search_to_signal.search.hosts.calm.selection import (
     exposures,
 )
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, state_of
-from search_to_signal.search.hosts.calm.transition import collapse_due
+from search_to_signal.search.hosts.calm.state import SearchState, collapse_due, state_of
 from search_to_signal.search.member import Evaluated, Member
 from spec.profiles import many
 

@@ -1,8 +1,22 @@
-"""What all tests share: reports have no drawings but where a test looks at them."""
+"""What all tests share: a process that commands are forked from, and reports without drawings."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.forked import Commands
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator["Commands"]:
+    """What starts commands in processes of their own that have the libraries loaded already."""
+    from tests.forked import Commands
+
+    found = Commands()
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module", autouse=True)

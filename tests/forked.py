@@ -1,11 +1,13 @@
-"""Runs in processes forked from one that has loaded the libraries: the same records, five seconds sooner.
+"""Commands in processes forked from one that has loaded the libraries: as ever, and five seconds sooner.
 
-``Forked`` takes the place of ``subprocess.Popen`` where a run is started as the commands start it, in an
-environment like that of the first such run. Everything else starts as it always does.
+``Commands`` starts a command for a test. ``Forked`` takes the place of ``subprocess.Popen`` where a run is
+started as the commands start it, in an environment like that of the first such run. Everything else starts as
+it always does.
 """
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +33,7 @@ from search_to_signal.base.processes import wait_without_spinning
 wait_without_spinning()
 fix_kernels()
 import search_to_signal.run.loop, search_to_signal.run.retraining, search_to_signal.learner.grpo
-import search_to_signal.problems.ant_colony.colonies, search_to_signal.problems.ant_colony.colonies
+import search_to_signal.problems.ant_colony.colonies, search_to_signal.models.fetching
 sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve
 serve(int(sys.argv[1]))
@@ -50,12 +53,12 @@ class Forked:
     """The part of ``subprocess.Popen`` that an execution uses."""
 
     def __init__(
-        self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]
+        self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str], **more: Any
     ) -> None:
-        """Have the server fork a process that runs s2s with these arguments."""
+        """Have the server fork a process that runs s2s with these arguments; ``more`` as of ``Commands``."""
         (given, write_in), (read_out, told), (read_end, ended) = os.pipe(), os.pipe(), os.pipe()
-        whole = json.dumps({"arguments": arguments, "env": dict(env), "cwd": os.getcwd()}).encode()
-        socket.send_fds(server, [whole], [given, told, log, ended])
+        request = {"arguments": arguments, "env": dict(env), "cwd": os.getcwd(), "limits": {}, "boot": ""}
+        socket.send_fds(server, [json.dumps(request | more).encode()], [given, told, log, ended])
         for descriptor in (given, told, ended):
             os.close(descriptor)
         self.stdin: IO[bytes] = os.fdopen(write_in, "wb")
@@ -95,6 +98,57 @@ class Forked:
     def _send(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class Started(Forked):
+    """A command whose output a test reads when it has ended."""
+
+    def __init__(
+        self, server: socket.socket, arguments: Sequence[str], env: Mapping[str, str], **more: Any
+    ) -> None:
+        """Start it, with nothing to read."""
+        read, errors = os.pipe()
+        super().__init__(server, arguments, errors, env, **more)
+        os.close(errors)
+        self.stdin.close()
+        self.stderr: IO[bytes] = os.fdopen(read, "rb")
+
+    def communicate(self) -> tuple[str, str]:
+        """What it printed, and its errors, once it has ended."""
+        with ThreadPoolExecutor(2) as readers:
+            out, err = readers.map(lambda stream: stream.read().decode(), (self.stdout, self.stderr))
+        self.wait()
+        return out, err
+
+
+class Commands:
+    """Starts commands in processes of their own, forked from one with these variables beside the test's."""
+
+    def __init__(self, **env: str) -> None:
+        """Start nothing yet."""
+        self._env = env
+        self._server: socket.socket | None = None
+
+    def start(
+        self, *arguments: str | Path, limits: Mapping[int, int] | None = None, boot: str = "", **env: str
+    ) -> Started:
+        """Start one where the test is; ``limits`` by resource, ``boot`` is code that runs before it."""
+        if self._server is None:
+            self._server = started({**os.environ, **self._env})
+        whole = {**os.environ, **self._env, **env}
+        more = {"limits": limits or {}, "boot": boot}
+        return Started(self._server, [str(argument) for argument in arguments], whole, **more)
+
+    def run(self, *arguments: str | Path, **more: Any) -> "subprocess.CompletedProcess[str]":
+        """Run one to its end; ``more`` as of ``start``."""
+        process = self.start(*arguments, **more)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.wait(), out, err)
+
+    def close(self) -> None:
+        """End the server."""
+        if self._server is not None:
+            self._server.close()
 
 
 class Forking:
@@ -196,11 +250,16 @@ def _run_one(request: SimpleNamespace, parent: int, streams: tuple[int, int, int
         os.dup2(descriptor, number)
         os.close(descriptor)
     sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell put the tests behind
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.env)
     arguments = request.arguments
-    arguments[arguments.index("--parent") + 1] = str(parent)
+    if "--parent" in arguments:
+        arguments[arguments.index("--parent") + 1] = str(parent)
+    for kind, most in request.limits.items():
+        resource.setrlimit(int(kind), (most, most))
+    exec(request.boot, {})
     from search_to_signal.cli import main
 
     code = main(arguments)

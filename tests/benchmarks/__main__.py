@@ -3,14 +3,12 @@
     learner [GROUPS]           generation and update of a live run, beside TRL's stock GRPOTrainer
     dpo [GROUPS] [REPEATS]     a round of DPO, beside TRL's stock DPOTrainer
     generation [MODEL] [GROUPS]  our decoders beside transformers' generate
-    concurrency [GROUPS]       two runs side by side and one after the other
     verify DIRECTORY           s2s verify beside sha256sum -c
     analysis                   25 synthetic runs of 500 groups to tables and to the report
     audit [GROUPS]             a whole audit of a log of short rows, and of whole ones, beside pandas
     rewards                    groups per second of mappings, normalizers and the atlas, beside plain Python
     isolation                  what a worker, a call and a replay cost
     card MODEL [--help]        a group of four on a card by part
-    backends MODEL [--help]    every backend on one card, beside TRL's stock trainer
 
 Times are of the processor unless a line says otherwise. Nothing fails on a slow machine.
 """
@@ -19,11 +17,10 @@ import sys
 from importlib import import_module
 
 MODULES = {
-    **dict.fromkeys(("learner", "dpo", "generation", "concurrency"), "training"),
+    **dict.fromkeys(("learner", "dpo", "generation"), "training"),
     **dict.fromkeys(("verify", "analysis", "audit"), "records"),
     **dict.fromkeys(("rewards", "isolation"), "parts"),
     "card": "card",
-    "backends": "backends",
 }
 
 if __name__ == "__main__":

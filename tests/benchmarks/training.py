@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from tests.cohorts import run_cohort
 from tests.oracles.stock_dpo_trainer import Texts, stock_dpo_trainer
 from tests.oracles.stock_trainer import replayed, stock_trainer
 
@@ -26,7 +25,6 @@ from search_to_signal.models.base import end_ids, request_seeds
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.models.sampling import CachedDecoder, open_decoder, sample, sample_group
-from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord
 from search_to_signal.run.config import RunConfig
@@ -227,22 +225,3 @@ def generation(given: Sequence[str]) -> None:
     for label, times in spent.items():
         seconds, steps = map(sum, zip(*times[1:], strict=True))
         print(f"{label:9} {1000 * seconds / steps:6.2f} ms per token step, {steps} steps")
-
-
-def concurrency(given: Sequence[str]) -> None:
-    """Loop times, set-up excluded, by the wall clock: alone, together, and alone again, as machines drift."""
-    (groups,) = numbers(given, 20)
-    profile = msgspec.structs.replace(
-        load_profile("embedded"), conditions=("native",), seeds=(42, 3407), groups=groups
-    )
-    totals: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for turn, jobs in enumerate((1, 2, 1)):
-            asked = msgspec.structs.replace(profile, jobs=jobs)
-            runs = run_cohort(asked, Path(folder) / str(turn), PlainProgress())
-            timings = {path.name: read_manifest(path).timing for path in runs}
-            totals.append({name: timing.total for name, timing in timings.items() if timing is not None})
-    before, together, after = totals
-    for name, both in together.items():
-        alone = min(before[name], after[name])
-        print(f"{name}: alone {alone:.2f} s, together {both:.2f} s, ratio {both / alone:.2f}")

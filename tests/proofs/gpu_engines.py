@@ -2,6 +2,8 @@
 
     python tests/proofs/gpu_engines.py make --model DIR              a model directory of Qwen2.5-7B's shape
     python tests/proofs/gpu_engines.py make --model DIR --layers 2   the same with fewer layers
+    python tests/proofs/gpu_engines.py make --model DIR --shape qwen3-4b --tokens DIR
+                                                   another shape, and the tokenizer of another directory
     python tests/proofs/gpu_engines.py run --model DIR --backend vllm
     python tests/proofs/gpu_engines.py run --model DIR --backend unsloth --cap-mib 24000
 
@@ -36,24 +38,40 @@ from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
 from search_to_signal.models.base import Generation, encoded
 from search_to_signal.models.local import load_tokenizer
+from search_to_signal.models.releases import in_precision
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import begin_training, open_run_generator
 from search_to_signal.run.profile import Profile
 from search_to_signal.search.member import Prompt
 
 CARD_MIB = 24_564  # the paper's RTX 4090 and 3090 as nvidia-smi reports them
-SHAPE = {
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "rope_theta": 1_000_000.0,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 32_768,
-    "tie_word_embeddings": False,
+_LIKE_QWEN = {"rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 32_768}
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2.5-7b": {
+        "model_type": "qwen2",
+        "vocab_size": 152_064,
+        "hidden_size": 3584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+        **_LIKE_QWEN,
+    },
+    "qwen3-4b": {
+        "model_type": "qwen3",
+        "vocab_size": 151_936,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "tie_word_embeddings": True,
+        **_LIKE_QWEN,
+    },
 }
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 ADVANTAGES = np.array([1.0, 0.5, -0.5, -1.0])
 LOUD = 0.05  # standard deviation of an adapter that nobody can overlook
 
@@ -76,24 +94,24 @@ def say(text: str) -> None:
     print(f"## {text}", flush=True)
 
 
-def make(directory: Path, layers: int) -> None:
-    """Write a random model in bfloat16 with the tokenizer of an embedded one."""
-    from transformers import AutoModelForCausalLM, Qwen2Config
+def make(directory: Path, shape: str, tokens: Path, layers: int | None) -> None:
+    """Write a random model in bfloat16, from seed 0, with the tokenizer of another directory."""
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    tokens = load_tokenizer(MODELS / "qwen2-2.1m")
-    config = Qwen2Config(
-        **{**SHAPE, "num_hidden_layers": layers},
-        bos_token_id=None,
-        eos_token_id=tokens.eos_token_id,
-        pad_token_id=tokens.pad_token_id,
-    )
+    tokenizer, sizes = load_tokenizer(tokens), dict(SHAPES[shape])
+    sizes["num_hidden_layers"] = layers or sizes["num_hidden_layers"]
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = AutoConfig.for_model(sizes.pop("model_type"), **sizes, **ends, bos_token_id=None)
     config.torch_dtype = "bfloat16"
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = AutoModelForCausalLM.from_config(config, torch_dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(config, **in_precision(torch.bfloat16))
     model.save_pretrained(directory, max_shard_size="4GB")
-    tokens.save_pretrained(directory)
-    say(f"{sum(p.numel() for p in model.parameters()) / 1e9:.2f} G random weights, {layers} layers")
+    for name in TOKENIZER_FILES:
+        if (tokens / name).is_file():
+            shutil.copy(tokens / name, directory / name)
+    count = sum(p.numel() for p in model.parameters()) / 1e9
+    say(f"{count:.2f} G random weights, {sizes['num_hidden_layers']} layers")
 
 
 def settings(arguments: argparse.Namespace) -> RunConfig:
@@ -333,14 +351,16 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("make", "run"))
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
+    parser.add_argument("--shape", choices=SHAPES, default="qwen2.5-7b")
+    parser.add_argument("--tokens", type=Path, default=MODELS / "qwen2-2.1m")
+    parser.add_argument("--layers", type=int, help="fewer or more than the shape has")
     parser.add_argument("--backend", choices=("vllm", "unsloth"), default="vllm")
     parser.add_argument("--completion", type=int, default=1024)
     parser.add_argument("--cap-mib", type=int)
     parser.add_argument("--brief", action="store_true", help="one group and its updates alone")
     arguments = parser.parse_args()
     if arguments.what == "make":
-        make(arguments.model, arguments.layers)
+        make(arguments.model, arguments.shape, arguments.tokens, arguments.layers)
         return
     sys.exit(min(run(arguments), 1))
 

@@ -1,22 +1,28 @@
 """TRL and verl of today with our rewards: steps of TRL's trainer, verl's reward loop and advantages.
 
     PYTHONPATH=artifact OMP_NUM_THREADS=1 python tests/proofs/trainers.py seconds trl verl
+    PYTHONPATH=artifact python tests/proofs/trainers.py beside RUN
 
 Runs under a Python that has TRL, or verl, and what the core needs (msgspec, numpy, jinja2); as a file, since
 verl's wheel brings a package ``tests``. Of verl it takes what verl's trainer takes: ``RewardLoopWorker``, in
 this process instead of an actor of Ray, on a DataProto made by hand, and ``compute_advantage``.
+``beside`` trains the model of a recorded run with TRL's own generation, on its prompts and by its settings,
+and prints the row that ``model_table.py`` prints of the run.
 Exits with 1 where a reward or an advantage is another than ours.
 """
 
 import importlib.util
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from search_to_signal.credit.normalizers import NORMALIZERS
@@ -63,6 +69,84 @@ def trl() -> bool:
         f"TRL {version('trl')}: {len(log)} steps in {time.monotonic() - start:.0f} s, mean rewards {rewards}"
     )
     return len(log) == 10 and len(set(rewards)) > 1
+
+
+def beside(run: Path) -> None:
+    """A step of TRL's trainer for every group of a run; its second half makes the row."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    from search_to_signal.integrations.trl import reward_function
+    from search_to_signal.learner.adapter import attach_adapter
+    from search_to_signal.models.files import model_directory
+    from search_to_signal.models.releases import load_tokenizer_files
+    from search_to_signal.records.reader import GENERATIONS, read_records
+    from search_to_signal.records.schema import GenerationRecord
+    from search_to_signal.run.config import RunConfig
+
+    config = msgspec.json.decode((run / "config.json").read_bytes(), type=RunConfig)
+    place, size, rule = model_directory(config.model), config.generation.group_size, config.learner
+    tokenizer = load_tokenizer_files(place)
+    tokenizer.padding_side = "left"
+    plain = AutoModelForCausalLM.from_pretrained(place, dtype=config.loading.dtype).to(config.loading.device)
+    model = attach_adapter(plain, rule, seed=config.seed)
+    reward = reward_function(
+        config.problem, "factorized", group_size=size, split=config.split, settings=config.evaluation
+    )
+    start = reward.prompt_rows(1)[0]
+    groups = read_records(run / GENERATIONS, GenerationRecord)
+    rows = [{**start, "row": number, "prompt": group.prompt} for number, group in enumerate(groups)]
+    spent: dict[str, list[float]] = {"generation": [], "reward": []}
+
+    def timed(name: str, work: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            before = time.monotonic()
+            made = work(*arguments, **options)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            spent[name].append(time.monotonic() - before)
+            return made
+
+        return call
+
+    model.generate = timed("generation", model.generate)
+    rewarded = timed("reward", reward)
+    rewarded.__name__ = "factorized"
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = GRPOConfig(
+            scratch,
+            num_generations=size,
+            per_device_train_batch_size=size,
+            max_completion_length=config.generation.max_completion_tokens,
+            temperature=config.generation.temperature,
+            max_steps=len(rows),
+            beta=rule.kl,
+            learning_rate=rule.learning_rate,
+            max_grad_norm=rule.max_grad_norm,
+            bf16=config.loading.dtype == "bfloat16",
+            use_cpu=not config.on_card,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        trainer = GRPOTrainer(model, rewarded, arguments, Dataset.from_list(rows), processing_class=tokenizer)
+        trainer.train()
+    reward.close()
+    log = [entry for entry in trainer.state.log_history if "step_time" in entry]
+    tokens = [size * entry["completions/mean_length"] for entry in log]
+    steps = [entry["step_time"] for entry in log]
+    late = slice(len(log) // 2, None)
+    sampling, scoring = spent["generation"][late], spent["reward"][late]
+    update = median(a - b - c for a, b, c in zip(steps[late], sampling, scoring, strict=True))
+    held = torch.cuda.max_memory_reserved() / (1 << 30) if config.on_card else 0.0
+    names = f"{place.name} | TRL {version('trl')}, torch {version('torch')}"
+    print(
+        f"| {names} | {torch.cuda.get_device_name() if config.on_card else 'CPU'} | GRPOTrainer | {len(log)} "
+        f"| {sum(tokens[late]) / sum(sampling):.0f} | {update:.2f} | {median(steps[late]):.2f} | {held:.1f} |"
+    )
 
 
 def seconds() -> bool:
@@ -177,6 +261,9 @@ def advantages_agree(data: Any, given: Sequence[float], expected: Sequence[float
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "beside":
+        beside(Path(sys.argv[2]))
+        raise SystemExit
     chosen = {"seconds": seconds, "trl": trl, "verl": verl}
     wrong = [name for name, check in chosen.items() if name in sys.argv and not check()]
     print(f"otherwise than expected: {', '.join(wrong)}" if wrong else "as expected")

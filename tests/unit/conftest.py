@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 from spec.synthetic_runs import credited, plain_manifest, write_lines
+from tests.command import Command, Said
 
+from search_to_signal.cli import main
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.checksums import write_sums
@@ -71,7 +73,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """A byte-level tokenizer with a few merges."""
-    from search_to_signal.recipe.training import train_tokenizer
+    from recipe.training import train_tokenizer
 
     return train_tokenizer([SAMPLE], 300)
 
@@ -79,7 +81,7 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def new_model(tokenizer: Any) -> Callable[..., Any]:
     """Make a fresh two-layer Qwen2 whose weights follow from the seed, with a far from uniform answer."""
-    from search_to_signal.recipe.training import Architecture, build_model
+    from recipe.training import Architecture, build_model
 
     def make(seed: int = 0) -> Any:
         shape = Architecture("qwen2", 32, 64, 2, 4, 2, 256, 0.2)
@@ -273,6 +275,20 @@ def write_run(
     (directory / "config.json").write_bytes(msgspec.json.encode(shape))
     write_sums(directory)
     return directory
+
+
+@pytest.fixture
+def s2s(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command with these words, which ends with ``code``, whatever it is where that is None."""
+
+    def call(*words: object, code: int | None = 0) -> Said:
+        capsys.readouterr()
+        found = main([str(word) for word in words])
+        said = Said(found, *capsys.readouterr())
+        assert code in (None, found), said
+        return said
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("models", "report"),
     ("learner", "search"),
     ("run",),
-    ("claims", "integrations", "recipe"),
+    ("claims", "integrations"),
     ("layers",),
     ("verify",),
     ("study",),
@@ -62,11 +62,10 @@ HEAVY_PACKAGES = (
     "models/",
     "problems/ant_colony/",
     "audit/trl_callback.py",
-    "recipe/",
     "layers/updates/pairs.py",
 )
 LIGHT = (
-    "claims.coverage",
+    "claims.ledger",
     "claims.page",
     "report.build",
     "verify.directory",
@@ -210,14 +209,13 @@ def test_a_ring_is_found() -> None:
     [
         ("records", "credit.base"),
         ("search", "learner.settings"),
-        ("search", "recipe.pairs"),
         ("report", "verify.directory"),
         ("records", "report.results"),
         ("report", "search.member"),
         ("records", "run.loop"),
         ("search", "cli"),
         ("layers", "verify.recompute"),
-        ("recipe", "verify.recompute"),
+        ("integrations", "verify.recompute"),
     ],
 )
 def test_forbidden_directions(package: str, target: str) -> None:

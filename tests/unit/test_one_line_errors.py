@@ -312,17 +312,6 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(
     assert f"no Ray cluster at {address} (Connection refused)" in err
 
 
-def test_another_document_is_not_read_out_number_by_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A text that is not the paper ends in a few lines and the name of the one that is."""
-    (tmp_path / "other.tex").write_text("Nothing of it.")
-    assert main(["claims", "--document", str(tmp_path / "other.tex")]) == 1
-    out = capsys.readouterr().out
-    assert out.count("\n") < 30
-    assert "From Search to Signal" in out
-
-
 def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp_path: Path) -> None:
     """A directory where a record file should be: path and reason, no errno."""
     run = make_run(tmp_path / "native-s1", "native", 1)

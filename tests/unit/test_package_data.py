@@ -57,6 +57,10 @@ def test_everything_looked_for_travels(installed: ModuleType) -> None:
             p.relative_to(here) for p in here.rglob("*") if p.suffix != ".safetensors"
         )
         assert there.is_dir() or there.read_bytes() == here.read_bytes()
+    modules = sorted(package_data.TRAINING.glob("*.py"))
+    assert "training" in {path.stem for path in modules}
+    for path in modules:
+        assert (installed.TRAINING / path.name).read_bytes() == path.read_bytes()
 
 
 def test_the_weights_travel_in_a_wheel_of_their_own(installed: ModuleType) -> None:

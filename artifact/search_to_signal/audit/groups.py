@@ -124,7 +124,20 @@ class RewardGroups:
     file: Names | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        offsets, rows = self.offsets, len(self.reward)
+        whole = len(offsets) == len(self.step) + 1 and offsets[0] == 0 and offsets[-1] == rows
+        faults = {
+            "offsets do not run from 0 to the number of rewards": not whole,
+            "a group is empty": bool((np.diff(offsets) < 1).any()),
+            "columns differ in length": any(column.shape != (rows,) for column in _columns(self)),
+            "names or prompts are not one per group": not {len(self.name), len(self.prompt)}
+            <= {0, len(self.step)}
+            or self.prompt_id.shape != self.step.shape,
+            "a weight names no component": not set(self.weights) <= set(self.components),
+        }
+        for fault, present in faults.items():
+            if present:
+                raise IllFormedGroupError(f"{self.source}: {fault}: repair the code that made these groups")
         for name in ("components", "weights", "metrics"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for column in _columns(self):
@@ -190,23 +203,6 @@ def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
 def _freeze(column: Frozen) -> Frozen:
     column.setflags(write=False)
     return column
-
-
-def _check(groups: RewardGroups) -> None:
-    offsets, rows = groups.offsets, len(groups.reward)
-    whole = len(offsets) == len(groups.step) + 1 and offsets[0] == 0 and offsets[-1] == rows
-    faults = {
-        "offsets do not run from 0 to the number of rewards": not whole,
-        "a group is empty": bool((np.diff(offsets) < 1).any()),
-        "columns differ in length": any(column.shape != (rows,) for column in _columns(groups)),
-        "names or prompts are not one per group": not {len(groups.name), len(groups.prompt)}
-        <= {0, len(groups.step)}
-        or groups.prompt_id.shape != groups.step.shape,
-        "a weight names no component": not set(groups.weights) <= set(groups.components),
-    }
-    for fault, present in faults.items():
-        if present:
-            raise IllFormedGroupError(f"{groups.source}: {fault}: repair the code that made these groups")
 
 
 def numbered(values: Iterable[Hashable]) -> tuple[Integers, tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Where the files of the package lie that are no code: profiles, models, published tables, the lock.
+"""Where the files lie that are no part of the package: profiles, models, recipe, published tables, the lock.
 
 In a checkout they stand beside the package and at the root of the repository; in an installed wheel below
 ``_data``, where pyproject.toml puts them. Templates lie in the package that fills them.
@@ -19,6 +19,7 @@ INSTALLED = _DATA.is_dir()
 _ARTIFACT, _ROOT = (_DATA, _DATA) if INSTALLED else (PACKAGE.parent, PACKAGE.parents[1])
 PROFILES = _ARTIFACT / "profiles"
 MODELS = _ARTIFACT / "models"
+TRAINING = _ARTIFACT / "recipe"
 PUBLISHED = _ARTIFACT / "published"
 EVIDENCE = _ARTIFACT / "evidence"
 PIN = _ARTIFACT / "calm" / "pin.toml"

@@ -2,17 +2,14 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from search_to_signal.base.errors import ConfigError, MappingError, S2SError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 _OURS = Path(__file__).resolve().parents[1]
 
@@ -54,24 +51,20 @@ def _registered(
     points = entry_points(group=group)
     registered = {point.name: point for point in points}
     if name_or_path in registered:
-        _refuse_several(name_or_path, [point for point in points if point.name == name_or_path])
-        return _entered(registered[name_or_path])
+        several = [point for point in points if point.name == name_or_path]
+        if len({point.value for point in several}) > 1:
+            packages = sorted({point.dist.name if point.dist else point.value for point in several})
+            raise ConfigError(
+                f"{name_or_path!r} is registered by {' and '.join(packages)}: uninstall one of them"
+            )
+        point = registered[name_or_path]
+        named = f"{point.name!r}, registered as {point.value}"
+        with _loading(point.module, named, "the package is complete"):
+            return point.load()
     if ":" in name_or_path:
         return by_path(name_or_path)
     known = ", ".join(sorted({*builtins, *registered}))
     raise ConfigError(f"unknown name {name_or_path!r}: use one of {known}, or an import path pkg.mod:obj")
-
-
-def _refuse_several(name: str, points: "Sequence[EntryPoint]") -> None:
-    """Raise ConfigError where packages register other objects under one name."""
-    if len({point.value for point in points}) > 1:
-        packages = sorted({point.dist.name if point.dist else point.value for point in points})
-        raise ConfigError(f"{name!r} is registered by {' and '.join(packages)}: uninstall one of them")
-
-
-def _entered(point: "EntryPoint") -> object:
-    with _loading(point.module, f"{point.name!r}, registered as {point.value}", "the package is complete"):
-        return point.load()
 
 
 def _imported(path: str) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
@@ -48,6 +48,15 @@ def check_ranges(settings: Any, place: str = "") -> None:
             if number is not None and not allowed.holds(number):
                 where = f"{place}.{name}" if place else name
                 raise ConfigError(f"{where} is {number}: give a number {allowed}")
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of a profile, called ``TABLE`` in messages; ConfigError for a number out of its range."""
+
+    TABLE: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, self.TABLE)
 
 
 @cache

@@ -262,7 +262,12 @@ def make_estimate(counterpart: Counterpart, published: Scope, report: Mapping[st
     An estimate that cannot be computed has the direction MISSING and the reason as its text.
     """
     try:
-        _require_tables(counterpart, report)
+        if report and all(name.startswith(_SMOKE) for name in report):
+            raise LedgerError("the report is of a smoke run, which estimates nothing")
+        texts = filter(None, (counterpart.ours, counterpart.against, counterpart.whole))
+        named = {name for text in texts for name, _ in references(parse(text))}
+        if missing := sorted(named - set(report)):
+            raise LedgerError(f"the report has no table {', '.join(missing)}")
         ours = Scope(report, {})
         values = evaluate(counterpart.ours, ours)
         whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
@@ -290,15 +295,6 @@ def make_estimate(counterpart: Counterpart, published: Scope, report: Mapping[st
         for turn in (1, -1)
     )
     return replace(estimate, comparison=tuple(min(turned)))
-
-
-def _require_tables(counterpart: Counterpart, report: Mapping[str, ClaimTable]) -> None:
-    if report and all(name.startswith(_SMOKE) for name in report):
-        raise LedgerError("the report is of a smoke run, which estimates nothing")
-    texts = filter(None, (counterpart.ours, counterpart.against, counterpart.whole))
-    named = {name for text in texts for name, _ in references(parse(text))}
-    if missing := sorted(named - set(report)):
-        raise LedgerError(f"the report has no table {', '.join(missing)}")
 
 
 def _missing_conditions(counterpart: Counterpart, report: Mapping[str, ClaimTable]) -> list[str]:

@@ -158,7 +158,9 @@ def value_of(node: ast.expr, scope: Scope) -> Value:
         case ast.Compare(left=left, ops=ops, comparators=others) if all(
             type(op) in _COMPARISONS for op in ops
         ):
-            return _compared([left, *others], ops, scope)
+            sides = [value_of(node, scope) for node in (left, *others)]
+            truths = [_paired(_COMPARISONS[type(op)], sides[i], sides[i + 1]) for i, op in enumerate(ops)]
+            return reduce(lambda a, b: _paired(intervals.least, a, b), truths)
         case ast.Call(func=ast.Name(id="names"), args=[cell], keywords=[]):
             return Value.of(exactly(len(text_of(cell, scope).split(","))))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
@@ -198,12 +200,6 @@ def _repeated(value: Value, size: int) -> tuple[tuple[Interval, ...], tuple[str,
         raise LedgerError(f"a check pairs {len(value.items)} numbers with {size}")
     times = size if len(value.items) == 1 else 1
     return value.items * times, value.labels * times
-
-
-def _compared(nodes: list[ast.expr], ops: list[ast.cmpop], scope: Scope) -> Value:
-    values = [value_of(node, scope) for node in nodes]
-    truths = [_paired(_COMPARISONS[type(op)], values[i], values[i + 1]) for i, op in enumerate(ops)]
-    return reduce(lambda a, b: _paired(intervals.least, a, b), truths)
 
 
 def _called(name: str, arguments: list[Value]) -> Value:

@@ -14,8 +14,7 @@ from search_to_signal.records.groups import Candidate, ExternalGroup, external_b
 from search_to_signal.records.provenance import read_lock
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.metrics.replay import TOLERANCES
-from search_to_signal.report.tables.core import RECURRENCE_GROUPS
-from search_to_signal.report.tables.proposals import stage_bounds
+from search_to_signal.report.tables.core import RECURRENCE_GROUPS, stage_bounds
 from search_to_signal.run.profile import load_profile
 
 PROFILE = "paper"

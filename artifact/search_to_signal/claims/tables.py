@@ -16,7 +16,6 @@ import msgspec
 from search_to_signal.base.errors import ConfigError, LedgerError, reason
 from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.base.settings import load_toml
-from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST
@@ -26,6 +25,34 @@ REPORT = "report.md"
 """The file that every report contains."""
 _SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")
+_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_NUMBER = re.compile(
+    r"(?:(?<![\w\-)}])[+-])?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)*)"
+    rf"|\b(?:{'|'.join(_WORDS)})\b",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Za-z]+")
+# A formula in a cell; the letters of a command do not touch the number behind it.
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
+
+
+def words_in(text: str) -> list[str]:
+    """Return the words of a table cell without commands; formulas keep their letters."""
+    return _WORD.findall(_COMMAND.sub(" ", text))
+
+
+def numbers_in(text: str) -> list[str]:
+    """Return the numbers of a table cell as plain text, including those that touch letters."""
+    return [plain_text(match[0]) for match in _NUMBER.finditer(_COMMAND.sub(" ", text))]
+
+
+def plain_text(number: str) -> str:
+    """Format a number in digits, without plus sign and thousands separators: 'Three' is 3, '+1,282' 1282."""
+    word = number.lower()
+    return str(_WORDS.index(word)) if word in _WORDS else number.replace(",", "").removeprefix("+")
 
 
 class PublishedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -154,17 +154,20 @@ def _verify(arguments: argparse.Namespace) -> int:
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
-    if _lacks_sums(arguments):
+    result = _consistency(arguments)
+    if result is None:
         print("there is no list of checksums: only tokens are checked, files and records are not compared")
         result = VerificationResult(counts={"files": 0, "runs": len(runs_below(arguments.directory))})
         used = []
-    else:
-        _refuse_without_sums(arguments.directory)
-        result = _consistency(arguments)
     findings = list(result.findings)
-    if arguments.tables and _comparable(arguments.directory):
-        findings += _table_findings(arguments.directory)
-        used.append(levels.TABLES)
+    if arguments.tables:
+        from search_to_signal.verify.tables import other_source, table_findings
+
+        if other_source(arguments.directory):
+            print("tables not compared: another version of the source made them")
+        else:
+            findings += table_findings(arguments.directory)
+            used.append(levels.TABLES)
     print_problems(findings)
     _print_not_compared(result)
     if arguments.recompute or arguments.draws:
@@ -185,6 +188,29 @@ def _verify(arguments: argparse.Namespace) -> int:
     return code
 
 
+def _consistency(arguments: argparse.Namespace) -> "VerificationResult | None":
+    """Files and records compared; None for runs without a common list, where --draws alone is given.
+
+    Raises RunDirectoryError for such runs otherwise: s2s unpack writes them of an unended study.
+    """
+    from search_to_signal.records.checksums import SUMS
+    from search_to_signal.records.manifest import runs_below
+
+    directory = arguments.directory
+    runs = [] if (directory / SUMS).is_file() else runs_below(directory)
+    if runs and arguments.draws and not (arguments.tables or arguments.recompute or arguments.signer):
+        return None
+    if runs and runs != [directory]:
+        raise RunDirectoryError(
+            f"{directory} has no {SUMS}: wait until its command has finished; if s2s unpack wrote it, "
+            f"verify its {counted(len(runs), 'run')} one by one, {runs[0]} first"
+        )
+    with without_cycle_search():
+        from search_to_signal.verify.directory import verify
+
+        return verify(directory, programs=arguments.tables)
+
+
 def _print_other_stacks(directory: Path) -> None:
     from search_to_signal.records.provenance import stack_here
     from search_to_signal.verify import OTHER_STACK
@@ -192,51 +218,6 @@ def _print_other_stacks(directory: Path) -> None:
 
     for recorded in other_stacks(directory):
         print(f"recorded with {recorded}; here is {stack_here()}: {OTHER_STACK}")
-
-
-def _lacks_sums(arguments: argparse.Namespace) -> bool:
-    """Whether --draws alone is given, for runs without a common checksum list, as ``s2s unpack`` makes."""
-    from search_to_signal.records.checksums import SUMS
-    from search_to_signal.records.manifest import runs_below
-
-    others = arguments.tables or arguments.recompute or arguments.signer is not None
-    listed = (arguments.directory / SUMS).is_file()
-    return arguments.draws and not others and not listed and bool(runs_below(arguments.directory))
-
-
-def _refuse_without_sums(directory: Path) -> None:
-    """Raise RunDirectoryError for runs without a common list, as s2s unpack writes of an unended study."""
-    from search_to_signal.records.checksums import SUMS
-    from search_to_signal.records.manifest import runs_below
-
-    runs = [] if (directory / SUMS).is_file() else runs_below(directory)
-    if runs and runs != [directory]:
-        raise RunDirectoryError(
-            f"{directory} has no {SUMS}: wait until its command has finished; if s2s unpack wrote it, "
-            f"verify its {counted(len(runs), 'run')} one by one, {runs[0]} first"
-        )
-
-
-def _consistency(arguments: argparse.Namespace) -> "VerificationResult":
-    with without_cycle_search():
-        from search_to_signal.verify.directory import verify
-
-        return verify(arguments.directory, programs=arguments.tables)
-
-
-def _comparable(directory: Path) -> bool:
-    from search_to_signal.verify.tables import other_source
-
-    other = other_source(directory)
-    if other:
-        print("tables not compared: another version of the source made them")
-    return not other
-
-
-def _table_findings(directory: Path) -> list["Finding"]:
-    from search_to_signal.verify.tables import table_findings
-
-    return list(table_findings(directory))
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:

@@ -2,18 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError, reason
-from search_to_signal.base.progress import counted
-from search_to_signal.cli.options import AGAIN, Add, print_result
+from search_to_signal.base.errors import ConfigError, LedgerError, RunDirectoryError
+from search_to_signal.cli.options import AGAIN, Add
 from search_to_signal.records.files import refuse_special_files, storage_errors
-
-if TYPE_CHECKING:
-    from search_to_signal.records.plan import Plan
-
-# The number of printed problems of a document, of the first and of the last ones.
-_SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -21,28 +13,26 @@ def _claims(arguments: argparse.Namespace) -> int:
 
     Prints the count of each verdict, a table of them by layer, then what does not fit.
     """
-    from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.feasibility import check_feasibility
-    from search_to_signal.claims.ledger import load_ledger
+    from search_to_signal.claims.ledger import find_uncovered, load_ledger, load_numbers
     from search_to_signal.claims.page import awaited_note, summary, terminal, write
     from search_to_signal.claims.settings import implementation
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import find_awaited_runs, read_amendments
-    from search_to_signal.records.plan import PLAN
+    from search_to_signal.records.plan import PLAN, read_plan
 
     ledger = load_ledger()
     if problems := find_uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
-    if arguments.document is not None:
-        return _check_document(arguments.document)
     if arguments.results is not None:
         refuse_special_files(arguments.results)
         _refuse_rebuilt(arguments.results)
         _refuse_damaged(arguments.results)
-    plan = _plan(arguments.results) if arguments.results else None
-    report, lacking = None, ""
+    plan, report, lacking = None, None, ""
     if arguments.results is not None:
+        path = arguments.results / PLAN.name
+        plan = read_plan(path) if path.is_file() else None
         report, sources = load_reports(arguments.results, plan.profiles if plan else ())
         lacking = find_awaited_runs(arguments.results, sources)
     findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
@@ -50,7 +40,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     print(f"s2s: {summary(findings)}")
     print(terminal(ledger, feasibility, findings, arguments.notes))
     if plan is not None:
-        for amendment in read_amendments(arguments.results / PLAN.name, plan):
+        for amendment in read_amendments(path, plan):
             if amendment.what == "notes":
                 continue
             studies = ", ".join(amendment.studies)
@@ -92,39 +82,9 @@ def _refuse_damaged(results: Path) -> None:
         raise RunDirectoryError("; ".join(damaged))
 
 
-def _plan(results: Path) -> "Plan | None":
-    """The plan of a results directory, None without one."""
-    from search_to_signal.records.plan import PLAN, read_plan
-
-    path = results / PLAN.name
-    return read_plan(path) if path.is_file() else None
-
-
-def _check_document(path: Path) -> int:
-    from search_to_signal.base.package_data import PUBLISHED
-    from search_to_signal.claims.coverage import document_differences
-    from search_to_signal.claims.tables import load_index
-
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
-    problems = document_differences(content)
-    left_out = problems[_SHOWN:-_SHOWN]
-    for problem in problems[:_SHOWN]:
-        print(f"PROBLEM {problem}")
-    if left_out:
-        document = load_index(PUBLISHED).document
-        print(f"... {len(left_out)} more; the ledger belongs to: {document.title}, {document.sha256} ...")
-    for problem in problems[_SHOWN:][-_SHOWN:]:
-        print(f"PROBLEM {problem}")
-    return print_result(len(problems), counted(len(problems), "problem"))
-
-
 def register(add: Add) -> None:
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
     text = "what to compare the paper with: a results directory, a report, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--notes", action="store_true", help="print the notes on single checks as well")
-    claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

@@ -8,6 +8,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.package_data import TRAINING
 from search_to_signal.base.progress import progress_display
 from search_to_signal.cli.options import AGAIN, Add, show
 from search_to_signal.models.files import KNOWN, PLACE
@@ -16,11 +17,18 @@ from search_to_signal.records.files import storage_errors
 _PORTS = 65535
 
 
+def _find_recipe() -> None:
+    """Let the recipe be imported: it stands beside the models, and is no part of the package."""
+    sys.path.append(str(TRAINING.parent))
+
+
 def _pretrain(arguments: argparse.Namespace) -> None:
     """Train an embedded model from its recipe."""
     from search_to_signal.base.settings import load_toml
-    from search_to_signal.recipe.model_card import write_card
-    from search_to_signal.recipe.training import RECIPE, Recipe, pretrain
+
+    _find_recipe()
+    from recipe.model_card import write_card
+    from recipe.training import RECIPE, Recipe, pretrain
 
     recipe = load_toml(arguments.recipe, Recipe)
     with progress_display() as progress:
@@ -33,8 +41,10 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 def _card(arguments: argparse.Namespace) -> None:
     """Measure an embedded model again, and write its card."""
     from search_to_signal.base.settings import load_toml
-    from search_to_signal.recipe.model_card import write_card
-    from search_to_signal.recipe.training import RECIPE, Recipe
+
+    _find_recipe()
+    from recipe.model_card import write_card
+    from recipe.training import RECIPE, Recipe
 
     with progress_display() as progress:
         write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)

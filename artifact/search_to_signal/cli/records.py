@@ -207,7 +207,7 @@ def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
     """The outcomes of a plan, or what is asked besides, which is computed only where it is named."""
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
-    from search_to_signal.study.exploratory import add_exploratory_questions, split_exploratory
+    from search_to_signal.study.conclusions import add_exploratory_questions, split_exploratory
     from search_to_signal.study.formatting import (
         EXPLORATORY,
         NAME,

@@ -32,7 +32,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
     from search_to_signal.verify import RERUN, promise
     from search_to_signal.verify.rerun import rerun, with_parents
 
-    _refuse_loose_options(arguments)
+    if bool(arguments.run) == (arguments.sample is not None):
+        raise ConfigError("name the runs to execute again, or give --sample N to have some drawn")
+    refuse_loose_sample(arguments, "jobs")
     load_allowed(arguments)
     execution = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
     reruns: list[Rerun] = []
@@ -105,12 +107,6 @@ def _refuse_other_adapter(place: Path, run: Path) -> None:
             raise ConfigError(
                 f"{path} does not belong to the recorded adapter: give another --out, or move it away"
             )
-
-
-def _refuse_loose_options(arguments: argparse.Namespace) -> None:
-    if bool(arguments.run) == (arguments.sample is not None):
-        raise ConfigError("name the runs to execute again, or give --sample N to have some drawn")
-    refuse_loose_sample(arguments, "jobs")
 
 
 def _run_names(arguments: argparse.Namespace) -> list[str]:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from search_to_signal.base.numerics import Bools, Floats, centred, difference, midranks, rms, unit_scaled
-from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.credit.base import (
     EQUAL_SCORES,
     NUMERICALLY_ZERO,
@@ -47,10 +46,6 @@ class Native:
     def __call__(self, groups: GroupBatch) -> Rewards:
         """Return components "failure" and "comparison", (N, G) each, and their sum."""
         failure = severity(groups, valid=0.0)
-        comparison = self._comparison(groups)
-        return Rewards({"failure": failure, "comparison": comparison}, failure + comparison)
-
-    def _comparison(self, groups: GroupBatch) -> Floats:
         base = groups.best_base[:, None]
         # NaN marks a failed candidate and an absent comparator; every comparison with it is false.
         improves, degrades = groups.score > base, groups.score < base
@@ -59,7 +54,8 @@ class Native:
             same_score_as_base(groups) if self.copies == "score" else groups.matches_base_code
         )
         worse = np.where(copied, COPY, -DEGRADATION * delta)
-        return np.where(improves, 1.0 + delta, np.where(degrades, worse, 0.0))
+        comparison = np.where(improves, 1.0 + delta, np.where(degrades, worse, 0.0))
+        return Rewards({"failure": failure, "comparison": comparison}, failure + comparison)
 
 
 def relative_change(score: Floats, base: Floats) -> Floats:
@@ -214,14 +210,12 @@ class SearchExposure:
         Raises IllFormedGroupError when an eligible candidate lacks its exposure.
         """
         quality, search = self._quality_and_search(groups)
-        parts = {"validity": self._validity(groups), "quality": quality, "search": search}
-        return Rewards(parts, parts["validity"] + quality + search)
-
-    def _validity(self, groups: GroupBatch) -> Floats:
         everyone = np.ones(groups.outcome.shape, dtype=np.bool_)
         typed = self.validity == "typed"
         level = severity(groups, valid=1.0) if typed else np.where(groups.valid, 1.0, -1.0)
-        return _channel(centred(level, everyone), everyone, np.ones((len(level), 1)))
+        validity = _channel(centred(level, everyone), everyone, np.ones((len(level), 1)))
+        parts = {"validity": validity, "quality": quality, "search": search}
+        return Rewards(parts, validity + quality + search)
 
     def _quality_and_search(self, groups: GroupBatch) -> tuple[Floats, Floats]:
         eligible = groups.eligible
@@ -358,22 +352,19 @@ class Pairs:
 Many = Annotated[int, Range(1, 1_000_000_000)]
 
 
-class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
+class RoundSettings(Settings, frozen=True, forbid_unknown_fields=False, kw_only=True):
     """A round every ``finetuning_frequency`` groups, on pairs whose choice is above a percentile (D54).
 
     The threshold is the (100 - ``percentile``)-th percentile of the valid scores since the last round. What
     else ``[rule_settings]`` holds is for the learner (``DpoSettings``).
     """
 
+    TABLE = "rule_settings"
     finetuning_frequency: Many = 400
     percentile: Annotated[float, Range(0, 100)] = 70.0
     num_train_epochs: Annotated[int, Range(1, 1000)] = 2
     per_device_train_batch_size: Many = 2
     gradient_accumulation_steps: Many = 16
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")
 
     def threshold(self, scores: Sequence[float]) -> float | None:
         """The least score of a choice by the valid scores since the last round; None without any."""

@@ -217,7 +217,19 @@ def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, 
             returned = normalizer.of_components({key: part.copy() for key, part in components.items()})
         else:
             returned = normalizer(reward.copy())
-    return _promised(name, returned, reward.shape)
+    try:
+        values = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise MappingError(
+            f"normalizer {name} returned something other than numbers ({error}): return advantages"
+        ) from error
+    if values.shape != reward.shape:
+        raise MappingError(
+            f"normalizer {name} returned shape {values.shape} for rewards of shape {reward.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise MappingError(f"normalizer {name} returned NaN or infinite values: return finite numbers")
+    return values
 
 
 def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
@@ -233,20 +245,6 @@ def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapp
         for group in groups
     ]
     return np.concatenate(rows) if rows else np.zeros_like(reward)
-
-
-def _promised(name: str, returned: object, shape: tuple[int, ...]) -> Floats:
-    try:
-        values = np.asarray(returned, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise MappingError(
-            f"normalizer {name} returned something other than numbers ({error}): return advantages"
-        ) from error
-    if values.shape != shape:
-        raise MappingError(f"normalizer {name} returned shape {values.shape} for rewards of shape {shape}")
-    if not np.isfinite(values).all():
-        raise MappingError(f"normalizer {name} returned NaN or infinite values: return finite numbers")
-    return values
 
 
 def _checked(rewards: Floats) -> Floats:

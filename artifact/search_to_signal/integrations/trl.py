@@ -10,7 +10,7 @@ from typing import Any
 
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError
 from search_to_signal.credit import RewardMapping
-from search_to_signal.integrations.scoring import Context, GroupScorer, Scored
+from search_to_signal.integrations.scoring import Context, GroupScorer
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.records.schema import Outcome
 from search_to_signal.sandbox.settings import EvaluationSettings
@@ -82,12 +82,18 @@ class RewardFunction:
             IllFormedGroupError: A group is not whole in this process, or mixes prompts.
             ConfigError: The data set lacks a column.
         """
+        texts = [one if isinstance(one, str) else str(one[-1]["content"] or "") for one in completions]
         groups = [
-            (Context.of_columns(row), [_text(completion) for completion in completions[start:end]])
-            for start, end, row in self._blocks(prompts, columns)
+            (Context.of_columns(row), texts[start:end]) for start, end, row in self._blocks(prompts, columns)
         ]
         scored = [one for group in self._scorer(groups) for one in group]
-        _log(scored, log_extra, log_metric)
+        if log_extra is not None:
+            log_extra("outcome", [one.outcome.value for one in scored])
+            log_extra("score", [one.score for one in scored])
+        if log_metric is not None:
+            log_metric("valid", sum(one.outcome is Outcome.VALID for one in scored) / len(scored))
+            for name in scored[0].components:
+                log_metric(f"component/{name}", sum(one.components[name] for one in scored) / len(scored))
         return [one.reward for one in scored]
 
     def prompt_rows(
@@ -111,7 +117,11 @@ class RewardFunction:
                 "equal to num_generations, and per_device_train_batch_size times steps_per_generation "
                 "(evaluation: per_device_eval_batch_size) a multiple of it"
             )
-        rows = {name: values for name, values in columns.items() if _is_column(values, total)}
+        rows = {
+            name: values
+            for name, values in columns.items()
+            if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == total
+        }
         blocks: list[tuple[int, int, dict[str, Any]]] = []
         for start in range(0, total, size):
             same = {"prompt": prompts, **rows}
@@ -130,25 +140,3 @@ class RewardFunction:
                 )
             blocks.append((start, start + size, row))
         return blocks
-
-
-def _is_column(values: Any, length: int) -> bool:
-    return isinstance(values, Sequence) and not isinstance(values, str) and len(values) == length
-
-
-def _text(completion: Any) -> str:
-    return completion if isinstance(completion, str) else str(completion[-1]["content"] or "")
-
-
-def _log(
-    scored: Sequence[Scored],
-    log_extra: Callable[[str, list[Any]], None] | None,
-    log_metric: Callable[[str, float], None] | None,
-) -> None:
-    if log_extra is not None:
-        log_extra("outcome", [one.outcome.value for one in scored])
-        log_extra("score", [one.score for one in scored])
-    if log_metric is not None:
-        log_metric("valid", sum(one.outcome is Outcome.VALID for one in scored) / len(scored))
-        for name in scored[0].components:
-            log_metric(f"component/{name}", sum(one.components[name] for one in scored) / len(scored))

@@ -119,14 +119,13 @@ def check_instances(problem: Problem, split: str) -> None:
         first, again = tuple(problem.instances(split)), tuple(problem.instances(split))
     if not first:
         raise MappingError(f"{what} has no instances: give one or more")
-    if not all(_is_instance(instance) for instance in (*first, *again)):
+    if not all(
+        isinstance(instance, Mapping) and all(isinstance(a, np.ndarray) for a in instance.values())
+        for instance in (*first, *again)
+    ):
         raise MappingError(f"{what}: an instance is not a dict of arrays by name: make it by frozen_instance")
     if list(instance_bytes(first)) != list(instance_bytes(again)):
         raise MappingError(f"{what} gives other instances at each call: give the same ones every time")
-
-
-def _is_instance(instance: object) -> bool:
-    return isinstance(instance, Mapping) and all(isinstance(a, np.ndarray) for a in instance.values())
 
 
 def check_layers(model: str, trained: bool) -> None:
@@ -203,7 +202,9 @@ def record_tours(results: Path) -> bool:
     tours = [_tours(problem, split, heuristic) for heuristic in (seed, final_heuristic(run.directory))]
     if not all(tours):
         return False
-    position = _median_gain(*tours)
+    # The instance with the lower median gain, the first of equal ones.
+    gains = [(after.score - before.score, at) for at, (before, after) in enumerate(zip(*tours, strict=True))]
+    position = median_low(gains)[1]
     coordinates = problem.coordinates(split)[position]
     record = Tours(
         problem=runs[0].facts.problem,
@@ -216,15 +217,6 @@ def record_tours(results: Path) -> bool:
     )
     write_tours(results, record)
     return True
-
-
-def _median_gain(seed: list[Tour], best: list[Tour]) -> int:
-    """The position of the instance with the lower median gain, the first of equal ones."""
-    gains = [
-        (after.score - before.score, position)
-        for position, (before, after) in enumerate(zip(seed, best, strict=True))
-    ]
-    return median_low(gains)[1]
 
 
 def _tours(problem: Problem, split: str, heuristic: HeuristicRecord) -> list[Tour]:
@@ -384,31 +376,6 @@ def parts_with_models(profile: Profile, keys: Sequence[str]) -> list[Part]:
 
 def warnings_of(profile: Profile) -> Iterator[str]:
     """Yield a warning for every setting that is valid and defeats its purpose."""
-    yield from _slow_models(profile)
-    yield from _short_runs(profile)
-    for name in unordered_normalizers(profile):
-        yield (
-            f"warning: normalizer {name} gives a higher reward a lower advantage, or equal rewards different "
-            "ones: a run then does not learn its reward (docs/your-reward.md)"
-        )
-    if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
-        yield (
-            f"warning: the anchor's budgets are wall seconds, and {profile.jobs} runs side by side slow each "
-            "other down: set jobs = 1 to avoid this (D30)"
-        )
-
-
-def _short_runs(profile: Profile) -> Iterator[str]:
-    for groups in sorted({part.groups for part in _every_part(profile)}):
-        if profile.search.collapses_always(groups):
-            yield (
-                f"warning: search.collapse_threshold -1 is a twentieth of {groups} groups, which is 0: the "
-                "archive collapses before every prompt; give 20 groups or more, or a threshold of your own"
-            )
-
-
-def _slow_models(profile: Profile) -> Iterator[str]:
-    """A warning for every embedded model that the profile trains at a learning rate that is too low."""
     rate = profile.learner.learning_rate
     parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
     trained = {model_name(part.model) for part in parts if set(part.conditions) - {FROZEN}}
@@ -423,6 +390,22 @@ def _slow_models(profile: Profile) -> Iterator[str]:
                 f"warning: {model} is trained at learner.learning_rate {rate:g}, too low for a model of its "
                 f"size: runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"
             )
+    for groups in sorted({part.groups for part in _every_part(profile)}):
+        if profile.search.collapses_always(groups):
+            yield (
+                f"warning: search.collapse_threshold -1 is a twentieth of {groups} groups, which is 0: the "
+                "archive collapses before every prompt; give 20 groups or more, or a threshold of your own"
+            )
+    for name in unordered_normalizers(profile):
+        yield (
+            f"warning: normalizer {name} gives a higher reward a lower advantage, or equal rewards different "
+            "ones: a run then does not learn its reward (docs/your-reward.md)"
+        )
+    if profile.anchor is not None and profile.anchor.clock == "wall" and profile.jobs > 1:
+        yield (
+            f"warning: the anchor's budgets are wall seconds, and {profile.jobs} runs side by side slow each "
+            "other down: set jobs = 1 to avoid this (D30)"
+        )
 
 
 def reproduce(

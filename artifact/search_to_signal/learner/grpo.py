@@ -53,41 +53,33 @@ class GrpoLearner:
         size = len(group.completion_ids)
         tokens = self.group(group.prompt_ids, group.completion_ids, group.credited)
         _check_credit(group.advantages, size)
-        kept = self._kept(size, group.truncated)
+        exclude = self._settings.truncated == "exclude"
+        kept = [i for i in range(size) if not (exclude and i < len(group.truncated) and group.truncated[i])]
         if not kept or (self._settings.zero_advantage == "skip" and not group.advantages.any()):
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
         if len(kept) < size:
             credited = [group.credited[index] for index in kept] if group.credited else ()
             tokens = self.group(group.prompt_ids, [group.completion_ids[i] for i in kept], credited)
         try:
-            return self._updates(tokens, group.advantages[kept], len(kept) / size)
+            parts = tokens, self.reference(tokens), group.advantages[kept], len(kept) / size
+            if self._rule.updates == 1:
+                return self.update(*parts)
+            before, sampled = self.dump(), self._sampled(tokens)
+            try:
+                for _ in range(self._rule.updates):
+                    result = self.update(*parts, sampled)
+            except NotFiniteError:
+                self.load(before)
+                raise
+            return result
         except NotFiniteError:
             return StepResult(None, None, None, 0, adapter_sha256(self.model), not_finite=True)
-
-    def _updates(self, group: TokenGroup, advantages: NDArray[np.float64], share: float) -> StepResult:
-        """All updates of one group; raises NotFiniteError, and then nothing has changed."""
-        reference = self.reference(group)
-        if self._rule.updates == 1:
-            return self.update(group, reference, advantages, share)
-        before, sampled = self.dump(), self._sampled(group)
-        try:
-            for _ in range(self._rule.updates):
-                result = self.update(group, reference, advantages, share, sampled)
-        except NotFiniteError:
-            self.load(before)
-            raise
-        return result
 
     @torch.no_grad()
     def _sampled(self, group: TokenGroup) -> torch.Tensor:
         """Token log-probabilities of the policy as it is, (G, C)."""
         parts = self._parts(group)
         return torch.cat([token_log_probabilities(self.model, group.rows(part)) for part in parts])
-
-    def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
-        """The completions that carry loss (D25)."""
-        exclude = self._settings.truncated == "exclude"
-        return [i for i in range(size) if not (exclude and i < len(truncated) and truncated[i])]
 
     def group(
         self,
@@ -136,46 +128,28 @@ class GrpoLearner:
         credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
         # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
         self.model.train(self._settings.gradient_checkpointing)
-        loss, kl = self._backward(group, reference, credit, share, sampled)
+        # Loss and KL are means over completions, so the parts' mean is the group's.
+        parts, losses, kls = self._parts(group), [], []
+        epsilon = math.inf if self._rule.epsilon is None else self._rule.epsilon
+        for part in parts:
+            rows, passes = group.rows(part), self._passes
+            logps = token_log_probabilities(self.model, rows) if passes is None else passes.policy(rows)
+            old = None if sampled is None else sampled[part]
+            weight, against = self._settings.kl, reference[part]
+            loss, kl = grpo_loss(logps, rows, against, credit[part], weight, sampled=old, epsilon=epsilon)
+            (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
+            losses.append(share * float(loss.detach()))
+            kls.append(kl)
         self.model.eval()
         norm = clipped_step(self.optimizer, self._parameters, self._settings.max_grad_norm, "group")
-        return StepResult(loss, kl, norm, group.training_tokens, adapter_sha256(self.model))
+        means = sum(losses) / len(parts), sum(kls) / len(parts)
+        return StepResult(*means, norm, group.training_tokens, adapter_sha256(self.model))
 
     def _parts(self, group: TokenGroup) -> list[slice]:
         """What is read at once: the group, or one completion after the other where memory is to be saved."""
         size = len(group.completion_ids)
         rows = 1 if self._settings.gradient_checkpointing and self._passes is None else size
         return [slice(start, start + rows) for start in range(0, size, rows)]
-
-    def _backward(
-        self,
-        group: TokenGroup,
-        reference: torch.Tensor,
-        credit: torch.Tensor,
-        share: float,
-        sampled: torch.Tensor | None,
-    ) -> tuple[float, float]:
-        """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
-        parts = self._parts(group)
-        losses, kls = [], []
-        epsilon = math.inf if self._rule.epsilon is None else self._rule.epsilon
-        for part in parts:
-            rows = group.rows(part)
-            passes = self._passes
-            logps = token_log_probabilities(self.model, rows) if passes is None else passes.policy(rows)
-            loss, kl = grpo_loss(
-                logps,
-                rows,
-                reference[part],
-                credit[part],
-                self._settings.kl,
-                sampled=None if sampled is None else sampled[part],
-                epsilon=epsilon,
-            )
-            (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
-            losses.append(share * float(loss.detach()))
-            kls.append(kl)
-        return sum(losses) / len(parts), sum(kls) / len(parts)
 
 
 def _check_credit(advantages: NDArray[np.float64], completions: int) -> None:

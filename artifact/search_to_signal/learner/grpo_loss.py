@@ -108,7 +108,9 @@ def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     infinity times a mask of 0 would make the whole group's gradient NaN.
     """
     scored = model if group.temperature == 1.0 else _divided(model, group.temperature)
-    cached = _reads_a_cached_prompt(model)
+    # Checkpointing allows no cache; behind one, the forward pass of Unsloth reads a single token at a time.
+    # Where the policy cannot, its reference does not either: of equal weights the KL is exactly zero.
+    cached = not model.is_gradient_checkpointing and not hasattr(model.config, "unsloth_version")
     logps = _cached_prompt(scored, new_cache(model), group) if cached else _repeated_prompt(scored, group)
     return logps.masked_fill(group.completion_mask == 0, 0.0)
 
@@ -131,14 +133,6 @@ def _cached_prompt(model: Callable[..., Any], cache: DynamicCache, group: TokenG
     later = read(model, ids, cache)
     logits = torch.cat([first.logits.expand(len(ids), -1, -1), later.logits[:, :-1]], dim=1)
     return chosen_log_probabilities(logits, ids)
-
-
-def _reads_a_cached_prompt(model: Any) -> bool:
-    """Checkpointing allows no cache; behind one, the forward pass of Unsloth reads a single token at a time.
-
-    Where the policy cannot, its reference does not either: of equal weights the KL is exactly zero.
-    """
-    return not model.is_gradient_checkpointing and not hasattr(model.config, "unsloth_version")
 
 
 def _repeated_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor:

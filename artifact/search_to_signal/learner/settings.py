@@ -6,16 +6,14 @@ LoRA and optimizer have theirs in ``[learner]`` for every rule; what else a rule
 import math
 from typing import Annotated, Literal
 
-import msgspec
-
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 
 # The linear layers that get an adapter (paper, table of parameters).
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LearnerSettings(Settings, frozen=True, kw_only=True):
     """LoRA, the optimizer, and the policy-reference KL coefficient ``kl`` of the GRPO loss.
 
     ``zero_advantage`` says what the opportunity of a group without credit is used for: ``kl`` steps on the
@@ -30,6 +28,7 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     else those of its ``rationale`` or its ``code`` alone; the loss stays the mean over all tokens (D43).
     """
 
+    TABLE = "learner"
     lora_rank: Annotated[int, Range(1, 4096)] = 32
     lora_alpha: Annotated[int, Range(1, 1_000_000)] = 64
     optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
@@ -45,10 +44,6 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     credit: Literal["both", "rationale", "code"] = "both"
     load_in_4bit: bool = False
     gradient_checkpointing: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that no step can be made with; raises ConfigError."""
-        check_ranges(self, "learner")
 
 
 _EVERY_RULE = (
@@ -67,16 +62,13 @@ def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
             )
 
 
-class GrpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GrpoSettings(Settings, frozen=True, kw_only=True):
     """Of GRPO, beside ``[learner]``: how often a group is stepped on.
 
     The ratio of a token to the policy that sampled its group is clipped at 1 +- ``epsilon``, as in PPO. The
     defaults are the paper's, one update and no clip; in the first update the ratio is 1, and none acts.
     """
 
+    TABLE = "rule_settings"
     updates: Annotated[int, Range(1, 1000)] = 1
     epsilon: Annotated[float | None, Range(0, 1e6, above=True)] = None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")

@@ -40,11 +40,7 @@ def _checked(name_or_path: str, plugin: object) -> Problem:
             f"{name_or_path!r} is not a problem: give an object whose dialogue is one of "
             f"{', '.join(_PROTOCOLS)}; call a class first"
         )
-    if missing := [name for name in _members(protocol) if not hasattr(plugin, name)]:
+    names = {name for part in (Problem, protocol) for name in (*part.__annotations__, *vars(part))}
+    if missing := [name for name in sorted(names) if name[0] != "_" and not hasattr(plugin, name)]:
         raise ConfigError(f"the problem {name_or_path!r} lacks {', '.join(missing)}: see docs/extending.md")
     return cast(Problem, plugin)
-
-
-def _members(protocol: type) -> list[str]:
-    names = {name for part in (Problem, protocol) for name in (*part.__annotations__, *vars(part))}
-    return sorted(name for name in names if not name.startswith("_"))

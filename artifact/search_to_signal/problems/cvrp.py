@@ -81,7 +81,10 @@ class Cvrp:
         instances of n = 51, ``embedded`` 4 of n = 21.
         """
         data: Array = split_of(self.name, _SPLITS, split)
-        matrices = _distances(data[:, :, 1:])
+        coordinates = data[:, :, 1:]
+        matrices = euclidean(coordinates)
+        diagonal = np.arange(coordinates.shape[1])
+        matrices[:, diagonal, diagonal] = 1.0
         check_sha256(f"cvrp/{split} nodes", data, DATA_SHA256[split])
         check_sha256(f"cvrp/{split} distances", matrices, DISTANCES_SHA256[split])
         return tuple(
@@ -129,13 +132,6 @@ def _draw(seed: int, count: int, customers: int) -> Array:
         places, demands = rng.rand(customers, 2), rng.randint(1, 10, size=customers)
         drawn.append(np.vstack([[0.0, 0.5, 0.5], np.column_stack([demands, places])]))
     return np.stack(drawn)
-
-
-def _distances(coordinates: Array) -> Array:
-    matrices = euclidean(coordinates)
-    diagonal = np.arange(coordinates.shape[1])
-    matrices[:, diagonal, diagonal] = 1.0
-    return matrices
 
 
 _SPLITS: dict[str, Callable[[], Array]] = {

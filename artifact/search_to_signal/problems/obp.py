@@ -190,12 +190,8 @@ def _host_sets(split: str, seed: int) -> list[tuple[Array, int]]:
     return [(items, capacity) for items in sets for capacity in (100, 500)]
 
 
-def _embedded() -> list[tuple[Array, int]]:
-    return [(items, 100) for items in np.split(_item_sets("embedded", 2027, (400,))[0], 2)]
-
-
 _SPLITS: dict[str, Callable[[], list[tuple[Array, int]]]] = {
     "train": lambda: _host_sets("train", 1234),
     "heldout": lambda: _host_sets("heldout", 4321),
-    "embedded": _embedded,
+    "embedded": lambda: [(items, 100) for items in np.split(_item_sets("embedded", 2027, (400,))[0], 2)],
 }

@@ -57,7 +57,26 @@ class GroupBatch:
             array = getattr(self, field.name).view()
             array.flags.writeable = False
             object.__setattr__(self, field.name, array)
-        _check(self)
+        # Raise IllFormedGroupError unless shapes agree and every value is in its documented range.
+        shape = self.outcome.shape
+        rows = (self.score, self.archive_gap, self.exposure, self.response, self.matches_base_code)
+        gap, exposure, context = self.archive_gap, self.exposure, (self.bases, self.frontier)
+        known = (self.outcome >= 0) & (self.outcome < len(OUTCOMES))
+        faults = {
+            "groups are not (N, G) arrays with G >= 1": len(shape) != 2 or shape[1] < 1,
+            "arrays disagree in shape": any(row.shape != shape for row in rows)
+            or self.bases.shape[:1] != shape[:1]
+            or self.frontier.shape != shape[:1],
+            "an outcome code is unknown": not known.all(),
+            "a valid completion lacks a finite score (a non-finite score is a runtime failure, D17), "
+            "or a failed one has a score": not np.array_equal(self.valid, np.isfinite(self.score)),
+            "a base score or frontier is infinite": any(np.isinf(values).any() for values in context),
+            "an archive gap is negative": bool((gap < 0.0).any()),
+            "an exposure is outside [0, 1]": bool(((exposure < 0.0) | (exposure > 1.0)).any()),
+        }
+        for fault, present in faults.items():
+            if present:
+                raise IllFormedGroupError(f"{fault}: repair the record or the code that made this group")
 
     @property
     def valid(self) -> Bools:
@@ -85,29 +104,6 @@ class GroupBatch:
     def at(self, groups: Bools | NDArray[np.int64] | slice) -> "GroupBatch":
         """Some of the groups: a mask (N,), positions, or a slice."""
         return GroupBatch(**{field.name: getattr(self, field.name)[groups] for field in fields(self)})
-
-
-def _check(groups: GroupBatch) -> None:
-    """Raise IllFormedGroupError unless shapes agree and every value is in its documented range."""
-    shape = groups.outcome.shape
-    rows = (groups.score, groups.archive_gap, groups.exposure, groups.response, groups.matches_base_code)
-    gap, exposure, context = groups.archive_gap, groups.exposure, (groups.bases, groups.frontier)
-    known = (groups.outcome >= 0) & (groups.outcome < len(OUTCOMES))
-    faults = {
-        "groups are not (N, G) arrays with G >= 1": len(shape) != 2 or shape[1] < 1,
-        "arrays disagree in shape": any(row.shape != shape for row in rows)
-        or groups.bases.shape[:1] != shape[:1]
-        or groups.frontier.shape != shape[:1],
-        "an outcome code is unknown": not known.all(),
-        "a valid completion lacks a finite score (a non-finite score is a runtime failure, D17), "
-        "or a failed one has a score": not np.array_equal(groups.valid, np.isfinite(groups.score)),
-        "a base score or frontier is infinite": any(np.isinf(values).any() for values in context),
-        "an archive gap is negative": bool((gap < 0.0).any()),
-        "an exposure is outside [0, 1]": bool(((exposure < 0.0) | (exposure > 1.0)).any()),
-    }
-    for fault, present in faults.items():
-        if present:
-            raise IllFormedGroupError(f"{fault}: repair the record or the code that made this group")
 
 
 def floats(values: Sequence[object]) -> Floats:
@@ -289,7 +285,8 @@ def _below(directory: Path) -> list[Path]:
 def read_batches(files: Sequence[Path], size: int = BATCH) -> Iterator[tuple[str, GroupBatch]]:
     """Yield (problem, batch) of at most ``size`` groups of one problem and one G, file by file."""
     for file in files:
-        if _is_external(file):
+        # A line of this package has no candidates, a line from outside must have them.
+        if b'"candidates"' in next(read_lines(file), b""):
             groups = read_external(file)
             yield from _batched(groups, lambda g: (g.problem, len(g.candidates)), external_batch, size)
         else:
@@ -312,11 +309,6 @@ def _batched(
             yield kind[0], stack(waiting.pop(kind))
     for (problem, _), queue in waiting.items():
         yield problem, stack(queue)
-
-
-def _is_external(file: Path) -> bool:
-    """A line of this package has no candidates, a line from outside must have them."""
-    return b'"candidates"' in next(read_lines(file), b"")
 
 
 # Exposures of recorded completions under the other readings of D13, and how to read them back.

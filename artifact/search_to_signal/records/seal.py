@@ -73,12 +73,11 @@ def block_index(directory: Path) -> bytes:
 def is_block_index(directory: Path) -> bool:
     """Whether the block index of a directory is that of its files as they are."""
     rows = zip_longest(_rows(directory), _indexed(directory))
-    return all(row and path and _is_row(directory, row, path) for row, path in rows)
-
-
-def _is_row(directory: Path, row: bytes, path: Path) -> bool:
     # Eight digits a block: a file that is larger than the row can be of is not read.
-    return len(row) * BLOCK_BYTES >= 8 * path.stat().st_size and row == _row(directory, path)
+    return all(
+        row and path and len(row) * BLOCK_BYTES >= 8 * path.stat().st_size and row == _row(directory, path)
+        for row, path in rows
+    )
 
 
 def _row(directory: Path, path: Path) -> bytes:
@@ -205,12 +204,6 @@ _SOFTWARE = {"@id": "#search-to-signal"}
 _LICENCE = {"@id": "https://spdx.org/licenses/MIT"}
 
 
-def _publication_date() -> str:
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
-    return now.date().isoformat()
-
-
 def _file(directory: Path, path: Path) -> dict[str, Any]:
     name, size = path.relative_to(directory).as_posix(), str(path.stat().st_size)
     return {"@id": name, "@type": "File", "name": path.name, "contentSize": size}
@@ -236,13 +229,15 @@ def describe_crate(directory: Path, title: str) -> bytes:
     paths = [path for path in listed_files(directory) if path not in written_later]
     files = [_file(directory, p) for p in paths if INTERRUPTED not in p.relative_to(directory).parts]
     runs = [_run(run.relative_to(directory).as_posix(), read_manifest(run)) for run in runs_below(directory)]
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
     root = {
         "@id": "./",
         "@type": "Dataset",
         "name": title,
         "description": "Records, tables and figures of search-coupled online post-training; "
         "manifests say what ran on what, and SHA256SUMS covers every file.",
-        "datePublished": _publication_date(),
+        "datePublished": now.date().isoformat(),
         "license": _LICENCE,
         "hasPart": [{"@id": file["@id"]} for file in files],
         "mentions": [{"@id": run["@id"]} for run in runs],

@@ -45,7 +45,8 @@ def compare_endings(where: str, recorded: Ending, actual: Ending) -> Iterator[Fi
     an error of equal class. A program that is recorded as ended by itself has to end by itself now.
     """
     limited = recorded.isolation in LIMITED
-    if limited and actual.isolation not in LIMITED and _has_failed(recorded):
+    failed = recorded.outcome is Outcome.RUNTIME_FAILURE and recorded.value is None
+    if limited and actual.isolation not in LIMITED and failed:
         yield Finding(where, f"recorded as {recorded.isolation}, here it ended as {actual.isolation}", False)
         return
     if recorded.outcome is not actual.outcome:
@@ -57,10 +58,6 @@ def compare_endings(where: str, recorded: Ending, actual: Ending) -> Iterator[Fi
         yield Finding(where, text, not chance)
     elif not limited:
         yield from _compare_details(where, recorded, actual)
-
-
-def _has_failed(ending: Ending) -> bool:
-    return ending.outcome is Outcome.RUNTIME_FAILURE and ending.value is None
 
 
 def _value_text(recorded: Any, actual: Any) -> str:
@@ -119,9 +116,16 @@ def text_findings(
     for text, code, actual in zip(texts, codes, evaluated, strict=True):
         yield from hash_findings(text, code)
         if actual is not None:
-            yield from compare_endings(text.where, _recorded_ending(text.record), _ending(actual))
+            record = text.record
+            recorded = Ending(record.outcome, _isolation(record), record.detail, record.score)
+            now = Ending(actual.outcome, isolation_of(actual), actual.detail, actual.score)
+            yield from compare_endings(text.where, recorded, now)
             yield from _compare_instances(text, actual)
-            yield from _compare_repeats(text, actual)
+            # The rest of an evaluation's kind names the scoring kernel, which depends on the machine.
+            kind, repeat = text.record.evaluation, evaluation_kind(actual).endswith("repeat")
+            if kind.endswith("repeat") != repeat:
+                known = "" if repeat else "no "
+                yield Finding(text.where, f"evaluation is {kind}: but {known}equal program came before")
         elif text.record.evaluation == NOT_RUN:
             yield Finding(text.where, "its program is recorded as not run")
 
@@ -183,27 +187,9 @@ def _isolation(record: Record) -> str:
     return record.evaluation.partition(", ")[0]
 
 
-def _recorded_ending(record: Record) -> Ending:
-    return Ending(record.outcome, _isolation(record), record.detail, record.score)
-
-
 def isolation_of(actual: EvaluatedCompletion) -> str:
     """How an evaluation ended; ``not_run`` where there was none."""
     return NOT_RUN if actual.evaluation is None else actual.evaluation.isolation.value
-
-
-def _ending(actual: EvaluatedCompletion) -> Ending:
-    return Ending(actual.outcome, isolation_of(actual), actual.detail, actual.score)
-
-
-def _compare_repeats(text: RecordedText, actual: EvaluatedCompletion) -> Iterator[Finding]:
-    # The rest of an evaluation's kind names the scoring kernel, which depends on the machine.
-    recorded, repeat = (kind.endswith("repeat") for kind in (text.record.evaluation, evaluation_kind(actual)))
-    if recorded != repeat:
-        known = "" if repeat else "no "
-        yield Finding(
-            text.where, f"evaluation is {text.record.evaluation}: but {known}equal program came before"
-        )
 
 
 # What all parts of a recomputation share: sample of groups, program runner, tokenizers, progress, counts.

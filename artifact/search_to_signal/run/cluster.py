@@ -61,10 +61,7 @@ def node_resources(run: PlannedRun, gpus: bool) -> dict[str, int]:
     Evaluation workers run on the node of their run, in turns with the model, so the run needs the larger
     number of processors of the two.
     """
-    return {
-        "num_cpus": max(run.config.threads, run.config.evaluation.slots),
-        "num_gpus": 1 if gpus else 0,
-    }
+    return {"num_cpus": max(run.config.threads, run.config.evaluation.slots), "num_gpus": 1 if gpus else 0}
 
 
 def execute_on_ray(pending: Sequence[PlannedRun], execution: Execution, progress: Progress) -> None:
@@ -72,25 +69,31 @@ def execute_on_ray(pending: Sequence[PlannedRun], execution: Execution, progress
 
     Raises ConfigError when there is no such cluster, otherwise as ``execute`` does.
     """
-    ray = _connect(execution.ray)
-    try:
-        with Failures(execution, progress) as failures, stoppable(execution.resume):
-            _watch(ray, _submit(ray, pending, execution), failures, progress)
-    finally:
-        ray.shutdown()
-
-
-def _connect(address: str | None) -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise ConfigError("Ray is not installed: install the project with its extra 'cluster'") from error
-    _require_listener(address)
+    _require_listener(execution.ray)
     try:
-        ray.init(address=address, log_to_driver=False)
+        ray.init(address=execution.ray, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"there is no Ray cluster at {address}: {error}") from error
-    return ray
+        raise ConfigError(f"there is no Ray cluster at {execution.ray}: {error}") from error
+    try:
+        with Failures(execution, progress) as failures, stoppable(execution.resume):
+            gpus = ray.cluster_resources().get("GPU", 0) >= 1
+            # Every run has a new worker process, so that no state of another run or attempt remains.
+            remote = ray.remote(max_retries=_RETRIES, max_calls=1)(_remote_run)
+            waiting = {}
+            for run in pending:
+                if not execution.resume:
+                    set_aside(run.directory)
+                run = replace(run, directory=run.directory.resolve())
+                # From here on the directory can contain only an earlier attempt of this run.
+                attempt = replace(execution, resume=True)
+                waiting[remote.options(**node_resources(run, gpus)).remote(run, attempt)] = run
+            _watch(ray, waiting, failures, progress)
+    finally:
+        ray.shutdown()
 
 
 def _require_listener(address: str | None) -> None:
@@ -106,21 +109,6 @@ def _require_listener(address: str | None) -> None:
         ) from error
 
 
-def _submit(ray: Any, pending: Sequence[PlannedRun], execution: Execution) -> dict[Any, PlannedRun]:
-    gpus = ray.cluster_resources().get("GPU", 0) >= 1
-    # Every run has a new worker process, so that no state of another run or attempt remains.
-    remote = ray.remote(max_retries=_RETRIES, max_calls=1)(_remote_run)
-    waiting = {}
-    for run in pending:
-        if not execution.resume:
-            set_aside(run.directory)
-        run = replace(run, directory=run.directory.resolve())
-        # From here on the directory can contain only an earlier attempt of this run.
-        attempt = replace(execution, resume=True)
-        waiting[remote.options(**node_resources(run, gpus)).remote(run, attempt)] = run
-    return waiting
-
-
 def _watch(ray: Any, waiting: dict[Any, PlannedRun], failures: Failures, progress: Progress) -> None:
     shown: dict[str, int] = {}
     try:
@@ -132,7 +120,8 @@ def _watch(ray: Any, waiting: dict[Any, PlannedRun], failures: Failures, progres
                     for line in _result(ray, reference, run):
                         progress.say(line)
                 except (RunFailedError, ray.exceptions.RayTaskError) as failure:
-                    if failures.none_starts and _is_cancelled(ray, failure):
+                    cancelled = isinstance(failure.__cause__, ray.exceptions.TaskCancelledError)
+                    if failures.none_starts and cancelled:
                         continue
                     failures.add(failure, bool(waiting))
                     if failures.none_starts:
@@ -146,10 +135,6 @@ def _watch(ray: Any, waiting: dict[Any, PlannedRun], failures: Failures, progres
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
-
-
-def _is_cancelled(ray: Any, failure: BaseException) -> bool:
-    return isinstance(failure.__cause__, ray.exceptions.TaskCancelledError)
 
 
 def _result(ray: Any, reference: Any, run: PlannedRun) -> list[str]:

@@ -187,12 +187,15 @@ class RunProcesses:
             with log.open("ab") as errors, self._lock:
                 if self.stopped:
                     raise StoppedError("stopped before this run began")
+                names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+                fixed = {name: str(threads) for name in names}
+                fixed |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=_environment(threads) | card,
+                    env={**os.environ, **fixed, **card},
                     start_new_session=True,  # Ctrl-C reaches this process alone, which ends its runs in order
                 )
                 self._running.add(process)
@@ -284,23 +287,13 @@ def execute_run(
         for line in process.stdout:
             last_line = one_line(line.decode(errors="replace"))
             if not last_line.startswith(ERROR_PREFIX):  # an error is reported once, with the exit code
-                _report_line(last_line, run.config, progress)
+                if match := _PROGRESS.fullmatch(last_line):
+                    progress.update(run.config.label, int(match["done"]), int(match["total"]), match["note"])
+                else:
+                    progress.say(f"{run.config.label}: {last_line}")
         code = process.wait()
     if processes.stopped and code in _STOPPED:
         raise StoppedError(f"run {run.config.label} stopped")
     if code != 0:
         error = f" ({last_line})" if last_line.startswith(ERROR_PREFIX) else ""
         raise RunFailedError(f"run {run.config.label} ended with exit code {code}{error}: see {log}")
-
-
-def _environment(threads: int) -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    fixed = dict.fromkeys(names, str(threads))
-    return {**os.environ, **fixed, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-
-
-def _report_line(line: str, config: RunConfig, progress: Progress) -> None:
-    if match := _PROGRESS.fullmatch(line):
-        progress.update(config.label, int(match["done"]), int(match["total"]), match["note"])
-    else:
-        progress.say(f"{config.label}: {line}")

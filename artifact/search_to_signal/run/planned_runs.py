@@ -254,16 +254,14 @@ def make_adapters(reproduction: Reproduction, cohort: Path, names: Collection[st
         ]
         execute(planned, reproduction.execution, reproduction.progress)
         for config in batch:
-            _move_adapter(scratch / config.name / ADAPTER, cohort / config.name)
+            adapter, run = scratch / config.name / ADAPTER, cohort / config.name
+            sums = read_sums(run).items()
+            recorded = {name: digest for name, digest in sums if Path(name).parent.name == ADAPTER}
+            made = {f"{ADAPTER}/{path.name}": sha256_file(path) for path in sorted(adapter.iterdir())}
+            if made != recorded:
+                raise RunDirectoryError(
+                    f"{run} records another adapter than its updates give here (see {adapter}): restore the "
+                    "run, or pack it with its adapter (s2s pack --adapters)"
+                )
+            adapter.rename(run / ADAPTER)
     shutil.rmtree(scratch)
-
-
-def _move_adapter(adapter: Path, run: Path) -> None:
-    recorded = {name: digest for name, digest in read_sums(run).items() if Path(name).parent.name == ADAPTER}
-    made = {f"{ADAPTER}/{path.name}": sha256_file(path) for path in sorted(adapter.iterdir())}
-    if made != recorded:
-        raise RunDirectoryError(
-            f"{run} records another adapter than its updates give here (see {adapter}): restore the "
-            "run, or pack it with its adapter (s2s pack --adapters)"
-        )
-    adapter.rename(run / ADAPTER)

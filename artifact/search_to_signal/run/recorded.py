@@ -45,8 +45,7 @@ from search_to_signal.sandbox.programs import Failure, Proposal, parse
 from search_to_signal.search.host import Host, Request, Transition, begin, exposures_of, update_search
 from search_to_signal.search.hosts import host_errors
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, state_of
-from search_to_signal.search.hosts.calm.transition import collapsed, transition
+from search_to_signal.search.hosts.calm.state import SearchState, collapsed, state_of, transition
 from search_to_signal.search.member import (
     Evaluated,
     Member,

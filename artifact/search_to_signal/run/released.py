@@ -47,16 +47,15 @@ from search_to_signal.search.hosts.released.checkout import (
     opened,
     pinned,
     require_checkout,
+    require_interface,
     require_pinned,
     revision_of,
 )
 from search_to_signal.search.hosts.released.host import seeded
-from search_to_signal.search.hosts.released.interface import require_interface
 from search_to_signal.search.hosts.released.intervention import (
     AGAIN,
     HOST,
     Observer,
-    StopSignal,
     intervene,
     play,
     stoppable,
@@ -151,39 +150,37 @@ def run_released(order: Order, progress: Progress) -> Manifest:
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")
     with stoppable() as stop:
         try:
-            return _run(order, mapping, out, progress, stop)
+            plan = checked_plan(order, progress)
+            config, calm = _config(order, plan), order.calm.resolve()
+            unit = score_unit(get_problem(plan.problem))
+            facts: dict[str, Any] = {"host": RELEASED, "checkout": _checkout(calm), "score_unit": unit}
+            facts["host_facts"] = HostFacts(calm=True, own_loop=True, exposures=True, database="none")
+            if plan.settings.collapse_threshold == 0:
+                progress.say(f"warning: {_ALWAYS}")
+            set_aside(out)
+            refuse_occupied(out, False)
+            with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:
+                refuse_occupied(out, False)
+                with _write_error(out), _observer(plan, mapping, out) as observer:
+                    observer.stop = stop
+                    observer.after_round = partial(
+                        _report_round, progress, f"released/{order.mapping}", plan.groups
+                    )
+                    with opened(calm, out / PLACE) as checkout:
+                        import_later(checkout, plan)
+                        intervene(checkout, observer, order.seed)
+                        import_main(checkout)
+                        manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
+                        begin(out, descriptor, config, manifest)
+                        options = planned(checkout, plan.config, plan.problem).options
+                        with _reporting(options, observer, plan.served), seeded(order.seed):
+                            play(checkout, options, observer, plan.groups)
+                manifest = _completed(manifest, observer, out)
+                finish(out, manifest)
+            progress.say(f"native rewards have equal bits in {observer.agreeing} of {plan.groups} groups")
+            return manifest
         except KeyboardInterrupt:
             raise StoppedError(f"stopped; {AGAIN}") from None
-
-
-def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, stop: StopSignal) -> Manifest:
-    plan = checked_plan(order, progress)
-    config, calm = _config(order, plan), order.calm.resolve()
-    unit = score_unit(get_problem(plan.problem))
-    facts: dict[str, Any] = {"host": RELEASED, "checkout": _checkout(calm), "score_unit": unit}
-    facts["host_facts"] = HostFacts(calm=True, own_loop=True, exposures=True, database="none")
-    if plan.settings.collapse_threshold == 0:
-        progress.say(f"warning: {_ALWAYS}")
-    set_aside(out)
-    refuse_occupied(out, False)
-    with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:
-        refuse_occupied(out, False)
-        with _write_error(out), _observer(plan, mapping, out) as observer:
-            observer.stop = stop
-            observer.after_round = partial(_report_round, progress, f"released/{order.mapping}", plan.groups)
-            with opened(calm, out / PLACE) as checkout:
-                import_later(checkout, plan)
-                intervene(checkout, observer, order.seed)
-                import_main(checkout)
-                manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
-                begin(out, descriptor, config, manifest)
-                options = planned(checkout, plan.config, plan.problem).options
-                with _reporting(options, observer, plan.served), seeded(order.seed):
-                    play(checkout, options, observer, plan.groups)
-        manifest = _completed(manifest, observer, out)
-        finish(out, manifest)
-    progress.say(f"native rewards have equal bits in {observer.agreeing} of {plan.groups} groups")
-    return manifest
 
 
 def checked_plan(order: Order, progress: Progress) -> ReleasedPlan:

@@ -51,16 +51,12 @@ def manifest_now(config: RunConfig) -> Manifest:
     """The manifest of a run that begins here and now."""
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
-    facts = {"score_unit": unit, **mapping_facts(config.condition), **_parts(config)}
-    return first_manifest(config, config.sha256, files, config.on_card, **facts)
-
-
-def _parts(config: RunConfig) -> dict[str, Any]:
-    """The host of a run, and what host and learning rule can."""
     host = open_host(config.host, config.host_setup)
     with rule_errors(config.learning_rule):
         rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
-    return {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
+    facts: dict[str, Any] = {"score_unit": unit, **mapping_facts(config.condition)}
+    facts |= {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
+    return first_manifest(config, config.sha256, files, config.on_card, **facts)
 
 
 def mapping_facts(condition: str) -> dict[str, str]:
@@ -143,7 +139,11 @@ def open_run(
         begin(directory, descriptor, config, now)
         return now, None
     recorded = read_manifest(directory)
-    refuse_changed(directory, recorded, now)
+    if changed := changes(recorded, now):
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings ({'; '.join(changed)}): go back to these, "
+            "give another --out, or run again without --resume"
+        )
     if recorded.status == "complete":
         return recorded, None
     return recorded, resume_point(directory)
@@ -159,15 +159,6 @@ def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> 
             manifest.plan_sha256 != plan or changes(manifest, manifest_now(config))
         ):
             move_aside(directory)
-
-
-def refuse_changed(directory: Path, recorded: Manifest, now: Manifest) -> None:
-    """Raise RunDirectoryError where the run of a directory would go on as another one."""
-    if changed := changes(recorded, now):
-        raise RunDirectoryError(
-            f"{directory} was begun with other settings ({'; '.join(changed)}): go back to these, "
-            "give another --out, or run again without --resume"
-        )
 
 
 def _deciding(environment: Environment) -> dict[str, Any]:

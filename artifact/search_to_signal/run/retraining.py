@@ -70,7 +70,9 @@ def _updates_again(
 ) -> Iterator[Remade]:
     """A fresh learner's model after each recorded update; raises as ``remade_adapters`` does."""
     steps = list(read_records(recorded / STEPS, StepRecord))
-    last = _last_round(steps) if last_round_only else 0
+    # The last step that trained, the last step where none did.
+    of_round = max((step.step for step in steps if step.training_tokens), default=len(steps) - 1)
+    last = of_round if last_round_only else 0
     for step, group in zip_longest(steps, _groups(config, recorded, learner.model.config)):
         if step is None or group is None:
             raise RecordError(
@@ -127,11 +129,6 @@ def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progre
         if remade.step is not None:
             progress.update(config.label, remade.step.step + 1, config.groups, "update")
     save_adapter(remade.model, directory / ADAPTER)
-
-
-def _last_round(steps: list[StepRecord]) -> int:
-    """The last step that trained, the last step where none did."""
-    return max((step.step for step in steps if step.training_tokens), default=len(steps) - 1)
 
 
 def _groups(config: RunConfig, recorded: Path, shape: Any) -> Iterator[TrainingGroup]:

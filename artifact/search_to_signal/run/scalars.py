@@ -86,13 +86,6 @@ def require_tensorboard(results: Path, out: Path) -> None:
     require("tensorboard")
 
 
-def _summary_writers(out: Path) -> Callable[[str], Writer]:
-    # Imported by name: torch has no types for it, and loads slowly.
-    writer = import_module("torch.utils.tensorboard").SummaryWriter
-    # A repeated command writes all steps again, in place of the earlier ones.
-    return lambda name: writer(str(out / name), purge_step=0)
-
-
 @contextmanager
 def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
     """Write scalars of the runs below ``results`` to ``out`` every few seconds within the context.
@@ -104,7 +97,10 @@ def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
         yield
         return
     require_tensorboard(results, out)
-    scalars = Scalars(results, _summary_writers(out))
+    # Imported by name: torch has no types for it, and loads slowly.
+    writer = import_module("torch.utils.tensorboard").SummaryWriter
+    # A repeated command writes all steps again, in place of the earlier ones.
+    scalars = Scalars(results, lambda name: writer(str(out / name), purge_step=0))
     try:
         with called_every(_SECONDS, partial(_write_if_possible, scalars)):
             yield

@@ -119,7 +119,9 @@ def _run_worker(
             worker.silence()
             reseed(seed)
             if apply_locks(locks, wall_s, cpu_s, memory):
-                _serve(seed)
+                ballast = _shake_heap(seed)
+                worker.serve()
+                del ballast
         finally:
             os._exit(_LOCK_FAILED)
     os.close(data_fd)
@@ -132,12 +134,6 @@ def _run_worker(
     os.close(process)
     _, status, usage = os.wait4(pid, 0)
     control.send(STATUS.pack(pid, status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
-
-
-def _serve(seed: int) -> None:
-    ballast = _shake_heap(seed)
-    worker.serve()
-    del ballast
 
 
 def _shake_heap(seed: int) -> list[bytes]:

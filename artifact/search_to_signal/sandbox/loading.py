@@ -32,7 +32,11 @@ class Program:
         """
         self._names.clear()
         exec(self._code, self._names)
-        functions = [value for value in self._names.values() if callable(value) and _has_code(value)]
+        functions = [
+            value
+            for value in self._names.values()
+            if callable(value) and isinstance(getattr(value, "__code__", None), CodeType)
+        ]
         if len(functions) != 1:
             raise NotOneFunctionError(f"{len(functions)} functions at the top level instead of one")
         function: Function = functions[0]
@@ -42,7 +46,3 @@ class Program:
 def function_of(code: str) -> Function:
     """Execute trusted source text, unprotected, and return the one function that it defines."""
     return Program(code).fresh()
-
-
-def _has_code(value: object) -> bool:
-    return isinstance(getattr(value, "__code__", None), CodeType)

@@ -262,7 +262,9 @@ class Slot:
         settings = msgspec.structs.replace(settings, timeout_s=settings.timeout_s / shards)
         run = self._attempt(variation, task, code, settings)
         # A suspended machine or a stopped process ends a program that way too.
-        return self._attempt(variation, task, code, settings) if _ended_by_elapsed_time(run) else run
+        if run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME:
+            return self._attempt(variation, task, code, settings)
+        return run
 
     def _attempt(
         self, variation: Variation, task: ProgramTask, code: str, settings: EvaluationSettings
@@ -281,28 +283,21 @@ class Slot:
 
     def _server(self, variation: Variation) -> ForkServer:
         if variation not in self._servers:
-            self._servers[variation] = self._start(variation)
+            if variation.wide:
+                require("scipy")
+            server = ForkServer(variation, self._wanted)
+            try:
+                if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
+                    raise SandboxError(
+                        "seccomp does not work on this machine, so programs cannot be isolated; use another "
+                        "machine, or accept this with evaluation.require_seccomp = false"
+                    )
+                check(server)
+            except BaseException:
+                server.close()
+                raise
+            self._servers[variation] = server
         return self._servers[variation]
-
-    def _start(self, variation: Variation) -> ForkServer:
-        if variation.wide:
-            require("scipy")
-        server = ForkServer(variation, self._wanted)
-        try:
-            if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
-                raise SandboxError(
-                    "seccomp does not work on this machine, so programs cannot be isolated; use another "
-                    "machine, or accept this with evaluation.require_seccomp = false"
-                )
-            check(server)
-        except BaseException:
-            server.close()
-            raise
-        return server
-
-
-def _ended_by_elapsed_time(run: Run) -> bool:
-    return run.isolation is Isolation.TIMEOUT and run.detail in BY_ELAPSED_TIME
 
 
 def run_sharded(

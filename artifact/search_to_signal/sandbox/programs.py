@@ -25,14 +25,6 @@ _STRINGS_AND_COMMENTS = re.compile(
 )
 
 
-def _levels(tree: ast.AST) -> list[list[ast.AST]]:
-    """The nodes of a tree by depth, without recursion."""
-    levels = [[tree]]
-    while levels[-1]:
-        levels.append([child for node in levels[-1] for child in ast.iter_child_nodes(node)])
-    return levels
-
-
 def _is_bare_string(statement: ast.stmt) -> bool:
     return (
         isinstance(statement, ast.Expr)
@@ -61,7 +53,10 @@ def canonical(code: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
-        levels = _levels(tree)
+        # The nodes of a tree by depth, without recursion.
+        levels: list[list[ast.AST]] = [[tree]]
+        while levels[-1]:
+            levels.append([child for node in levels[-1] for child in ast.iter_child_nodes(node)])
         if len(levels) > _DEEPEST:
             return text
         for node in chain.from_iterable(levels):

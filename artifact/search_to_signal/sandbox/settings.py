@@ -2,15 +2,13 @@
 
 from typing import Annotated, Literal
 
-import msgspec
-
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 
 RandomnessRule = Literal["text", "behaviour"]
 
 
-class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EvaluationSettings(Settings, frozen=True, kw_only=True):
     """Limits and policies of an evaluation pool.
 
     ``timeout_s`` bounds one candidate over all instances together (D33). By ``clock = "processor"`` it is
@@ -29,6 +27,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     before admission finds keeps its outcome under either rule. Raises ConfigError for what cannot work.
     """
 
+    TABLE = "evaluation"
     timeout_s: Annotated[float, Range(0.01, 1e6)] = 60.0
     clock: Literal["processor", "wall"] = "processor"
     wall_factor: Annotated[float, Range(1, 1000)] = 2.0
@@ -41,7 +40,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     randomness: RandomnessRule = "text"
 
     def __post_init__(self) -> None:
-        check_ranges(self, "evaluation")
+        super().__post_init__()
         if self.randomness == "behaviour" and self.replay != "full":
             raise ConfigError(
                 "evaluation.randomness = behaviour needs evaluation.replay = full, so that every program is "

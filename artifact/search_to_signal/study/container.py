@@ -45,7 +45,16 @@ def read_container(path: Path) -> dict[str, bytes]:
     records do, or that contains a name twice or bytes after its end.
     """
     try:
-        whole = _expanded(read_regular(path))
+        data = read_regular(path)
+        largest = _largest_content(len(data))
+        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
+        whole = decoder.decompress(data, max_length=largest + 1)
+        if len(whole) > largest:
+            raise ValueError(f"its {len(data)} bytes hold more than {largest}")
+        if not decoder.eof:
+            raise ValueError("it is cut")
+        if decoder.unused_data:
+            raise ValueError("there are bytes after its end")
         head, _, body = whole.partition(b"\n")
         lengths = msgspec.json.decode(head, type=list[tuple[str, int]])
         if sum(length for _, length in lengths) != len(body) or any(length < 0 for _, length in lengths):
@@ -62,19 +71,6 @@ def read_container(path: Path) -> dict[str, bytes]:
 
 def _largest_content(size: int) -> int:
     return min(_LARGEST, _SMALL + _SHRINKS * size)
-
-
-def _expanded(data: bytes) -> bytes:
-    largest = _largest_content(len(data))
-    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
-    whole = decoder.decompress(data, max_length=largest + 1)
-    if len(whole) > largest:
-        raise ValueError(f"its {len(data)} bytes hold more than {largest}")
-    if not decoder.eof:
-        raise ValueError("it is cut")
-    if decoder.unused_data:
-        raise ValueError("there are bytes after its end")
-    return whole
 
 
 def write_files(files: Mapping[str, bytes], out: Path, source: Path) -> None:

@@ -24,14 +24,12 @@ from search_to_signal.report.tables.cells import to_markdown, write_table
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.study.conclusions import (
     ASKED_BESIDES,
+    ContinuedRuns,
+    add_exploratory_questions,
     build_continued_table,
     conclude,
     describe_continued_runs,
     group_by_verdict,
-)
-from search_to_signal.study.exploratory import (
-    ContinuedRuns,
-    add_exploratory_questions,
     read_continued_runs,
     split_exploratory,
 )

@@ -126,9 +126,7 @@ def score_best_programs(
 
 
 def _write_scores(
-    root: Path,
-    wanted: Mapping[str, Sequence[ScoredProgram]],
-    scores: Mapping[tuple[str, str], ProgramScores],
+    root: Path, wanted: Mapping[str, Sequence[ScoredProgram]], scores: Mapping[tuple[str, str], ProgramScores]
 ) -> None:
     (root / FILE).parent.mkdir(exist_ok=True)
     for name, programs in wanted.items():

@@ -183,10 +183,7 @@ class _Gaps:
 
 
 def build_beside_seed(
-    finals: Sequence[FinalBest],
-    controls: Sequence[FinalBest],
-    scores: Sequence[ProgramScores],
-    level: float,
+    finals: Sequence[FinalBest], controls: Sequence[FinalBest], scores: Sequence[ProgramScores], level: float
 ) -> BesideSeed:
     """Set final bests beside the seed heuristic: each condition's, and their differences to frozen ones.
 

@@ -192,17 +192,8 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
         yield f"normalizer is {normalizer}, condition {condition} names another one"
     if manifest.of_host.own_loop:
         return
-    yield from _manifest_problems(directory, manifest)
-    steps = list(read_records(directory / STEPS, StepRecord))
-    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained, unshipped(directory))
-    recorded_name, mapping = manifest.mapping_name, manifest.facts.mapping
-    if recorded_name is not UNSET and recorded_name != (None if mapping == FROZEN else own_name(mapping)):
-        yield f"mapping_name is {recorded_name!r}, which {mapping} does not call itself"
-
-
-def _manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
     config, facts = manifest.config, manifest.facts
-    if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
+    if read_json(directory / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
         yield f"{CONFIG} is not the configuration of the manifest"
     if canonical_sha256(config) != manifest.config_sha256:
         yield "config_sha256 is not that of the configuration"
@@ -213,7 +204,12 @@ def _manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
     if problem is not None and manifest.score_unit not in (None, score_unit(problem)):
         yield f"score_unit is {manifest.score_unit!r}, that of {problem.name} is {score_unit(problem)!r}"
     yield from model_problems(facts.model, manifest.model_files)
-    yield from _timing_problems(run, manifest, facts.groups)
+    yield from _timing_problems(directory, manifest, facts.groups)
+    steps = list(read_records(directory / STEPS, StepRecord))
+    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained, unshipped(directory))
+    recorded_name, mapping = manifest.mapping_name, manifest.facts.mapping
+    if recorded_name is not UNSET and recorded_name != (None if mapping == FROZEN else own_name(mapping)):
+        yield f"mapping_name is {recorded_name!r}, which {mapping} does not call itself"
 
 
 def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]) -> Iterator[str]:

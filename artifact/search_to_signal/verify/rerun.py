@@ -253,7 +253,11 @@ def rerun(
         kept = {run.directory for run in planned if finished_manifest(run.directory)}
         execute(planned, execution, progress)
         for run, name in zip(planned, configs, strict=True):
-            done[name] = _compare(directory, name, run, run.directory in kept)
+            recorded, again = directory / name, run.directory
+            facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
+            done[name] = Rerun(
+                name, run.config.groups, first_difference(recorded, again), facts, run.directory in kept
+            )
             yield done[name]
             del left[name]
 
@@ -361,9 +365,3 @@ def _with_recorded_parent(
         return config
     recorded = (directory / differing[0]).resolve()
     return msgspec.structs.replace(config, parent=msgspec.structs.replace(config.parent, run=str(recorded)))
-
-
-def _compare(directory: Path, name: str, run: PlannedRun, kept: bool) -> Rerun:
-    recorded, again = directory / name, run.directory
-    facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
-    return Rerun(name, run.config.groups, first_difference(recorded, again), facts, kept)

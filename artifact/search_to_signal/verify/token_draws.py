@@ -381,20 +381,20 @@ def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progr
             if generation is None or generation.step != number:
                 raise RecordError(f"step {number} has no tokens on record")
             known_tokens = known_tokens or vocabulary(remade.model, config)
-            if _check_form(generation, config.generation, known_tokens, draws):
+            if unfit := list(_form_findings(generation, config.generation, *known_tokens)):
+                reason = "no sampler leaves such tokens"
+                draws.findings += unfit
+                draws.unread[reason] = draws.unread.get(reason, 0) + 1
+            else:
                 _read_group(remade.model, generation, config, draws)
         progress.update(f"draws {sampled.name}", number + 1, model_count)
     if complete:
-        _check_final_adapter(sampled, remade.model, draws)
-
-
-def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> None:
-    draws.adapter_distance = distance_to_stored(sampled, model)
-    if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
-        draws.add_problem(
-            f"the final adapter differs by {draws.adapter_distance:.2f} of the smaller one's size from the "
-            "one that the recorded updates make: another adapter, or scaled"
-        )
+        draws.adapter_distance = distance_to_stored(sampled, remade.model)
+        if draws.adapter_distance is not None and not draws.adapter_distance < 1.0:
+            draws.add_problem(
+                f"the final adapter differs by {draws.adapter_distance:.2f} of the smaller one's size from "
+                "the one that the recorded updates make: another adapter, or scaled"
+            )
 
 
 def _check_update(sampled: SampledRun, remade: "Remade", draws: RunDraws) -> bool:
@@ -433,21 +433,6 @@ def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, dra
         _check_total_distance(group, draws, where)
     draws.groups += 1
     draws.completions += len(texts)
-
-
-def _check_form(
-    generation: GenerationRecord,
-    settings: GenerationSettings,
-    known_tokens: tuple[int, frozenset[int]],
-    draws: RunDraws,
-) -> bool:
-    """Whether a group has tokens that a sampler can give; others are problems, and the group is not read."""
-    findings = list(_form_findings(generation, settings, *known_tokens))
-    draws.findings += findings
-    if findings:
-        reason = "no sampler leaves such tokens"
-        draws.unread[reason] = draws.unread.get(reason, 0) + 1
-    return not findings
 
 
 def _form_findings(

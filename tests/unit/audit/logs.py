@@ -26,18 +26,15 @@ def whole(path: Path, options: ReadOptions | None = None, format: str | None = N
 
 
 def counts(groups: RewardGroups, key: str) -> dict[str, int]:
-    """The evidence for one assumption."""
     (assumption,) = [one for one in groups.assumptions if one.key == key]
     return dict(assumption.counts)
 
 
 def labels(groups: RewardGroups) -> list[str]:
-    """The class of each row."""
     return [groups.label.names[code] for code in groups.label.code]
 
 
 def statuses(groups: RewardGroups) -> list[str]:
-    """How each row ended."""
     return [groups.status.names[code] for code in groups.status.code]
 
 
@@ -49,7 +46,6 @@ def jsonl(path: Path, records: Sequence[object]) -> Path:
 
 
 def parquet(path: Path, columns: dict[str, Any]) -> Path:
-    """Columns as a Parquet file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path)
     return path

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -74,17 +75,12 @@ def test_waste_comes_first_with_its_remedy(tmp_path: Path, capsys: pytest.Captur
     assert page.index(first["says"]) < page.index(first["change"]) < page.index("<h2>")
 
 
-def test_a_scale_that_makes_noise_a_lesson_is_named(tmp_path: Path) -> None:
-    """The largest gain, and how far it falls under the framework's own setting."""
+def test_a_scale_and_a_reward_that_decide_are_named(tmp_path: Path) -> None:
     rewards = [[0.0, 0.0, 0.0, 2e-4], [0.0, 1.0, 0.0, 1.0]]
     (found,) = audited(rollouts(rewards), tmp_path)["findings"]
     assert "1 of 2 groups are tight" in found["says"]
     assert found["change"].startswith('Set scale_rewards="none"')
     assert 'The largest gain falls from 5000 to 1 under scale_rewards="none"' in found["instead"]
-
-
-def test_the_reward_that_decides_and_the_one_that_never_differs(tmp_path: Path) -> None:
-    """Shares of the variance, what works against them, and what is flat."""
     correct, style = [0.0, 1.0, 0.0, 1.0], [0.2, 0.1, 0.2, 0.0]
     parts = [{"correct": c, "style": s, "format": 1.0} for c, s in zip(correct, style, strict=True)]
     weights = [{"correct": 1.0, "style": 1.0, "format": 1.0}] * 4
@@ -97,8 +93,7 @@ def test_the_reward_that_decides_and_the_one_that_never_differs(tmp_path: Path) 
     assert found["instead"] == "Without correct the advantages of 1 of 1 groups move by more than 1 %."
 
 
-def test_length_and_truncation_are_one_finding(tmp_path: Path) -> None:
-    """Cut completions are counted, and advantage that follows the length is told with its sign."""
+def test_findings_that_length_and_group_size_explain(tmp_path: Path) -> None:
     rows = rollouts(
         [[0.0, 1.0, 2.0, 3.0]],
         tokens=[10, 20, 30, 40],
@@ -109,10 +104,13 @@ def test_length_and_truncation_are_one_finding(tmp_path: Path) -> None:
     assert found["says"].startswith("1 of 4 completions (25 %) were cut off. Longer completions of a group")
     assert "correlation +1.00" in found["says"]
     assert "max_completion_length" in found["change"]
+    rows = [{**row, "group": str(at), "advantage": 0.0} for at, row in enumerate(rollouts(WASTEFUL))]
+    (found,) = audited(rows, tmp_path)["findings"]
+    assert found["cost"] == 1.0
+    assert found["says"].startswith("Every group has one completion")
 
 
 def test_a_lower_advantage_for_a_higher_reward_has_its_reason(tmp_path: Path) -> None:
-    """A reward that the log does not say, or a formula that weighs each part by itself."""
     unknown = logs.trl(tmp_path, prompts=["a"] * 4, advantage=[0.9, -0.1, -0.3, -0.5])
     gdpo = Path(__file__).parent / "real" / "trl-1.16.0-gdpo"
     for log, words in ((unknown, "Name the parts of the reward"), (gdpo, "trl-gdpo scales each part")):
@@ -122,7 +120,6 @@ def test_a_lower_advantage_for_a_higher_reward_has_its_reason(tmp_path: Path) ->
 
 
 def test_findings_are_at_most_five_and_the_dearest_first() -> None:
-    """A log with everything wrong gives five, in order of what they cost."""
     reward = [1.0, 1.0, 0.0, 1e-5, 0.0, 1.0, np.nan, 1.0]
     found = audit.audit(
         audit.of_arrays(
@@ -139,30 +136,33 @@ def test_findings_are_at_most_five_and_the_dearest_first() -> None:
     assert costs == sorted(costs, reverse=True)
 
 
-def test_a_sound_log_gets_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page says so, and a log of a search that trains nothing is told nothing about training."""
+def test_a_sound_log_gets_no_advice(tmp_path: Path, s2s: Command) -> None:
     assert audited(rollouts([[0.0, 1.0, 0.0, 1.0]] * 3), tmp_path)["findings"] == []
     assert "Nothing was found" in (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     log = logs.openevolve(tmp_path / "search")
-    assert main(["audit", str(log), "--out", str(tmp_path / "two")]) == 0
+    s2s("audit", log, "--out", tmp_path / "two")
     assert "Nothing was found" not in (tmp_path / "two" / "audit.html").read_text(encoding="utf-8")
-    capsys.readouterr()
 
 
-def test_advantages_that_nothing_explains_are_told_before_the_findings(tmp_path: Path) -> None:
+def test_what_nothing_explains_is_told_before_the_findings(tmp_path: Path) -> None:
     """Whoever reads the page alone sees that its numbers may stand on the wrong reward."""
     rows = rollouts(WASTEFUL)
     rows[-1]["advantage"] += 0.3
     audited(rows, tmp_path)
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
     assert page.index("No normalizer of the atlas explains") < page.index('class="findings"')
+    generator = np.random.default_rng(3)
+    rows = rollouts([generator.random(4).tolist() for _ in range(8)])
+    for row in rows:
+        row["advantage"] = round(row["advantage"], 2)
+    rows[5]["advantage"] += 0.02
+    assert audited(rows, tmp_path)["explaining"] == []
 
 
 @pytest.mark.parametrize("digits", [2, 3])
 def test_rounded_advantages_are_recognized(
     digits: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log that rounds is explained to its digits by the framework's entry, and by no other formula."""
     generator = np.random.default_rng(3)
     rows = rollouts([generator.random(4).tolist() for _ in range(8)])
     for row in rows:
@@ -172,16 +172,6 @@ def test_rounded_advantages_are_recognized(
     assert "trl-grpo" in document["explaining"]
     assert "trl-grpo-none" not in document["explaining"]
     assert document["normalizer"] in ("trl-grpo", "trl-0.15.1-grpo")
-
-
-def test_a_number_that_is_wrong_is_no_rounding(tmp_path: Path) -> None:
-    """One advantage further off than the last digit, and nothing explains the log."""
-    generator = np.random.default_rng(3)
-    rows = rollouts([generator.random(4).tolist() for _ in range(8)])
-    for row in rows:
-        row["advantage"] = round(row["advantage"], 2)
-    rows[5]["advantage"] += 0.02
-    assert audited(rows, tmp_path)["explaining"] == []
 
 
 def test_comparison_is_sorted_by_nearness(tmp_path: Path) -> None:
@@ -202,7 +192,6 @@ def test_comparison_is_sorted_by_nearness(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["one other", "clipped", "rewards rounded"])
 def test_the_nearest_is_the_one_that_was_used(damage: str, tmp_path: Path) -> None:
-    """One wrong row, advantages that were clipped, and rewards of three digits do not hide the normalizer."""
     draws = np.random.default_rng(4)
     groups = [list(draws.random(4)) for _ in range(40)]
     rows = rollouts(groups)
@@ -243,17 +232,7 @@ def test_equal_rewards_may_be_summed_in_another_order(credit: float, explained: 
     assert ("verl-grpo" in found.explaining) is explained
 
 
-def test_groups_of_one_are_a_finding(tmp_path: Path) -> None:
-    """A column that names every row is no group: nothing teaches, which is said first."""
-    rows = [{**row, "group": str(at), "advantage": 0.0} for at, row in enumerate(rollouts(WASTEFUL))]
-    (found,) = audited(rows, tmp_path)["findings"]
-    assert found["cost"] == 1.0
-    assert found["says"].startswith("Every group has one completion")
-
-
 def test_a_penalty_that_works_is_no_finding(tmp_path: Path) -> None:
-    """What a negative weight takes less from gets more advantage; where it gets less, that is said."""
-
     def found(sign: float) -> str:
         rows = []
         for number in range(10):
@@ -285,8 +264,7 @@ def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> 
     assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
 
 
-def test_every_group_is_a_row(tmp_path: Path) -> None:
-    """Name, prompt, place, flags, rewards, and advantages as logged and under named normalizers."""
+def test_every_group_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audited(rollouts(WASTEFUL), tmp_path)
     with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
@@ -297,20 +275,12 @@ def test_every_group_is_a_row(tmp_path: Path) -> None:
     assert (last["rewards"], last["position"], last["step"]) == ("0 1 0 1", "21", "0")
     assert last["logged"].split()[0] == last["trl-grpo"].split()[0] == "-0.865875"
     assert last["trl-grpo-none"] == "-0.5 0.5 -0.5 0.5"
-
-
-def test_rewards_that_hardly_differ_are_told_apart(tmp_path: Path) -> None:
-    """A row shows the difference that a tight group is about."""
     audited(rollouts([[1.5, 1.5000001]]), tmp_path)
     with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
         (row,) = csv.DictReader(lines)
     assert row["rewards"] == "1.5 1.5000001"
-
-
-def test_trls_own_log_has_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Groups that the log does not name are known by how their prompt begins."""
-    assert main(["audit", str(logs.trl(tmp_path).parent), "--out", str(tmp_path / "out")]) == 0
-    with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
+    assert main(["audit", str(logs.trl(tmp_path / "2").parent), "--out", str(tmp_path / "2" / "out")]) == 0
+    with (tmp_path / "2" / "out" / "groups.csv").open(encoding="utf-8") as lines:
         assert [(row["group"], row["prompt"]) for row in csv.DictReader(lines)] == [("", "a"), ("", "b")]
     capsys.readouterr()
 
@@ -321,7 +291,6 @@ def _excerpts(*given: object) -> tuple[str, ...]:
 
 
 def test_an_excerpt_is_one_short_line() -> None:
-    """Of a conversation the last message; nothing for what is no text."""
     assert _excerpts([{"role": "system", "content": "x"}, {"role": "user", "content": "two\n lines"}]) == (
         "two lines",
     )
@@ -334,7 +303,6 @@ def test_an_excerpt_is_one_short_line() -> None:
 def test_prompts_behind_one_system_text_differ_where_the_question_begins(
     system: str, template: str | None
 ) -> None:
-    """A prompt is its whole text: what is shown begins where the prompts of the log differ."""
     questions = [f"What is {number} plus {number}?" for number in range(12)]
     given: list[object] = [
         template.format(system, question)
@@ -351,7 +319,6 @@ def test_prompts_behind_one_system_text_differ_where_the_question_begins(
 
 
 def test_curves_show_what_became_of_groups(tmp_path: Path) -> None:
-    """Many steps are drawn as few points; shares of a step reach from the bottom to the top."""
     found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL, steps=500))))
     waste, taught, reward = curves(found)
     assert (waste.first, waste.last, waste.legend) == ("step 0", "step 499", KINDS[:4])
@@ -363,10 +330,6 @@ def test_curves_show_what_became_of_groups(tmp_path: Path) -> None:
     assert areas["area between"].count(",") <= 320
     assert (taught.low, taught.high) == ("0", "4")
     assert reward.low == reward.high == "0.6667"
-
-
-def test_a_step_without_a_reward_is_a_gap(tmp_path: Path) -> None:
-    """The line is lifted, and no coordinate is NaN."""
     rows = rollouts([[0.0, 1.0]], steps=3)
     for row in rows[2:4]:
         row["reward"] = None
@@ -379,20 +342,11 @@ def test_a_step_without_a_reward_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_alternatives_are_entries_of_the_atlas() -> None:
-    """Every setting that advice names stands for an entry, and every framework is one of the atlas."""
     assert {name for one in (ANY, *OPTIONS.values()) for name in one.scales.values()} <= set(
         audit.normalizers()
     )
     frameworks = {audit.atlas.source_of(entry).framework for entry in audit.normalizers().values()}
     assert set(OPTIONS) <= frameworks
-
-
-def test_a_log_that_several_frameworks_explain_names_no_one_of_them(tmp_path: Path) -> None:
-    """Advantages that only take the mean off are those of TRL, verl and others: all options stand there."""
-    (found,) = audited(rollouts(WASTEFUL, scale=0), tmp_path)["findings"]
-    assert "verl: algorithm.filter_groups" in found["change"]
-    assert "GRPOConfig" not in found["change"]
-    assert "num_generations" not in found["instead"]
 
 
 def test_options_are_those_of_the_format(tmp_path: Path) -> None:
@@ -412,21 +366,23 @@ def test_options_are_those_of_the_format(tmp_path: Path) -> None:
     (one,) = advice(found)
     assert "algorithm.filter_groups.enable=True" in one.change
     assert "all right" in one.says
+    # Advantages that only take the mean off are those of TRL, verl and others: all options stand there.
+    (found,) = audited(rollouts(WASTEFUL, scale=0), tmp_path)["findings"]
+    assert "verl: algorithm.filter_groups" in found["change"]
+    assert "GRPOConfig" not in found["change"]
+    assert "num_generations" not in found["instead"]
 
 
-def test_a_frozen_run_is_said_to_have_no_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is wrong with its reward function: the line says what the run is, and a command that works."""
+def test_a_frozen_run_is_said_to_have_no_reward(tmp_path: Path, s2s: Command) -> None:
     for condition in ("frozen", "native"):
         write_synthetic_run(tmp_path / f"{condition}-s1", condition, 1)
-    assert main(["audit", str(tmp_path / "frozen-s1")]) == 0
-    out = capsys.readouterr().out
+    out = s2s("audit", tmp_path / "frozen-s1").out
     assert "This run is not trained: it has scores and no rewards." in out
     assert "reward function" not in out
     (command,) = re.findall(r"these groups: `(s2s replay .*)`", out)
     words = shlex.split(command)[1:]
     words[words.index("--out") + 1] = str(tmp_path / "replay")
-    assert main(words) == 0
+    s2s(*words)
     assert "| tsp | native, factorized | 40 |" in (tmp_path / "replay" / "audit.md").read_text("utf-8")
-    capsys.readouterr()
-    assert main(["audit", str(tmp_path / "native-s1")]) == 0
-    assert "trains nothing" not in capsys.readouterr().out
+    said = s2s("audit", tmp_path / "native-s1")
+    assert "trains nothing" not in said.out

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.command import Command, Patch
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed, whole
 
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.cli import main
 
 # What nobody's framework calls its columns: two groups of two, interleaved, one reward missing.
 ROWS: list[dict[str, Any]] = [
@@ -41,13 +41,11 @@ def csv(path: Path, separator: str = ",", end: str = "\n") -> Path:
 
 
 def as_json(path: Path) -> Path:
-    """The rows as one list."""
     path.write_text(json.dumps(ROWS, indent=2), encoding="utf-8")
     return path
 
 
 def as_parquet(path: Path) -> Path:
-    """The rows as a table."""
     return logs.parquet(path, {name: [row[name] for row in ROWS] for name in ROWS[0]})
 
 
@@ -63,7 +61,6 @@ FILES: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_caller_says_what_columns_mean(name: str, tmp_path: Path) -> None:
-    """Every container reads the same: groups gathered, a missing reward kept as none, the class."""
     path = FILES[name](tmp_path / name)
     groups = whole(path, ReadOptions(columns=NAMES, label="kind"))
     assert groups.sizes.tolist() == [2, 2]
@@ -71,18 +68,13 @@ def test_the_caller_says_what_columns_mean(name: str, tmp_path: Path) -> None:
     assert groups.scored.tolist() == [True, True, True, False]
     assert groups.step.tolist() == [7, 7]
     assert [groups.label.names[code] for code in groups.label.code] == ["x", "x", "y, z", "x"]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_truth_is_a_reward(name: str, tmp_path: Path) -> None:
-    """A column of true and false counts as 1 and 0, whatever the container writes for them."""
+    # A column of true and false counts as 1 and 0, whatever the container writes for them.
     path = FILES[name](tmp_path / name)
     columns = {**NAMES, "reward": "right"}
     assert whole(path, ReadOptions(columns=columns)).reward.tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
-def test_columns_within_columns_and_chats_as_groups(tmp_path: Path) -> None:
-    """A dotted name goes inside, and a prompt that is a list of messages is a group like another."""
+def test_columns_within_columns_chats_and_parts(tmp_path: Path) -> None:
     rows = [
         {"prompt": [{"role": "user", "content": text}], "scores": {"total": float(at)}}
         for at, text in enumerate("aab")
@@ -91,10 +83,7 @@ def test_columns_within_columns_and_chats_as_groups(tmp_path: Path) -> None:
     groups = whole(logs.jsonl(tmp_path / "a.jsonl", rows), ReadOptions(columns=columns))
     assert groups.sizes.tolist() == [2, 1]
     assert groups.reward.tolist() == [0.0, 1.0, 2.0]
-
-
-def test_parts_of_a_reward_are_added_where_the_file_has_none(tmp_path: Path) -> None:
-    """Named by --component with their weights, as for TRL; the audit then tries each without."""
+    # Named by --component with their weights, as for TRL; the audit then tries each without.
     rows = [{"group": 1, "right": float(at % 2), "style": at / 4} for at in range(4)]
     options = ReadOptions(components=("right", "style"), weights={"right": 2.0}, columns={"group": "group"})
     groups = whole(logs.jsonl(tmp_path / "a.jsonl", rows), options)
@@ -105,7 +94,6 @@ def test_parts_of_a_reward_are_added_where_the_file_has_none(tmp_path: Path) -> 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda data: pa.compress(data, "zstd", asbytes=True)])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
 def test_a_packed_file_is_what_it_holds(name: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    """gzip and zstd alike, also where the container shows by the name before the packer's mark."""
     plain = FILES[name](tmp_path / name)
     packed = tmp_path / f"{name}.packed.zst" if name != "a.csv" else tmp_path / "a.csv.zst"
     packed.write_bytes(pack(plain.read_bytes()))
@@ -113,44 +101,33 @@ def test_a_packed_file_is_what_it_holds(name: str, pack: Callable[[bytes], bytes
     assert whole(packed, options).reward[:3].tolist() == whole(plain, options).reward[:3].tolist()
 
 
-def test_zstd_without_a_reader_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_zstd_is_read_as_far_as_it_goes_or_says_what_to_install(
+    tmp_path: Path, s2s: Command, monkeypatch: Patch
 ) -> None:
-    """One line and exit code 2, where neither Python nor pyarrow reads it."""
     path = tmp_path / "a.jsonl.zst"
+    rows = b"".join(b'{"group": %d, "reward": %d.5}\n' % (row // 4, row) for row in range(100_000))
+    path.write_bytes(pa.compress(rows, "zstd", asbytes=True)[:-100])
+    said = s2s("audit", path)
+    assert "the end of the file was cut" in said.out
+    path.write_bytes(path.read_bytes()[:5000] + b"x" * 20 + path.read_bytes()[5020:])
+    said = s2s("audit", path, code=5)
+    assert said.err.count("\n") == 1
     path.write_bytes(pa.compress(b'{"group": 1, "reward": 1.0}\n', "zstd", asbytes=True))
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert main(["audit", str(path)]) == 2
-    err = capsys.readouterr().err
+    err = s2s("audit", path, code=2).err
     assert err.count("\n") == 1
     assert "search-to-signal[parquet]" in err
 
 
-def test_half_a_zstd_file_is_read_as_far_as_it_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is whole counts, and it is said that the end was cut."""
-    path = tmp_path / "a.jsonl.zst"
-    rows = b"".join(b'{"group": %d, "reward": %d.5}\n' % (row // 4, row) for row in range(100_000))
-    path.write_bytes(pa.compress(rows, "zstd", asbytes=True)[:-100])
-    assert main(["audit", str(path)]) == 0
-    assert "the end of the file was cut" in capsys.readouterr().out
-    path.write_bytes(path.read_bytes()[:5000] + b"x" * 20 + path.read_bytes()[5020:])
-    assert main(["audit", str(path)]) == 5
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
 def test_an_editors_mark_is_no_part_of_the_log(name: str, tmp_path: Path) -> None:
-    """The byte order mark of UTF-8 before the first column or bracket."""
     path = FILES[name](tmp_path / name)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert whole(path, ReadOptions(columns=NAMES)).sizes.tolist() == [2, 2]
 
 
 def test_the_neutral_columns_need_no_map(tmp_path: Path) -> None:
-    """A CSV file and a JSON list with group and reward are recognized."""
     rows = [{"group": 1, "reward": 0.0}, {"group": 1, "reward": 1.0}]
     listed = tmp_path / "a.json"
     listed.write_text(json.dumps(rows), encoding="utf-8")
@@ -173,7 +150,6 @@ def test_the_neutral_columns_need_no_map(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_table_is_one_line(text: str, said: str, tmp_path: Path, printed: Printed) -> None:
-    """File, line and what is wrong with it; nothing is written."""
     path = tmp_path / "a.csv"
     path.write_text(text, encoding="utf-8")
     given = ",".join(f"{name}={column}" for name, column in NAMES.items())
@@ -183,29 +159,20 @@ def test_a_bad_table_is_one_line(text: str, said: str, tmp_path: Path, printed: 
 
 
 @pytest.mark.parametrize("given", ["reward", "=a", "reward=", "rewad=points", "reward=points,"])
-def test_a_map_that_is_none_is_refused(
-    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An error of use: one line, exit code 2."""
-    assert main(["audit", str(csv(tmp_path / "a.csv")), "--map", given]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_a_map_that_is_none_is_refused(given: str, tmp_path: Path, s2s: Command) -> None:
+    said = s2s("audit", csv(tmp_path / "a.csv"), "--map", given, code=2)
+    assert said.err.count("\n") == 1
 
 
-def test_a_format_that_knows_its_columns_takes_no_map(tmp_path: Path) -> None:
-    """Naming both is a contradiction, and is said."""
-    with pytest.raises(ConfigError, match="the columns of verl are known"):
-        list(read(logs.verl_v1(tmp_path), "verl", ReadOptions(columns=NAMES)))
-
-
-def test_a_stranger_is_told_of_the_map(tmp_path: Path, printed: Printed) -> None:
-    """A file of unknown columns is refused with the way to have it read, and that way works."""
+def test_the_map_is_named_where_it_is_needed(tmp_path: Path, printed: Printed) -> None:
     path = csv(tmp_path / "a.csv")
     assert "--map reward=COLUMN,group=COLUMN" in printed(path, code=5)
     assert "1 of 2 groups (50.0 %) are dead" in printed(path, "--map", "reward=right,group=prompt id")
+    with pytest.raises(ConfigError, match="the columns of verl are known"):
+        list(read(logs.verl_v1(tmp_path / "1"), "verl", ReadOptions(columns=NAMES)))
 
 
 def test_a_directory_of_weights_and_biases_as_it_is(tmp_path: Path) -> None:
-    """The directory wandb of one offline run, with its link latest-run; a second run asks which."""
     run = tmp_path / "wandb" / "offline-run-20260101_000000-abcd1234"
     logs.trl_table(run / "files")
     (tmp_path / "wandb" / "latest-run").symlink_to(run)

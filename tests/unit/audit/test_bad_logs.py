@@ -4,11 +4,13 @@ import gzip
 import json
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.audit import logs
@@ -29,74 +31,125 @@ LINES: Sequence[Build] = (
 )
 
 
-def line_of(path: Path, options: ReadOptions | None = None, format: str | None = None) -> str:
+def line_of(path: Path, format: str | None = None, **options: Any) -> str:
     """The one line with which a log is refused; it names the path."""
     with pytest.raises(RecordError) as caught:
-        list(read(path, format, options))
+        list(read(path, format, ReadOptions(**options)))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def test_a_file_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
-    """Found and missing columns of the nearest format, in one line."""
-    path = logs.jsonl(tmp_path / "x.jsonl", [{"input": "a", "output": "b", "score": 1.0, "colour": "red"}])
-    line = line_of(path)
-    assert "input, output, score, colour" in line
-    assert "verl also needs step" in line
+def rows(*records: Any, name: str = "x.jsonl") -> Build:
+    return lambda directory: logs.jsonl(directory / name, records)
 
 
-def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
-    """The same for Parquet."""
-    path = logs.parquet(tmp_path / "x.parquet", {"step": [1], "prompt": ["a"], "reward": [1.0]})
-    assert "completion" in line_of(path, format="trl").split("also needs")[1]
+def columns(**of: Any) -> Build:
+    return lambda directory: logs.parquet(directory / "x_00001.parquet", of)
 
 
-@pytest.mark.parametrize(
-    "options", [ReadOptions(weights={"fromat": 2.0}), ReadOptions(components=("lenght",))]
-)
-def test_a_reward_that_does_not_exist_is_named(options: ReadOptions, tmp_path: Path) -> None:
-    """A slip in the name of a component or weight is no weight of 1."""
-    assert (
-        "no rewards fromat" in (line := line_of(logs.trl(tmp_path), options)) or "no rewards lenght" in line
-    )
+def holding(content: bytes, name: str = "log", after: Build | None = None) -> Build:
+    """A file of these bytes, or a log with these bytes behind it."""
+
+    def build(directory: Path) -> Path:
+        path = after(directory) if after else directory / name
+        path.write_bytes((path.read_bytes() if after else b"") + content)
+        return path
+
+    return build
 
 
-def test_a_log_without_any_reward_says_so(tmp_path: Path) -> None:
-    """It is not asked for names of components that it cannot have."""
-    columns = {"step": [1], "prompt": ["a"], "completion": ["b"], "advantage": [0.5], "source": ["c"]}
-    line = line_of(logs.parquet(tmp_path / "completions_00001.parquet", columns))
-    assert "no column of rewards" in line
+def without(build: Build, field: str) -> Build:
+    """A log whose third row has nothing in a field."""
+
+    def built(directory: Path) -> Path:
+        path = build(directory)
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        records[2][field] = None
+        return logs.jsonl(path, records)
+
+    return built
 
 
-@pytest.mark.parametrize(("build", "lost"), [(logs.verl_v1, "uid"), (logs.verl_v0, "input")])
-def test_a_row_that_names_no_group_is_none_of_its_own(build: Build, lost: str, tmp_path: Path) -> None:
-    """Rows of verl without what the others are grouped by were groups that nobody sampled, and got advice."""
-    path = build(tmp_path)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[2][lost] = None
-    line = line_of(logs.jsonl(path, rows))
-    assert f":3: a value does not fit its column in this format (ValueError: no {lost}, by" in line
+def half_a_database(directory: Path) -> Path:
+    path = logs.shinka(directory)
+    path.write_bytes(path.read_bytes()[:5000])
+    return path
 
 
-@pytest.mark.parametrize(
-    "table", [{"columns": ["a"], "data": [[1]]}, {"columns": 3, "data": []}, {"columns": ["a"], "data": [[]]}]
-)
-def test_a_table_of_something_else_gives_one_line(table: dict[str, object], tmp_path: Path) -> None:
-    """Another table of Weights & Biases, and none at all."""
-    line_of(logs.jsonl(tmp_path / "x.table.json", [table]))
+def another_database(directory: Path) -> Path:
+    with sqlite3.connect(directory / "other.sqlite") as connection:
+        connection.execute("CREATE TABLE programs (id TEXT)")
+    connection.close()
+    return directory / "other.sqlite"
 
 
-def test_a_named_format_of_another_container_is_said(tmp_path: Path) -> None:
-    """A JSON Lines file read as TRL's: the line says what TRL's is."""
-    assert "Parquet" in line_of(logs.verl_v1(tmp_path), format="trl")
-    with pytest.raises(ConfigError, match="choose one of trl"):
-        list(read(tmp_path, "TRL"))
+NO_GROUP = r":3: a value does not fit its column in this format \(ValueError: no {}, by"
+ONE = {"group": 1, "reward": 1.0}
+NAMES = [{"input": "a", "output": "b", "score": 1.0, "step": 1, f"id{row}": 1} for row in range(300)]
+OBJECTIVES = b'[{"sample_order": 1, "function": "f", "score": [-1.0, -2.0], "program": ""}]'
+SEVERAL: Build = lambda directory: logs.slime(directory, reward={"acc": 1.0, "style": 0.5})  # noqa: E731
+# A log, what is asked of its reader, and what its one line says.
+REFUSED: dict[str, tuple[Build, dict[str, Any], str]] = {
+    "columns of no format": (
+        rows({"input": "a", "output": "b", "score": 1.0, "colour": "red"}),
+        {},
+        "input, output, score, colour.*verl also needs step",
+    ),
+    "a table of no format": (
+        columns(step=[1], prompt=["a"], reward=[1.0]),
+        {"format": "trl"},
+        "also needs.*completion",
+    ),
+    "a table without any reward": (
+        columns(step=[1], prompt=["a"], completion=["b"], advantage=[0.5], source=["c"]),
+        {"format": "trl"},
+        "no column of rewards",
+    ),
+    "a table without rows": (columns(group=[], reward=[]), {}, "no groups"),
+    "another container than the named format": (logs.verl_v1, {"format": "trl"}, "Parquet"),
+    "a weight of no reward": (logs.trl, {"weights": {"fromat": 2.0}}, "no rewards fromat"),
+    "a component that is none": (logs.trl, {"components": ("lenght",)}, "no rewards lenght"),
+    "a group size that does not divide": (logs.trl, {"group_size": 3}, "from row 0 on"),
+    **{
+        f"a class of no column in {build.__name__}": (build, {"label": "klass"}, "no column klass")
+        for build in (logs.trl, logs.verl_v1, logs.slime, logs.shinka, logs.llm4ad)
+    },
+    "a row of verl without uid": (without(logs.verl_v1, "uid"), {}, NO_GROUP.format("uid")),
+    "a row of verl without input": (without(logs.verl_v0, "input"), {}, NO_GROUP.format("input")),
+    "several rewards": (SEVERAL, {}, "acc, style"),
+    "several objectives": (holding(OBJECTIVES, "samples_1~200.json"), {}, "2 objectives"),
+    "a misspelt reward": (rows(ONE, {"group": 1, "rewad": 0.5}), {}, "x.jsonl:2: not a rollout"),
+    "a reward that is no number": (rows(ONE, {"group": 1, "reward": "high"}), {}, "x.jsonl:2: .*reward"),
+    # They would make a table as large as the square of the log.
+    "a name for every row": (rows(*NAMES, name="1.jsonl"), {}, "300 different names"),
+    **{
+        f"a table of W&B {number}": (rows(table, name="x.table.json"), {}, "")
+        for number, table in enumerate(
+            ({"columns": ["a"], "data": [[1]]}, {"columns": 3, "data": []}, {"columns": ["a"], "data": [[]]})
+        )
+    },
+    "half a database": (half_a_database, {}, ""),
+    "a database of something else": (another_database, {}, "programs.code"),
+    **{
+        f"a line that is no record: {line[:9]!r}": (holding(line + b"\n", after=logs.verl_v1), {}, ":6: ")
+        for line in (b"[1, 2]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}')
+    },
+    **{
+        f"no groups at all: {content!r}": (holding(content), {}, "")
+        for content in (b"", b"\n\n", b"[]", b'{"metadata": {}, "traces": []}\n', b"nonsense", b"PK\x03\x04")
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_is_one_line(name: str, tmp_path: Path) -> None:
+    build, options, says = REFUSED[name]
+    assert re.search(says, line_of(build(tmp_path), **options))
 
 
 @pytest.mark.parametrize("keep", [10, 500, -1])
 def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
-    """A Parquet file that is cut off anywhere."""
     path = logs.trl(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     assert "Parquet" in line_of(path)
@@ -113,7 +166,6 @@ def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [1, 2, 20])
 @pytest.mark.parametrize("packed", [False, True])
 def test_half_a_line_costs_this_line(build: Build, lost: int, packed: bool, tmp_path: Path) -> None:
-    """A writer that was stopped within its last line: all others are read, and it is told."""
     whole = build(tmp_path)
     lines = whole.read_bytes().splitlines(keepends=True)
     # A file of one line has another before it.
@@ -134,7 +186,6 @@ def test_half_a_line_costs_this_line(build: Build, lost: int, packed: bool, tmp_
 
 @pytest.mark.parametrize("build", LINES)
 def test_half_a_line_in_the_middle_is_named(build: Build, tmp_path: Path) -> None:
-    """What follows on it in the same line is lost as well, so it is not passed over: file and line."""
     path = build(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, lines[0][:-20], *lines]))
@@ -142,8 +193,7 @@ def test_half_a_line_in_the_middle_is_named(build: Build, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("end", ["1,1", "1,1,", '1,1,"0.5'])
-def test_half_a_row_of_a_csv_file_costs_this_row(end: str, tmp_path: Path) -> None:
-    """Too few cells, or a quoted one without an end; a cell that is empty in a row of all cells is none."""
+def test_what_is_whole_before_the_damage_is_read(end: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"group,step,reward\n1,1,0\n1,1,1\n{end}", encoding="utf-8")
     (batch,) = read(path)
@@ -151,42 +201,21 @@ def test_half_a_row_of_a_csv_file_costs_this_row(end: str, tmp_path: Path) -> No
     assert ("cut_end" in [note.key for note in batch.assumptions]) == (end != "1,1,")
 
 
-def test_groups_before_a_damaged_line_are_read(tmp_path: Path) -> None:
-    """Whole batches before the damage are handed out: a reader who wants them has them."""
+def test_what_comes_before_the_damage_is_read(tmp_path: Path) -> None:
     path = logs.tinker(tmp_path)
     path.write_bytes(path.read_bytes() + b'{"half\n')
     stream = read(path, options=ReadOptions(rows=2))
     assert next(stream).sizes.tolist() == [2]
     with pytest.raises(RecordError):
         list(stream)
+    path = tmp_path / "trajectories.jsonl.gz"
+    path.write_bytes(gzip.compress(logs.ttt(tmp_path).read_bytes() * 50))
+    assert sum(len(batch.reward) for batch in read(path)) == 250
+    path.write_bytes(path.read_bytes()[:-8] + b"\0" * 8)
+    assert "unreadable from here on" in line_of(path)
 
 
-@pytest.mark.parametrize("line", [b"[1, 2]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
-def test_a_line_that_is_no_record_gives_one_line(line: bytes, tmp_path: Path) -> None:
-    """A list, a number, no text, a nest without end, two records in one line."""
-    path = logs.verl_v1(tmp_path)
-    path.write_bytes(path.read_bytes() + line + b"\n")
-    assert f"{path}:6: " in line_of(path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\n\n", b"[]", b'{"metadata": {}, "traces": []}\n', b"nonsense", b"PK\x03\x04"]
-)
-def test_no_groups_at_all_gives_one_line(content: bytes, tmp_path: Path) -> None:
-    """An empty file, blank lines, an empty list, no log."""
-    path = tmp_path / "log"
-    path.write_bytes(content)
-    line_of(path)
-
-
-def test_a_table_without_rows_holds_no_groups(tmp_path: Path) -> None:
-    """Columns alone are no log."""
-    path = logs.parquet(tmp_path / "x.parquet", {"group": [], "reward": []})
-    assert "no groups" in line_of(path)
-
-
-def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
-    """What was found and what to give, in one line; so for a path that is none, or no file."""
+def test_what_holds_no_log_says_what_is_there(tmp_path: Path) -> None:
     assert "holds no log of rollouts, only no file" in line_of(tmp_path)
     (tmp_path / "model.safetensors").touch()
     assert "only 1 .safetensors: give the file or directory that" in line_of(tmp_path)
@@ -197,7 +226,6 @@ def test_a_directory_without_a_log_says_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [".", "cohort"])
 def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
-    """One that was trained; what else lies there, lists of files and of runs, is no log."""
     run = tmp_path / "cohort" / "native-s42"
     for name in ("frozen-s42", run.name):
         run.with_name(name).mkdir(parents=True)
@@ -208,104 +236,35 @@ def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
 
 
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:
-    """NaN, a number beyond all bounds and null: none of them is lost, or taken for a number."""
     rows = [{"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None)]
     (groups,) = read(logs.jsonl(tmp_path / "x.jsonl", rows))
     assert groups.scored.tolist() == [True, False, False, False]
     assert math.isinf(groups.reward[2])
     (unscored,) = [one for one in groups.assumptions if one.key == "unscored"]
     assert unscored.counts == {"rewards": 4, "NaN": 2, "infinite": 1}
-
-
-def test_mixed_group_sizes_are_read_and_a_wrong_size_is_not(tmp_path: Path) -> None:
-    """Uneven runs are groups; a group size that does not divide them is a line that names the row."""
-    path = logs.trl(tmp_path, prompts=["a", "b", "b", "b"])
-    (groups,) = read(path)
-    assert groups.sizes.tolist() == [1, 3]
-    assert "from row 0 on" in line_of(path, ReadOptions(group_size=2))
-
-
-@pytest.mark.parametrize("build", [logs.trl, logs.verl_v1, logs.slime, logs.shinka, logs.llm4ad])
-def test_a_class_column_that_does_not_exist_is_named(build: Build, tmp_path: Path) -> None:
-    """A slip in the name must not read as rows without a class."""
-    assert "no column klass" in line_of(build(tmp_path), ReadOptions(label="klass"))
-
-
-def test_several_rewards_ask_for_a_name(tmp_path: Path) -> None:
-    """A dump with named rewards lists them, and reads the one that is named."""
-    path = logs.slime(tmp_path, reward={"acc": 1.0, "style": 0.5})
-    assert "acc, style" in line_of(path)
-    (groups,) = read(path, options=ReadOptions(reward="acc"))
+    (groups,) = read(SEVERAL(tmp_path), options=ReadOptions(reward="acc"))
     assert groups.reward.tolist() == [1.0] * 4
     assert groups.metrics["style"].tolist() == [0.5] * 4
-
-
-def test_several_objectives_ask_for_one(tmp_path: Path) -> None:
-    """A search with two objectives says so, and reads the one that is chosen."""
-    path = tmp_path / "samples_1~200.json"
-    path.write_text(json.dumps([{"sample_order": 1, "function": "f", "score": [-1.0, -2.0], "program": ""}]))
-    assert "2 objectives" in line_of(path)
-    (groups,) = read(path, options=ReadOptions(reward="1"))
+    (groups,) = read(REFUSED["several objectives"][0](tmp_path), options=ReadOptions(reward="1"))
     assert groups.reward.tolist() == [-2.0]
-
-
-def test_a_misspelt_reward_is_no_missing_reward(tmp_path: Path) -> None:
-    """A row whose reward has another name is refused by its line; null is the form for none."""
-    first, second = {"group": 1, "reward": 1.0}, {"group": 1, "rewad": 0.5}
-    path = tmp_path / "mine.jsonl"
-    path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n", encoding="utf-8")
-    assert "mine.jsonl:2: not a rollout" in line_of(path)
-    path.write_text(f"{json.dumps(first)}\n{json.dumps({**first, 'reward': None})}\n", encoding="utf-8")
-    assert [len(groups.reward) for groups in read(path)] == [2]
-
-
-def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
-    """Line and field of a value that is no number."""
-    path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0}, {"group": 1, "reward": "high"}])
-    line = line_of(path)
-    assert f"{path}:2: " in line
-    assert "reward" in line
-
-
-def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
-    """Half a database, and one without the tables."""
-    path = logs.shinka(tmp_path)
-    path.write_bytes(path.read_bytes()[:5000])
-    line_of(path)
-    other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as connection:
-        connection.execute("CREATE TABLE programs (id TEXT)")
-    connection.close()
-    assert "programs.code" in line_of(other)
-
-
-def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
-    """A gzip file reads as its lines do, and one that was changed within ends in one line."""
-    path = tmp_path / "trajectories.jsonl.gz"
-    path.write_bytes(gzip.compress(logs.ttt(tmp_path).read_bytes() * 50))
-    assert sum(len(batch.reward) for batch in read(path)) == 250
-    path.write_bytes(path.read_bytes()[:-8] + b"\0" * 8)
-    assert "unreadable from here on" in line_of(path)
+    (groups,) = read(rows(ONE, {**ONE, "reward": None})(tmp_path))
+    assert len(groups.reward) == 2
+    (groups,) = read(logs.trl(tmp_path, prompts=["a", "b", "b", "b"]))
+    assert groups.sizes.tolist() == [1, 3]
+    with pytest.raises(ConfigError, match="choose one of trl"):
+        list(read(tmp_path, "TRL"))
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named when it is missed."""
     path = logs.trl(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match="pip install pyarrow"):
         list(read(path))
 
 
-def test_a_name_for_every_row_gives_one_line(tmp_path: Path) -> None:
-    """Names that are data would make a table as large as the square of the log."""
-    rows = [{"input": "a", "output": "b", "score": 1.0, "step": 1, f"id{row}": 1} for row in range(300)]
-    assert "300 different names" in line_of(logs.jsonl(tmp_path / "1.jsonl", rows))
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.slow
 def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
-    """A log twice the memory that its reader may take on top of its libraries is read to its end."""
     rows, text = 3000, "x" * 40_000
     if kind == "jsonl":
         path = tmp_path / "x.jsonl"

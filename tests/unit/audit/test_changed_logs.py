@@ -30,13 +30,11 @@ KNOWN: set[tuple[str, Place, str]] = {
 
 
 def test_every_format_is_tried() -> None:
-    """A new format comes with a log that is changed."""
     assert {form.name for form in FORMATS} <= set(LOGS)
 
 
 @pytest.mark.slow
 def test_any_value_in_any_field_is_an_audit_or_one_line(tmp_path: Path) -> None:
-    """Every field gets one value that nobody expects, drawn by a fixed seed, and is the class as well."""
     drawn = random.Random(65)
     values: dict[tuple[str, Place], str] = {}
 

@@ -1,5 +1,6 @@
-"""What an audit finds in groups of rewards and advantages, and a line that says it."""
+"""What an audit finds in groups of rewards and advantages, step by step or all together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -8,15 +9,34 @@ import numpy as np
 import pytest
 
 from search_to_signal import audit
+from search_to_signal.audit.agreement import apply, step_batches
+from search_to_signal.audit.atlas import entries
+from search_to_signal.audit.groups import RewardGroups, part, spans
 
 NAN, INF = float("nan"), float("inf")
+
+
 ENORMOUS = [0.0, 1e200, 3e200]
+
+
 TIGHT = [1.0, 1.00001, 2.0, 2.00001]
+
+
 ONE_CLASS = {"label": ["bad", "ok", "good", "bad"], "advantage": [-2.0, 1.0, 3.0, -2.0]}
+
+
 LONG = {"tokens": [10, 50, 10, 10], "advantage": [-1, 1, -1, 1]}
+
+
 PARTS = {"right": [0.0, 1.0], "bonus": [1.0, 1.0]}
+
+
 SCALES = np.random.default_rng(146).normal(9.0, 1.0, 32)
+
+
 MIXED = np.random.default_rng(2884).integers(0, 2, 32)
+
+
 MIXED[::8], MIXED[1::8] = 0, 1
 
 
@@ -221,7 +241,6 @@ def value(findings: audit.Findings, name: str) -> Any:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found(name: str) -> None:
-    """Numbers, and lines with their words."""
     case = CASES[name]
     columns = dict(case.columns)
     if "components" in columns:
@@ -240,18 +259,13 @@ def test_what_is_found(name: str) -> None:
     assert not any(words in line for words in case.silent for line in lines)
 
 
-def test_advantages_that_come_late_are_told() -> None:
-    """A log whose first groups hold no advantage is not said to hold none."""
+def test_what_comes_in_a_later_batch_is_counted() -> None:
     early = audit.of_arrays([0.0, 1.0], sizes=[2], step=[0])
     late = audit.of_arrays([0.0, 1.0], sizes=[2], step=[1], advantage=[-1.0, 1.0])
     said = " ".join(audit.conclusions(audit.audit([early, late])))
     assert "The log holds no advantages" not in said
     assert "2 completions later on do" in said
     assert "The log holds no advantages" in " ".join(audit.conclusions(audit.audit(early)))
-
-
-def test_a_candidate_that_was_tried_before_is_counted() -> None:
-    """Over the whole log of a search, where every candidate is a group of its own."""
     parts = [
         audit.of_arrays([1.0, 2.0], [1, 1], response=[8, 9], improvement=[0.5, 0.5]),
         audit.of_arrays([1.0, 2.0], [1, 1], response=[8, 0], improvement=[0.5, 0.5]),
@@ -259,3 +273,42 @@ def test_a_candidate_that_was_tried_before_is_counted() -> None:
     found = audit.audit(iter(parts))
     assert found.counts["seen_before"] == 1
     assert any("1 of 4 candidates have a text" in line for line in audit.conclusions(found))
+
+
+def log(sizes: Sequence[int], steps: Sequence[int], tokens: bool) -> RewardGroups:
+    """Groups of rewards from two parts, some of them equal throughout."""
+    stream = np.random.default_rng(5)
+    rows = sum(sizes)
+    parts = {"right": stream.integers(0, 2, rows).astype(float), "style": stream.uniform(0, 0.1, rows)}
+    parts["style"][: sizes[0]] = parts["right"][: sizes[0]] = 1.0
+    lengths = stream.integers(1, 900, rows) if tokens else np.full(rows, -1)
+    reward = parts["right"] + parts["style"]
+    return audit.of_arrays(reward, sizes, components=parts, step=steps, tokens=lengths)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(
+    ("sizes", "steps"),
+    [
+        ([8] * 12, [0] * 4 + [1] * 4 + [2] * 4),
+        ([8] * 7, [0] * 4 + [1] * 2 + [2]),
+        ([3, 1, 4, 5, 2, 6], [0, 0, 0, 1, 1, 1]),
+    ],
+)
+def test_steps_get_what_each_gets_alone(sizes: list[int], steps: list[int], tokens: bool) -> None:
+    groups = log(sizes, steps, tokens)
+    alone = [part(groups, first, end) for first, end in spans(groups)]
+    for name, entry in entries().items():
+        given = apply(entry, step_batches(groups))
+        single = np.concatenate([apply(entry, step_batches(step)) for step in alone])
+        assert given.tobytes() == single.tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["group", "trl_float32", "dr_grpo", "rloo", "rank", "gdpo", "entropic"])
+def test_a_missing_reward_takes_credit_from_its_group_alone(name: str) -> None:
+    reward = np.array([0.0, 1.0, np.nan, 1.0, 2.0, 3.0])
+    given = apply(entries()[name], step_batches(audit.of_arrays(reward, [2, 2, 2])))
+    alone = apply(entries()[name], step_batches(audit.of_arrays(reward[[0, 1, 4, 5]], [2, 2])))
+    assert np.isnan(given[2:4]).all()
+    assert given[[0, 1, 4, 5]].tolist() == alone.tolist()
+    assert np.isfinite(alone).all()

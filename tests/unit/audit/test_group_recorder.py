@@ -24,7 +24,6 @@ SIZE = 4
 
 
 def length(completions: Sequence[str], **_: Any) -> list[float]:
-    """Letters over 10."""
     return [len(text) / 10 for text in completions]
 
 
@@ -60,7 +59,6 @@ def new_trainer(new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path) -
 
 
 def test_what_was_trained_is_in_the_log(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """Groups, parts, weights, advantages, tokens, classes; the audit names the version's own formula."""
     trainer = new_trainer()
     trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
     trainer.train()
@@ -73,14 +71,10 @@ def test_what_was_trained_is_in_the_log(new_trainer: Callable[..., Any], tmp_pat
     assert all(((one.tokens > 0) & (one.tokens <= 6)).all() for one in groups)
     assert {name for one in groups for name in one.label.names} == {"odd", "even"}
     assert "trl-0.15.1-grpo" in audit.audit(groups).explaining
-
-
-def test_rewards_are_the_weighted_sum(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """Of what the functions gave for this very response, in the trainer's precision."""
     trainer = new_trainer(1)
-    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "1" / "log"))
     trainer.train()
-    for path in (tmp_path / "log").iterdir():
+    for path in (tmp_path / "1" / "log").iterdir():
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         assert len({row["id"] for row in rows}) == 2 * SIZE
         for row in rows:
@@ -89,8 +83,9 @@ def test_rewards_are_the_weighted_sum(new_trainer: Callable[..., Any], tmp_path:
             assert row["reward"] == pytest.approx(due, rel=1e-6)
 
 
-def test_training_is_what_it_was(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """The same weights with and without the recorder, and afterwards the trainer's own methods."""
+def test_training_is_what_it_was_and_evaluation_is_left_out(
+    new_trainer: Callable[..., Any], tmp_path: Path
+) -> None:
     plain = new_trainer()
     plain.train()
     watched = new_trainer()
@@ -101,18 +96,13 @@ def test_training_is_what_it_was(new_trainer: Callable[..., Any], tmp_path: Path
         assert torch.equal(one, other)
     assert watched.reward_funcs is functions
     assert "_prepare_inputs" not in set(vars(watched)) - names
-
-
-def test_evaluation_is_left_out(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """Completions that train nothing are no rollouts of the run."""
     trainer = new_trainer(1, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=8)
-    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "1" / "log"))
     trainer.train()
-    assert len(list((tmp_path / "log").iterdir())) == 2
+    assert len(list((tmp_path / "1" / "log").iterdir())) == 2
 
 
 def test_another_run_is_not_written_over(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """A second run into the same directory is refused before it samples; what stands there stays."""
     for _ in range(2):
         trainer = new_trainer(1)
         trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
@@ -126,7 +116,6 @@ def test_another_run_is_not_written_over(new_trainer: Callable[..., Any], tmp_pa
 
 
 def test_a_run_that_resumes_replaces_what_it_repeats(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """From the checkpoint after step 1 on, steps 2 and 3 are written; step 1 stays as it was."""
     trainer = new_trainer(2, save_strategy="steps", save_steps=1)
     trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
     trainer.train()
@@ -143,8 +132,6 @@ def test_a_run_that_resumes_replaces_what_it_repeats(new_trainer: Callable[..., 
 def test_a_full_disk_leaves_no_half_file(
     new_trainer: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line of error, and no log with half a line in it."""
-
     def full(descriptor: int, data: bytes) -> None:
         os.write(descriptor, data[:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -186,8 +173,6 @@ def test_the_trainers_own_log_has_the_numbers(new_trainer: Callable[..., Any], t
 
 
 def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
-    """Equal rewards in every group: one warning while it lasts, and training goes on."""
-
     def same(completions: Sequence[str], **_: Any) -> list[float]:
         return [1.0] * len(completions)
 
@@ -204,8 +189,6 @@ def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path
 def test_a_reward_that_is_nan_warns_of_advantages_and_of_the_gradient(
     new_trainer: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """One function gives NaN for one completion: the trainer's own numbers look fine, its weights are not."""
-
     def broken(completions: Sequence[str], **_: Any) -> list[float]:
         return [float("nan"), *[1.0] * (len(completions) - 1)]
 

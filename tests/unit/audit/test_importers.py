@@ -223,75 +223,53 @@ def column(groups: RewardGroups, name: str) -> Any:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_format_is_read_as_its_writer_means_it(name: str, tmp_path: Path) -> None:
-    """Groups, rewards and what else a log of it holds."""
     build, options, columns, evidence = READ[name]
     groups = whole(build(tmp_path), options)
     assert {name: column(groups, name) for name in columns} == columns
     assert {key: counts(groups, key) for key in evidence} == evidence
 
 
-def test_the_last_checkpoint_is_read(tmp_path: Path) -> None:
-    """It holds what those before it held."""
+def test_the_last_checkpoint_and_every_step_in_its_order(tmp_path: Path) -> None:
     for iteration in (9, 10):
         logs.openevolve_checkpoint(tmp_path, iteration)
     assert whole(tmp_path).source.endswith("checkpoint_10")
+    # Step 9 stands before step 100000, which a sort by name would put first.
+    for step in (100000, 9, 10):
+        logs.trl(tmp_path / "1", step)
+    assert [int(batch.step[0]) for batch in read(tmp_path / "1")] == [9, 10, 100000]
 
 
 @pytest.mark.parametrize("name", READ)
 def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_path: Path) -> None:
-    """The file alone and the run directory above it give the same format."""
     path, name = READ[name][0](tmp_path), name.split()[0]
     assert find(path)[0].name == name
     assert (find(tmp_path)[0].name, find(tmp_path)[1]) == (name, [path])
     assert name in [one.name for one in FORMATS if one.score(sniff(path))]
 
 
-def test_every_format_says_what_it_was_tried_on() -> None:
-    """The table tells files of the real writer from reconstructions, and names where the writer stands."""
-    for one in FORMATS:
-        assert one.met.split(":")[0] in ("real writer", "reconstruction"), one.name
-        assert one.writer, one.name
-
-
 def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
-    """Where no size fits the advantages, a run is a group; the counts show it, and a group size mends it."""
     prompts = ["a", "a", "b", "b", "b", "b", "a", "a"]
     path = logs.trl(tmp_path, prompts=prompts, advantage=[0.5, 0.25] * 4)
     assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
     assert any("look like one without --group-size" in one.says for one in whole(path).assumptions)
     assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
-
-
-def test_runs_that_are_multiples_of_most_are_several_groups(tmp_path: Path) -> None:
-    """As where a prompt comes twice in a row in NeMo-RL or ThetaEvolve; the last may be incomplete."""
+    # As where a prompt comes twice in a row in NeMo-RL or ThetaEvolve; the last may be incomplete.
     rows = [{"step": 5, **logs.sample(at) | {"prompt": name}} for at, name in enumerate("aabbccccddeef")]
     groups = whole(logs.jsonl(tmp_path / "5.jsonl", rows))
     assert groups.sizes.tolist() == [2, 2, 2, 2, 2, 2, 1]
     assert any("several groups" in one.says for one in groups.assumptions)
 
 
-def test_trl_rewards_that_lack_a_part_are_counted(tmp_path: Path) -> None:
-    """TRL sums what is there, so nothing else tells that a reward function returned no number."""
+def test_trl_components_can_be_named(tmp_path: Path) -> None:
+    groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
+    assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
+    # TRL sums what is there, so nothing else tells that a reward function returned no number.
     assert counts(whole(logs.trl(tmp_path)), "missing_parts") == {"rows": 2}
     named = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
     assert "missing_parts" not in {one.key for one in named.assumptions}
 
 
-def test_trl_reads_steps_in_their_order(tmp_path: Path) -> None:
-    """Step 9 stands before step 100000, which a sort by name would put first."""
-    for step in (100000, 9, 10):
-        logs.trl(tmp_path, step)
-    assert [int(batch.step[0]) for batch in read(tmp_path)] == [9, 10, 100000]
-
-
-def test_trl_components_can_be_named(tmp_path: Path) -> None:
-    """What a reward function merely logged is left out of the reward."""
-    groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
-    assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
-
-
 def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path) -> None:
-    """Episodes stand as they arrived; one without a trace is a row with its error and no reward."""
     logs.prime_traces(tmp_path)
     groups = whole(tmp_path / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl")
     assert groups.sizes.tolist() == [2, 2]
@@ -299,10 +277,7 @@ def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path)
     assert math.isnan(groups.reward[3])
     assert statuses(groups)[3] == "SandboxError"
     assert counts(groups, "unscored")["NaN"] == 1
-
-
-def test_a_weight_that_changes_is_taken_into_its_component(tmp_path: Path) -> None:
-    """Components and weights always give the reward, whatever each row's weights were."""
+    # Components and weights always give the reward, whatever each row's weights were.
     light = logs.prime_episode("g", 1.0)
     light["traces"][0]["rewards"]["correct"]["weight"] = 4.0
     groups = whole(logs.jsonl(tmp_path / "traces.jsonl", [logs.prime_episode("g", 1.0), light]))
@@ -313,37 +288,28 @@ def test_a_weight_that_changes_is_taken_into_its_component(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["advantages", "token_ids", "is_masked_low", "entropy"])
 @pytest.mark.parametrize("values", [[1.0], [1.0] * 5, 3])
 def test_prime_rl_tokens_of_unequal_lists(tmp_path: Path, name: str, values: Any) -> None:
-    """Without a value for each token nobody knows which ones a list is of, and one line says so."""
     file = logs.prime_tokens(tmp_path)
     file.write_text(json.dumps({**json.loads(file.read_text()), name: values}))
     with pytest.raises(RecordError, match=r"rank_0.jsonl:1: a value does not fit"):
         whole(file)
 
 
-def test_tinker_evaluations_say_that_they_are(tmp_path: Path) -> None:
+def test_evaluations_say_that_they_are(tmp_path: Path) -> None:
     """Nothing of them was trained, whatever their groups look like."""
     path = logs.tinker(tmp_path)
     given = path.read_text(encoding="utf-8").replace('"train"', '"eval/math"')
     path = path.with_name("eval_math_rollout_summaries.jsonl")
     path.write_text(given, encoding="utf-8")
     assert counts(whole(path), "evaluation") == {"groups": 2}
-
-
-def test_skyrl_evaluations_of_no_step(tmp_path: Path) -> None:
-    """A run that only evaluates dumps into a folder of its own name."""
-    path = logs.skyrl_eval(tmp_path)
-    path.parent.rename(tmp_path / "dumped_evals" / "eval_only")
-    assert whole(tmp_path).sizes.tolist() == [2, 2]
-
-
-def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
-    """The dumps of a directory are those of training, in order of their number."""
+    path = logs.skyrl_eval(tmp_path / "1")
+    path.parent.rename(tmp_path / "1" / "dumped_evals" / "eval_only")
+    assert whole(tmp_path / "1").sizes.tolist() == [2, 2]
     for rollout in (10, 9):
-        logs.slime(tmp_path, rollout)
-    (tmp_path / "9.jsonl").rename(tmp_path / "eval_9.jsonl")
-    logs.slime(tmp_path, 9)
-    assert [path.name for path in find(tmp_path)[1]] == ["9.jsonl", "10.jsonl"]
-    assert counts(whole(tmp_path / "eval_9.jsonl"), "evaluation") == {"groups": 2}
+        logs.slime(tmp_path / "2", rollout)
+    (tmp_path / "2" / "9.jsonl").rename(tmp_path / "2" / "eval_9.jsonl")
+    logs.slime(tmp_path / "2", 9)
+    assert [path.name for path in find(tmp_path / "2")[1]] == ["9.jsonl", "10.jsonl"]
+    assert counts(whole(tmp_path / "2" / "eval_9.jsonl"), "evaluation") == {"groups": 2}
 
 
 class _Mkdir:
@@ -359,7 +325,6 @@ class _Mkdir:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("whole_directory", [False, True])
 def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: Path) -> None:
-    """A dump is a program: refused alone, in torch's archive and in its directory, and not run."""
     pickled, path = pickle.dumps({"samples": [_Mkdir(tmp_path / "made")]}), tmp_path / "9.pt"
     path.write_bytes(pickled)
     if packed:
@@ -373,7 +338,6 @@ def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: P
 
 
 def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printed) -> None:
-    """The command of the line makes a log of the dump that torch saved, tensors included, and it is read."""
     torch = pytest.importorskip("torch")
     rows = [json.loads(line) for line in logs.slime(tmp_path).read_text(encoding="utf-8").splitlines()]
     rows[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
@@ -385,14 +349,6 @@ def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printe
     after = whole(tmp_path)
     assert (after.reward.tolist(), after.step.tolist()) == (before.reward.tolist(), before.step.tolist())
     assert after.tokens.tolist() == before.tokens.tolist()
-
-
-def test_nemo_rl_without_tokens_groups_by_the_first_message(tmp_path: Path) -> None:
-    """Token ids are not always kept: the prompt is then the first text."""
-    path = logs.nemo_rl(tmp_path)
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
-    assert whole(path).sizes.tolist() == [2, 2]
 
 
 def test_skyrl_steps_of_one_trajectory_are_one_sample(tmp_path: Path) -> None:
@@ -426,6 +382,10 @@ def test_nemo_rl_says_what_dynamic_sampling_dropped(tmp_path: Path) -> None:
     for row, sampled in zip(rows, (1.0, 1.0, 0.0, 1.0), strict=True):
         row["rewards"] = [sampled]
     assert counts(whole(logs.jsonl(path, rows)), "filtered_groups") == {"groups": 2, "dropped": 1}
+    path = logs.nemo_rl(tmp_path / "1")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
+    assert whole(path).sizes.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("removed", [True, 1, "true"])
@@ -440,6 +400,12 @@ def test_slime_samples_cut_from_one_rollout_are_told(tmp_path: Path) -> None:
     """slime counts each of them, and takes the whole step as one group: the page would not show it."""
     assert counts(whole(logs.slime(tmp_path, rollout_id=7)), "cut_rollouts") == {"rollouts": 1, "samples": 4}
     assert "cut_rollouts" not in {one.key for one in whole(logs.slime(tmp_path)).assumptions}
+    logs.llm4ad(tmp_path / "1")
+    for start, score in ((201, -0.125), (2001, -0.25)):
+        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
+        path = tmp_path / "1" / "samples" / f"samples_{start}~{start + 199}.json"
+        path.write_text(json.dumps([record]), encoding="utf-8")
+    assert [batch.improvement[-1] for batch in read(tmp_path / "1")] == [0.0, 0.125, -0.125]
 
 
 def test_a_sequence_that_the_trust_region_masks_whole_is_masked(tmp_path: Path) -> None:
@@ -456,7 +422,6 @@ def test_a_sequence_that_the_trust_region_masks_whole_is_masked(tmp_path: Path) 
 
 @pytest.mark.parametrize(("build", "option"), [(logs.tinker, "constant"), (logs.ttt, "constant")])
 def test_groups_that_never_tie_may_have_been_filtered(build: Any, option: str, tmp_path: Path) -> None:
-    """Where rewards repeat and no group ties, an option may have dropped those: no file shows it."""
     path = build(tmp_path)
     row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
     place = "group_idx" if "group_idx" in row else "step"
@@ -474,7 +439,6 @@ def test_groups_that_never_tie_may_have_been_filtered(build: Any, option: str, t
 
 
 def test_shinka_changes_nothing(tmp_path: Path) -> None:
-    """No file appears beside the database, and no byte of it changes, though it keeps a write-ahead log."""
     path = logs.shinka(tmp_path)
     before = path.read_bytes()
     whole(path)
@@ -482,19 +446,8 @@ def test_shinka_changes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
-    """The best before the second file is that of the first, and the tenth file comes after the second."""
-    logs.llm4ad(tmp_path)
-    for start, score in ((201, -0.125), (2001, -0.25)):
-        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
-        path = tmp_path / "samples" / f"samples_{start}~{start + 199}.json"
-        path.write_text(json.dumps([record]), encoding="utf-8")
-    assert [batch.improvement[-1] for batch in read(tmp_path)] == [0.0, 0.125, -0.125]
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_neutral(kind: str, tmp_path: Path) -> None:
-    """A log by the schema reads the same from JSON Lines and from Parquet."""
     rows, path = logs.neutral_rows(), tmp_path / f"mine.{kind}"
     if kind == "jsonl":
         logs.jsonl(path, rows)
@@ -512,7 +465,6 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
 
 
 def test_neutral_schema_is_what_is_read() -> None:
-    """The schema beside the importer is that of the rows it accepts."""
     schema = msgspec.json.schema(rollouts.Rollout)
     definition = schema["$defs"]["Rollout"]
     definition["description"] = inspect.cleandoc(definition["description"])
@@ -521,7 +473,6 @@ def test_neutral_schema_is_what_is_read() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None:
-    """However small the batches, the same groups come in the same order, none of them torn."""
     path = logs.ttt(tmp_path)
     batches = list(read(path, options=ReadOptions(rows=rows)))
     assert all(len(batch.reward) <= max(rows, 2) for batch in batches)
@@ -531,7 +482,6 @@ def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_reading_loads_neither_torch_nor_pyarrow() -> None:
-    """The core needs numpy and msgspec; pyarrow is loaded when a Parquet file is met."""
     code = (
         "import sys, search_to_signal.audit.importers; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
     )

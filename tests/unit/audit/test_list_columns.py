@@ -36,7 +36,6 @@ def lines(step: str = "step", **more: Any) -> list[dict[str, Any]]:
 
 
 def as_rows(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each completion."""
     return [{name: values[at] for name, values in line.items()} for line in given for at in range(8)]
 
 
@@ -52,7 +51,6 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_log_of_ms_swift(form: str, whole: bool, tmp_path: Path, printed: Printed) -> None:
-    """Groups, the parts of the reward, and the formula behind the advantages; the file or its directory."""
     path = logs.jsonl(tmp_path / "output" / "completions.jsonl", FORMS[form])
     (path.parent / "args.json").write_text('{\n  "model": "x"\n}', encoding="utf-8")
     out = printed(path.parent if whole else path)
@@ -63,8 +61,7 @@ def test_a_log_of_ms_swift(form: str, whole: bool, tmp_path: Path, printed: Prin
     assert "explained bit for bit by trl-grpo" in out
 
 
-def test_rows_of_ms_swift_under_ray(tmp_path: Path, printed: Printed) -> None:
-    """Rows with one reward and without advantages."""
+def test_lists_logged_as_rows_and_logged_again(tmp_path: Path, printed: Printed) -> None:
     rows = [
         {name: row[name] for name in ("gen_step", "prompt", "completion")} | {"reward": row["MathAccuracy"]}
         for row in as_rows(lines("gen_step"))
@@ -72,19 +69,15 @@ def test_rows_of_ms_swift_under_ray(tmp_path: Path, printed: Printed) -> None:
     out = printed(logs.jsonl(tmp_path / "completions.jsonl", rows))
     assert TOLD in out
     assert "2 of 4 groups (50.0 %) are dead" in out
-
-
-def test_a_batch_that_is_logged_again_counts_once(tmp_path: Path, printed: Printed) -> None:
-    """ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more."""
+    # ms-swift keeps what it logged: a step that sampled nothing logs the batch before once more.
     first, second = lines()
-    path = logs.jsonl(tmp_path / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])
+    path = logs.jsonl(tmp_path / "1" / "completions.jsonl", [first, first | {"step": ["2"] * 8}, second])
     out = printed(path)
     assert TOLD in out
     assert "the same batch logged again, and is left out (1 line)" in out
 
 
 def test_a_dump_of_roll(tmp_path: Path, printed: Printed) -> None:
-    """One line in the file of a step, in the order of steps; scores are the reward, levels are none."""
     for step in (9, 10):
         line = {
             "global_step": [step] * 8,
@@ -106,7 +99,6 @@ def test_a_dump_of_roll(tmp_path: Path, printed: Printed) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_lists_with_a_map(whole: bool, tmp_path: Path, printed: Printed) -> None:
-    """What the caller names is a list of each: so are its rows."""
     path = logs.jsonl(tmp_path / "completions.jsonl", lines())
     given = "reward=MathAccuracy,group=prompt,step=step,advantage=advantages,response=completion"
     out = printed(tmp_path if whole else path, "--map", given)
@@ -116,7 +108,6 @@ def test_lists_with_a_map(whole: bool, tmp_path: Path, printed: Printed) -> None
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
 def test_a_row_for_each_group(name: str, tmp_path: Path, printed: Printed) -> None:
-    """The rewards of a group in a list, with its responses; its prompt is one, be it messages."""
     chat = [{"role": "user", "content": "?"}] * 4
     rows = [
         {"group": f"q{at}", "step": at // 2, "reward": REWARDS[1 + at % 2][:4], "prompt": chat}
@@ -145,7 +136,6 @@ def test_a_row_for_each_group(name: str, tmp_path: Path, printed: Printed) -> No
     ],
 )
 def test_lists_that_do_not_fit_are_one_line(change: dict[str, Any], tmp_path: Path, printed: Printed) -> None:
-    """The file is named, and the line where it is one of many."""
     path = logs.jsonl(tmp_path / "completions.jsonl", [lines()[0] | change])
     err = printed(path, code=5)
     assert str(path) in err
@@ -153,6 +143,5 @@ def test_lists_that_do_not_fit_are_one_line(change: dict[str, Any], tmp_path: Pa
 
 
 def test_mapped_lists_that_do_not_fit_are_one_line(tmp_path: Path, printed: Printed) -> None:
-    """No group is made of a list."""
     path = logs.jsonl(tmp_path / "a.jsonl", [{"group": ["a", "b"], "reward": [0.0, 1.0, 1.0]}])
     assert f"{path}:1: not a rollout (lists of different lengths: group" in printed(path, code=5)

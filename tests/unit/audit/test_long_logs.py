@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.command import Command, Patch
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -71,9 +72,8 @@ def columns(batches: list[RewardGroups]) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("chunk", [1, 700, 1 << 20])
 @pytest.mark.parametrize("limit", [1, 5, 40, 1 << 16])
 def test_a_log_is_the_same_however_it_is_cut(
-    chunk: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chunk: int, limit: int, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """Groups that cross what is read at once stay whole; parts times weights are the reward everywhere."""
     monkeypatch.setattr(lines, "CHUNK", chunk)
     given = rows(60)
     path = logs.jsonl(tmp_path / "a.jsonl", given)
@@ -93,10 +93,7 @@ def test_a_log_is_the_same_however_it_is_cut(
 
 
 @pytest.mark.parametrize("odd", ['{"group": 70, "reward": NaN}', "", '{"group": 70.0, "reward": true}'])
-def test_a_line_of_another_kind_changes_no_other(
-    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NaN, a blank line and a whole number with a point are read by themselves, others as before."""
+def test_a_line_of_another_kind_changes_no_other(odd: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(30)
     path = logs.jsonl(tmp_path / "a.jsonl", given)
@@ -117,9 +114,8 @@ AGAIN = {
 
 @pytest.mark.parametrize("again", AGAIN)
 def test_a_group_that_comes_again_is_one_group(
-    again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    again: str, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log whose last row is of an earlier group or step has the groups of one that was sorted."""
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(60)
     late = logs.jsonl(tmp_path / "late.jsonl", [*given, AGAIN[again]])
@@ -134,8 +130,7 @@ def test_a_group_that_comes_again_is_one_group(
     assert reports[0] == reports[1]
 
 
-def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command reads such a log once, whether or not rows have all columns."""
+def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: Patch) -> None:
     given = [*rows(30), {"group": 30, "step": 9, "reward": 1.0, "other": "column"}]
     path = logs.jsonl(tmp_path / "a.jsonl", given)
     read_again = Mock(side_effect=AssertionError)
@@ -161,7 +156,7 @@ def logged(path: Path, steps: int, wrong: int | None = None) -> Path:
 
 
 @pytest.fixture
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few(monkeypatch: Patch) -> None:
     """Every entry is compared with 16 groups, then with one in eight."""
     monkeypatch.setattr(run_audit, "_ALL_COMPARED", 16)
     monkeypatch.setattr(run_audit, "_ONE_IN", 8)
@@ -169,7 +164,6 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_few")
 def test_what_explains_is_compared_with_all(tmp_path: Path) -> None:
-    """The others see a part, spread over the log, and the report says how large it is."""
     found = audit.audit(read(logged(tmp_path / "a.jsonl", 100), options=ReadOptions(rows=16)))
     assert "trl-grpo" in found.explaining
     assert found.agreements["trl-grpo"].groups == 400
@@ -191,7 +185,6 @@ def test_one_wrong_step_anywhere_is_found(wrong: int, tmp_path: Path) -> None:
 
 
 def test_a_short_log_is_compared_whole(tmp_path: Path) -> None:
-    """Of some thousand groups nothing is left out, and nothing is said about it."""
     found = audit.audit(read(logged(tmp_path / "a.jsonl", 40)))
     assert {one.groups for name, one in found.agreements.items() if name != "trl-grpo"} >= {160}
     assert not [one for one in found.assumptions if one.key == run_audit.IN_PART]
@@ -213,7 +206,6 @@ def test_a_short_log_is_compared_whole(tmp_path: Path) -> None:
 def test_groups_that_are_ordered_otherwise(
     reference: list[float], computed: list[float], turned: int
 ) -> None:
-    """Any two that differ beyond rounding count, whichever of equal ones; a group with a gap does not."""
     groups = audit.of_arrays([*reference, 0.0, 1.0], [3, 2], advantage=[*reference, 0.0, 1.0])
     known = reference_of(groups, groups.advantage, group_flags(groups, groups.advantage))
     assert agreement(known, np.array([*computed, 0.0, 1.0])).turned == turned
@@ -228,13 +220,10 @@ def test_ranks_of_a_large_group_take_no_square() -> None:
     assert ranks.sum() == 100_000 * 100_001 / 2
 
 
-def test_a_long_read_says_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Lines on standard error with what was audited; standard output stays one document."""
+def test_a_long_read_says_how_far_it_is(tmp_path: Path, monkeypatch: Patch, s2s: Command) -> None:
     monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
-    assert main(["audit", str(logged(tmp_path / "a.jsonl", 20)), "--json"]) == 0
-    out, err = capsys.readouterr()
+    said = s2s("audit", logged(tmp_path / "a.jsonl", 20), "--json")
+    out, err = said.out, said.err
     assert json.loads(out)["groups"] == 80
     assert err.splitlines()[-1].startswith("s2s: audited 80 groups, 320 completions in ")
 

@@ -98,13 +98,10 @@ def test_a_file_of_a_run_is_read_as_it_is_and_says_what_it_cannot_show(tmp_path:
     assert (len(everything.step), bool(everything.masked.any())) == (10, False)
     assert counts(survivors, "survivors") == {"groups": 3}
     assert "survivors" not in {one.key for one in everything.assumptions}
-
-
-def test_survivors_without_their_run_say_so(tmp_path: Path) -> None:
-    """Where ``all`` was not kept nobody knows what was filtered; lone survivors stay groups of one."""
+    # Where ``all`` was not kept nobody knows what was filtered; lone survivors stay groups of one.
     lone = [episode("g", 0, 1.0, advantage=0.0), episode("h", 0, 1.0, advantage=0.5)]
-    cohort(tmp_path, 3, "effective", lone)
-    groups = whole(tmp_path)
+    cohort(tmp_path / "1", 3, "effective", lone)
+    groups = whole(tmp_path / "1")
     assert groups.sizes.tolist() == [1, 1]
     assert groups.advantage.tolist() == [0.0, 0.5]
     assert counts(groups, "survivors") == {"groups": 2}
@@ -123,22 +120,16 @@ def test_what_arrives_in_one_step_may_be_trained_in_the_next(tmp_path: Path) -> 
     assert (sorted(groups.name), groups.step.tolist()) == (["late", "tie"], [4, 4])
     assert groups.masked.tolist() == (~groups.has_advantage).tolist()
     assert counts(groups, "waiting") == {"groups": 1}
-
-
-def test_a_group_that_two_batches_trained_is_one(tmp_path: Path) -> None:
-    """A batch is cut after its last trace: the rest of the group is trained with the next."""
-    given = [1.0, 0.0, 0.0, 1.0]
-    cohort(tmp_path, 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
-    cohort(tmp_path, 3, "effective", shipped("g", given)[:3])
-    cohort(tmp_path, 4, "effective", shipped("g", given)[3:])
-    groups = whole(tmp_path)
+    cohort(tmp_path / "1", 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
+    cohort(tmp_path / "1", 3, "effective", shipped("g", given)[:3])
+    cohort(tmp_path / "1", 4, "effective", shipped("g", given)[3:])
+    groups = whole(tmp_path / "1")
     assert (groups.sizes.tolist(), groups.step.tolist(), bool(groups.masked.any())) == ([4], [3], False)
     assert "prime-rl-grpo" in audit.audit(groups).explaining
-    assert whole(tmp_path / "rollouts" / "step_3").sizes.tolist() == [4]
+    assert whole(tmp_path / "1" / "rollouts" / "step_3").sizes.tolist() == [4]
 
 
 def test_names_that_begin_again_in_every_step_are_no_group(tmp_path: Path) -> None:
-    """Groups that are numbered anew in every step are not joined over steps, nor are their traces."""
     for step in (3, 4):
         cohort(tmp_path, step, "all", [episode(g, at, float(at)) for g in "gh" for at in (0, 1)])
         cohort(tmp_path, step, "effective", shipped("g", [0.0, 1.0]))
@@ -148,28 +139,30 @@ def test_names_that_begin_again_in_every_step_are_no_group(tmp_path: Path) -> No
     assert groups.masked.reshape(4, 2).all(axis=1).tolist() == [False, True, False, True]
 
 
-def test_traces_without_credit_count_in_their_group(tmp_path: Path) -> None:
-    """A trace of mean reward has advantage 0 and is pruned: the mean of the group is still over all four."""
+def test_traces_without_credit_or_that_failed(tmp_path: Path) -> None:
     given = [1.0, 0.5, 0.5, 0.0]
     cohort(tmp_path, 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
     cohort(tmp_path, 3, "effective", shipped("g", given))
     groups = whole(tmp_path)
     assert groups.masked.tolist() == [False, True, True, False]
     assert "prime-rl-grpo" in audit.audit(groups).explaining
-
-
-def test_a_trace_that_failed_takes_no_part_in_its_group(tmp_path: Path) -> None:
-    """prime-rl takes means over what did not fail; what failed was generated and teaches nothing."""
+    # prime-rl takes means over what did not fail; what failed was generated and teaches nothing.
     given: list[float | None] = [1.0, None, 0.0, 0.0]
-    cohort(tmp_path, 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
-    cohort(tmp_path, 3, "effective", shipped("g", given))
-    groups = whole(tmp_path)
+    cohort(tmp_path / "1", 3, "all", [episode("g", at, r) for at, r in enumerate(given)])
+    cohort(tmp_path / "1", 3, "effective", shipped("g", given))
+    groups = whole(tmp_path / "1")
     assert groups.masked.tolist() == [False, True, False, False]
     assert np.isnan(groups.reward).tolist() == [False, True, False, False]
     assert statuses(groups)[1] == "SandboxError"
     found = audit.audit(groups)
     assert "prime-rl-grpo" in found.explaining
     assert found.signal.waste == pytest.approx(0.25)
+    # orjson writes NaN as null: a batch of NaN was trained, which is not the same as no advantage.
+    cohort(tmp_path / "2", 3, "all", [episode("g", at, float(at)) for at in (0, 1)])
+    cohort(tmp_path / "2", 3, "effective", [episode("g", at, float(at), advantage=None) for at in (0, 1)])
+    groups = whole(tmp_path / "2")
+    assert groups.has_advantage.all()
+    assert np.isnan(groups.advantage).all()
 
 
 def test_a_part_of_the_reward_is_left_out_of_groups_in_which_a_trace_failed(tmp_path: Path) -> None:
@@ -184,12 +177,15 @@ def test_a_part_of_the_reward_is_left_out_of_groups_in_which_a_trace_failed(tmp_
     assert [found.knobs[f"component {name}"].changed for name in ("correct", "style")] == [1, 0]
 
 
-def test_traces_of_agents_that_are_not_trained_are_no_rollouts(tmp_path: Path) -> None:
-    """A judge's trace stands in the episode, has its own reward, and is in no group."""
+def test_traces_that_were_not_trained_are_no_rollouts(tmp_path: Path) -> None:
     judged = [episode("g", at, float(at)) for at in (0, 1)]
     for one in judged:
         one["traces"].append({**one["traces"][0], "id": f"j-{one['id']}", "agent": {"trainable": False}})
     assert whole(cohort(tmp_path, 3, "all", judged)).sizes.tolist() == [2]
+    path = tmp_path / "1" / "rollouts" / "step_3" / "eval" / "effective" / "traces.jsonl"
+    groups = whole(logs.jsonl(path, [episode("g", at, 1.0, kind="eval") for at in (0, 1)]))
+    assert counts(groups, "evaluation") == {"groups": 1}
+    assert whole(tmp_path / "1").sizes.tolist() == [2]
 
 
 def sealed(data: bytes) -> bytes:
@@ -265,41 +261,24 @@ def test_a_stream_is_read_with_its_annotations(tmp_path: Path, chunked: bool, be
 
 
 def test_a_stream_given_as_a_file_has_its_annotations(tmp_path: Path) -> None:
-    """They stand beside it, whether the stream is a file or a folder."""
     for chunked in (False, True):
         groups = whole(stream(tmp_path / str(chunked), chunked))
         assert groups.advantage[np.isfinite(groups.advantage)].tolist()[-2:] == centred([1.0, 0.0, 0.0])[1:]
-
-
-def test_token_floats_of_four_decimals_are_explained(tmp_path: Path) -> None:
-    """Two different advantages are too few to see rounding by two digits, and enough for 0.6667."""
-    stream(tmp_path, chunked=False, scalar=False)
-    groups = whole(tmp_path)
+    # Two different advantages are too few to see rounding by two digits, and enough for 0.6667.
+    stream(tmp_path / "1", chunked=False, scalar=False)
+    groups = whole(tmp_path / "1")
     assert groups.advantage[3:].tolist() == [0.6667, -0.3333, -0.3333]
     found = audit.audit(groups)
     assert ("prime-rl-grpo" in found.explaining, found.digits) == (True, 4)
-
-
-def test_a_stream_without_annotations_masks_nothing(tmp_path: Path) -> None:
-    """Nobody knows what was trained then."""
-    path = stream(tmp_path, chunked=False)
+    path = stream(tmp_path / "2", chunked=False)
     for file in (path.parent / "annotations").iterdir():
         file.unlink()
-    groups = whole(tmp_path)
+    groups = whole(tmp_path / "2")
     assert not groups.masked.any()
     assert not groups.has_advantage.any()
 
 
-def test_a_run_of_evaluations_says_so(tmp_path: Path) -> None:
-    """Nothing of it was trained, and its groups are read."""
-    path = tmp_path / "rollouts" / "step_3" / "eval" / "effective" / "traces.jsonl"
-    groups = whole(logs.jsonl(path, [episode("g", at, 1.0, kind="eval") for at in (0, 1)]))
-    assert counts(groups, "evaluation") == {"groups": 1}
-    assert whole(tmp_path).sizes.tolist() == [2]
-
-
 def test_steps_come_whole_from_a_long_run(tmp_path: Path) -> None:
-    """Batches are bounded, and every step's groups come once and in order."""
     for step in range(2, 6):
         sampled = [episode(f"{step}-{g}", at, float(at)) for g in range(5) for at in (0, 1)]
         cohort(tmp_path, step, "all", sampled)
@@ -309,18 +288,8 @@ def test_steps_come_whole_from_a_long_run(tmp_path: Path) -> None:
     assert steps == [step for step in range(2, 6) for _ in range(5)]
 
 
-def test_a_null_advantage_of_what_was_trained_is_nan(tmp_path: Path) -> None:
-    """orjson writes NaN as null: a batch of NaN was trained, which is not the same as no advantage."""
-    cohort(tmp_path, 3, "all", [episode("g", at, float(at)) for at in (0, 1)])
-    cohort(tmp_path, 3, "effective", [episode("g", at, float(at), advantage=None) for at in (0, 1)])
-    groups = whole(tmp_path)
-    assert groups.has_advantage.all()
-    assert np.isnan(groups.advantage).all()
-
-
 @pytest.mark.parametrize("info", [7, {"advantage": "x"}, {"advantage": [7]}])
 def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
-    """What was trained is read before the rest, and its lines are named all the same."""
     shaped = {**episode("g", 0, 1.0), "traces": [{**episode("g", 0, 1.0)["traces"][0], "info": info}]}
     cohort(filtered_run(tmp_path), 3, "effective", [shaped])
     with pytest.raises(RecordError, match=r"effective/traces.jsonl:1: a value does not fit"):
@@ -339,7 +308,6 @@ def test_a_damaged_trace_names_its_line(tmp_path: Path, info: Any) -> None:
     ],
 )
 def test_a_damaged_annotation_names_its_line(tmp_path: Path, update: dict[str, Any]) -> None:
-    """An update that names no trace, or has another shape, is not passed over."""
     path = stream(tmp_path, chunked=False).parent / "annotations" / "orchestrator.jsonl"
     path.write_bytes(lines([update]))
     with pytest.raises(RecordError, match=r"orchestrator.jsonl:1: a value does not fit"):

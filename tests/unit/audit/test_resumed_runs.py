@@ -81,7 +81,6 @@ RESUMED: dict[str, tuple[Rows, str]] = {
 def test_what_a_resumed_run_sampled_again_is_a_step_of_its_own(
     kind: str, container: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No group of eight that nobody sampled: each sampling is shown, and it is told."""
     rows, size = RESUMED[kind]
     path = tmp_path / f"log.{container}"
     if container == "jsonl":
@@ -100,10 +99,14 @@ def test_what_a_resumed_run_sampled_again_is_a_step_of_its_own(
 
 
 def test_a_step_that_comes_again_at_once_is_normalized_by_itself(tmp_path: Path) -> None:
-    """The last step, written again after a restart from its beginning, is no part of the step before it."""
     path = logs.jsonl(tmp_path / "log.jsonl", [*steps(1, 4), *steps(3, 5, 1)])
     found = audit.audit(audit.read(path)).steps
     assert [(step.step, step.groups) for step in found] == [(1, 3), (2, 3), (3, 3), (3, 3), (4, 3)]
+    for _ in range(2):
+        live.write(tmp_path / "1", 3, [0.0, 1.0], ["a", "a"], [-1.0, 1.0])
+    findings = audit.audit(audit.read(tmp_path / "1"))
+    assert [step.groups for step in findings.steps] == [1, 1]
+    assert audit.conclusions(findings)[0].startswith("2 groups with 4 completions in 1 step ")
 
 
 def delayed(rows: Rows, count: int) -> Rows:
@@ -130,7 +133,6 @@ LATE: dict[str, Callable[[Rows], Rows]] = {
 def test_rows_that_come_late_are_of_their_step(
     order: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Writers in turn, and those that finish after the next step began, are no restart."""
     rows = LATE[order](steps(0, 6))
     out = told(logs.jsonl(tmp_path / "log.jsonl", rows), capsys)
     assert "18 groups with 72 completions in 6 steps (groups: 18 of 4)." in out
@@ -140,11 +142,25 @@ def test_rows_that_come_late_are_of_their_step(
 def test_what_was_logged_twice_is_no_other_sampling(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows with their responses that stand in the file again were written twice, and that is told."""
     rows = [row | {"response": f"answer {at}"} for at, row in enumerate(steps(1, 6))]
     out = told(logs.jsonl(tmp_path / "log.jsonl", [*rows, *rows[36:], *steps(6, 8)]), capsys)
     assert "24 rows stand twice" in out
     assert "resumed" not in out
+    # ms-swift appends to the file that is there.
+    path = tmp_path / "1" / "completions.jsonl"
+    for step in (1, 2, 3, 2, 3):
+        line = {
+            "step": [str(step)] * 4,
+            "prompt": [f"q{step}"] * 4,
+            "completion": ["a", "b", "c", "d"],
+            "Right": [0.0, 1.0, 0.0, 1.0],
+            "advantages": [-0.8658754, 0.8658754] * 2,
+        }
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    out = told(path, capsys)
+    assert "5 groups with 20 completions in 3 steps (groups: 5 of 4)." in out
+    assert "step 2 comes again after later ones" in out
 
 
 SIDE_BY_SIDE: dict[str, tuple[dict[str, Rows], str]] = {
@@ -176,7 +192,6 @@ SIDE_BY_SIDE: dict[str, tuple[dict[str, Rows], str]] = {
 def test_a_step_in_several_files_is_one_step(
     kind: str, together: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What looks at the whole step sees all of it, by the command and from Python."""
     files, size = SIDE_BY_SIDE[kind]
     for name, rows in files.items():
         logs.jsonl(tmp_path / name, rows)
@@ -187,18 +202,7 @@ def test_a_step_in_several_files_is_one_step(
         assert ("spread over several places" in out) == ("share groups" in kind)
 
 
-def test_parts_that_ranks_weigh_otherwise_still_give_the_reward(tmp_path: Path) -> None:
-    """The weights of one file of a step are not those of the other."""
-    for rank, weight in enumerate((1.0, 0.5)):
-        parts = {"weights": {"right": weight}, "group": str(rank), "step": 1}
-        rows = [{**parts, "reward": weight * at, "components": {"right": at}} for at in range(2)]
-        logs.jsonl(tmp_path / f"rank_{rank}.jsonl", rows)
-    (batch,) = audit.read(tmp_path)
-    assert (batch.components["right"] * batch.weights["right"]).tolist() == batch.reward.tolist()
-
-
 def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
-    """Advantages over a step of two files are those over one file with all its rows; places name the file."""
     parts = [steps(0, 3, rank, of_seed(rank)) for rank in range(2)]
     for rank, rows in enumerate(parts):
         logs.jsonl(tmp_path / "ranks" / f"rank_{rank}.jsonl", rows)
@@ -211,6 +215,12 @@ def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
     assert found[0] == found[1]
     (batch, *_) = whole_steps(audit.read(tmp_path / "ranks"))
     assert {Path(batch.source_of(row)).name for row in range(24)} == {"rank_0.jsonl", "rank_1.jsonl"}
+    for rank, weight in enumerate((1.0, 0.5)):
+        parts = {"weights": {"right": weight}, "group": str(rank), "step": 1}
+        rows = [{**parts, "reward": weight * at, "components": {"right": at}} for at in range(2)]
+        logs.jsonl(tmp_path / "1" / f"rank_{rank}.jsonl", rows)
+    (batch,) = audit.read(tmp_path / "1")
+    assert (batch.components["right"] * batch.weights["right"]).tolist() == batch.reward.tolist()
 
 
 @pytest.mark.parametrize("names", [("run.jsonl", "run_resumed.jsonl"), ("b.jsonl", "a.jsonl")])
@@ -218,36 +228,8 @@ def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
 def test_the_second_file_of_a_resumed_run(
     names: tuple[str, str], own: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It begins within what the first holds and goes on: its steps are counted once, and both are shown."""
     for seed, (name, bounds) in enumerate(zip(names, ((0, 6), (4, 9)), strict=True)):
         logs.jsonl(tmp_path / name, steps(*bounds, seed, of_seed(seed) if own else None))
     out = told(tmp_path, capsys)
     assert "33 groups with 132 completions in 9 steps (groups: 33 of 4)." in out
     assert f"{names[1]} goes back to step 4" in out
-
-
-def test_batches_of_live_write_stay_apart(tmp_path: Path) -> None:
-    """Each was normalized by itself, in a step that counts once."""
-    for _ in range(2):
-        live.write(tmp_path, 3, [0.0, 1.0], ["a", "a"], [-1.0, 1.0])
-    findings = audit.audit(audit.read(tmp_path))
-    assert [step.groups for step in findings.steps] == [1, 1]
-    assert audit.conclusions(findings)[0].startswith("2 groups with 4 completions in 1 step ")
-
-
-def test_a_resumed_log_of_lists_names_the_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ms-swift appends to the file that is there."""
-    path = tmp_path / "completions.jsonl"
-    for step in (1, 2, 3, 2, 3):
-        line = {
-            "step": [str(step)] * 4,
-            "prompt": [f"q{step}"] * 4,
-            "completion": ["a", "b", "c", "d"],
-            "Right": [0.0, 1.0, 0.0, 1.0],
-            "advantages": [-0.8658754, 0.8658754] * 2,
-        }
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-    out = told(path, capsys)
-    assert "5 groups with 20 completions in 3 steps (groups: 5 of 4)." in out
-    assert "step 2 comes again after later ones" in out

@@ -25,7 +25,6 @@ def said(groups: RewardGroups) -> dict[str, Mapping[str, int]]:
 
 
 def verdicts(path: Path) -> str:
-    """The conclusions of an audit."""
     return "\n".join(audit.conclusions(audit.audit(read(path))))
 
 
@@ -66,11 +65,14 @@ def test_truth_values_are_no_scores(tmp_path: Path) -> None:
 
 
 def test_the_earlier_rule_is_counted_over_all_batches(tmp_path: Path) -> None:
-    """Both counts are of the whole log, though the rules differ in its last batch."""
     path = trace(tmp_path, 0.5, 0.6, {"error": 0.0, "timeout": True})
     total = summed(one for batch in read(path, options=ReadOptions(rows=1)) for one in batch.assumptions)
     (told,) = [one.counts for one in total if one.key == "earlier_fitness"]
     assert list(told.values()) == [1, 0, 2, 3]
+    # A row without the id of a parent is compared with nothing, whatever stands in its parent's metrics.
+    assert said(whole(trace(tmp_path, 0.5, parent={}, parent_id=None)))["candidates"]["compared"] == 0
+    assert said(whole(trace(tmp_path, 0.5, parent={})))["candidates"]["improved"] == 1
+    assert said(whole(trace(tmp_path, 0.2, 0.0, -0.0)))["candidates"]["improved"] == 0
 
 
 @pytest.mark.parametrize(
@@ -106,26 +108,13 @@ def test_a_fitness_is_the_frameworks(metrics: Any, fitness: float, status: str, 
 
 @pytest.mark.parametrize("parent", [None, math.nan, [0.5], "0.5"])
 def test_a_parent_without_a_score_is_not_compared(parent: Any, tmp_path: Path) -> None:
-    """A child is no improvement over a parent of which nothing is known, and the page is one of a search."""
     path = trace(tmp_path, 0.5, parent=parent)
     assert said(whole(path))["candidates"]["compared"] == 0
     assert "No candidate of 1 has both a score and an earlier one" in verdicts(path)
     assert "advantage" not in verdicts(path)
 
 
-def test_a_first_program_has_no_parent(tmp_path: Path) -> None:
-    """A row without the id of a parent is compared with nothing, whatever stands in its parent's metrics."""
-    assert said(whole(trace(tmp_path, 0.5, parent={}, parent_id=None)))["candidates"]["compared"] == 0
-    assert said(whole(trace(tmp_path, 0.5, parent={})))["candidates"]["improved"] == 1
-
-
-def test_a_tie_is_no_improvement(tmp_path: Path) -> None:
-    """A child with its parent's score, and one that lost its sign only."""
-    assert said(whole(trace(tmp_path, 0.2, 0.0, -0.0)))["candidates"]["improved"] == 0
-
-
-def test_a_trace_of_a_checkpoint_holds_copies(tmp_path: Path) -> None:
-    """A program that migrated is no candidate, and neither is one whose id stood before."""
+def test_traces_hold_copies_and_resumed_runs(tmp_path: Path) -> None:
     path = trace(tmp_path, 0.5, 0.6)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     copy = {**rows[0], "child_id": "copy", "iteration": 0, "metadata": {"migrant": True, "island": 1}}
@@ -133,32 +122,23 @@ def test_a_trace_of_a_checkpoint_holds_copies(tmp_path: Path) -> None:
     assert groups.reward.tolist() == [0.5, 0.6]
     assert said(groups)["copies"] == {"copies": 1, "copies in the archive": 0}
     assert said(groups)["repeated_programs"] == {"repetitions": 1}
-
-
-def test_a_resumed_trace_says_so(tmp_path: Path) -> None:
-    """Iterations with another program than before count, and are told."""
-    path = trace(tmp_path, 0.5, 0.6)
+    path = trace(tmp_path / "1", 0.5, 0.6)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     groups = whole(logs.jsonl(path, [*rows, {**rows[1], "child_id": "again"}]))
     assert len(groups.reward) == 3
     assert said(groups)["resumed"] == {"candidates of such an iteration": 1}
 
 
-def test_traces_and_checkpoints_of_several_runs_are_refused(tmp_path: Path) -> None:
-    """The newest checkpoint of one run is not taken for all of them."""
+def test_traces_of_several_runs_and_of_islands(tmp_path: Path) -> None:
     for build in (logs.openevolve, logs.openevolve_checkpoint, logs.llm4ad):
         for run in ("one", "two"):
             build(tmp_path / build.__name__ / run)
         with pytest.raises(RecordError, match="holds 2 runs"):
             list(read(tmp_path / build.__name__))
-
-
-def test_traces_of_islands_are_one_log(tmp_path: Path) -> None:
-    """Files that a run wrote for each island are read together."""
     for island in range(2):
-        trace(tmp_path, 0.5).rename(tmp_path / f"evolution_trace_island_{island}.jsonl")
-    assert sum(len(batch.reward) for batch in read(tmp_path)) == 2 * sum(
-        len(batch.reward) for batch in read(tmp_path / "evolution_trace_island_0.jsonl")
+        trace(tmp_path / "1", 0.5).rename(tmp_path / "1" / f"evolution_trace_island_{island}.jsonl")
+    assert sum(len(batch.reward) for batch in read(tmp_path / "1")) == 2 * sum(
+        len(batch.reward) for batch in read(tmp_path / "1" / "evolution_trace_island_0.jsonl")
     )
 
 
@@ -170,21 +150,18 @@ def changed(path: Path, change: Callable[[Any], None]) -> Path:
     return path
 
 
-def test_empty_islands_are_told(tmp_path: Path) -> None:
+def test_empty_islands_and_failures_in_an_archive_are_told(tmp_path: Path) -> None:
     """OpenEvolve #391: all programs on one island; an island of programs that are gone holds none either."""
     path = logs.openevolve_checkpoint(tmp_path)
     assert "empty_islands" not in said(whole(path))
     changed(path, lambda metadata: metadata.update(islands=[["a", "b"], [], ["gone"]], archive=["a", "gone"]))
     assert said(whole(path))["empty_islands"] == {"empty": 2, "islands": 3}
     assert said(whole(path))["archive"] == {"unknown": 1, "archived": 2}
-
-
-def test_failed_programs_in_an_archive_are_told(tmp_path: Path) -> None:
-    """OpenEvolve #70: an archive that is not full takes a timeout; a ShinkaEvolve archive, what is wrong."""
-    path = logs.openevolve_checkpoint(tmp_path)
+    # OpenEvolve #70: an archive that is not full takes a timeout; a ShinkaEvolve archive, what is wrong.
+    path = logs.openevolve_checkpoint(tmp_path / "1")
     changed(path, lambda metadata: metadata.update(archive=["b", "d"]))
     assert "1 of 3 candidates that failed or timed out were kept" in verdicts(path)
-    database = logs.shinka(tmp_path)
+    database = logs.shinka(tmp_path / "1")
     with sqlite3.connect(database) as connection:
         connection.execute("INSERT INTO archive VALUES ('p2')")
     connection.close()
@@ -192,7 +169,6 @@ def test_failed_programs_in_an_archive_are_told(tmp_path: Path) -> None:
 
 
 def test_copies_of_a_checkpoint_are_no_candidates(tmp_path: Path) -> None:
-    """A best program on an empty island has its parent's generation; equal code in another is no copy."""
     path = logs.openevolve_checkpoint(tmp_path)
     programs = path.parent / "programs"
     for name in "ab":
@@ -254,7 +230,6 @@ def test_copies_on_islands_are_no_candidates(name: str, tmp_path: Path) -> None:
 
 
 def test_a_child_of_a_copy_is_compared_with_it(tmp_path: Path) -> None:
-    """Copies are left out as candidates and not as parents."""
     path = archipelago(tmp_path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE programs SET parent_id = 'sp4' WHERE id = 's3'")
@@ -287,7 +262,6 @@ def killed(directory: Path, companions: tuple[str, ...]) -> Path:
 
 @pytest.mark.parametrize("companions", [("-wal", "-shm"), ("-wal",)])
 def test_the_log_of_a_killed_run_is_read(companions: tuple[str, ...], tmp_path: Path) -> None:
-    """With its index or without: all rows are read, no file appears, and no byte changes."""
     path = killed(tmp_path, companions)
     before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
     assert said(whole(path)) == _ISLANDS
@@ -297,23 +271,17 @@ def test_the_log_of_a_killed_run_is_read(companions: tuple[str, ...], tmp_path: 
     assert said(whole(link)) == _ISLANDS
 
 
-def test_a_write_ahead_log_of_something_else_is_no_wait(tmp_path: Path) -> None:
-    """Bytes that are no log beside the index of a writer that is gone: the database is read without them."""
+def test_what_a_killed_run_left_without_its_log_is_one_line(tmp_path: Path) -> None:
     path = killed(tmp_path, ("-wal", "-shm"))
     path.with_name(f"{path.name}-wal").write_bytes(b"no log" * 1000)
     with pytest.raises(RecordError, match="no program is in it"):
         list(read(path))
-
-
-def test_a_killed_run_without_its_log_is_one_line(tmp_path: Path) -> None:
-    """The line names the file that is missing."""
-    path = killed(tmp_path, ())
+    path = killed(tmp_path / "1", ())
     with pytest.raises(RecordError, match=r"run\.sqlite-wal"):
         list(read(path))
 
 
 def test_a_transaction_that_did_not_end_is_not_read(tmp_path: Path) -> None:
-    """A run that was killed while it wrote: with the journal beside it, the rows before are there."""
     path = archipelago(tmp_path / "whole")
     writer = sqlite3.connect(path)
     writer.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN")
@@ -329,7 +297,6 @@ def test_a_transaction_that_did_not_end_is_not_read(tmp_path: Path) -> None:
 
 
 def samples(directory: Path, *scores: object, **more: Any) -> Path:
-    """LLM4AD's samples with these scores."""
     rows = [
         {"sample_order": order, "function": f"f{order}", "score": score, "program": "", **more}
         for order, score in enumerate(scores, 1)
@@ -352,10 +319,6 @@ def test_scores_that_are_no_finite_number_are_failures(tmp_path: Path) -> None:
         "admitted": 0,
     }
     assert "failed: score nan (1)" in verdicts(path)
-
-
-def test_a_search_in_which_all_failed_is_one(tmp_path: Path) -> None:
-    """Nothing to compare is no reason to speak of advantages and group sizes."""
     found = audit.audit(read(samples(tmp_path, None, math.nan)))
     page = audit.text(found)
     assert "No candidate of 2 has both a score" in page
@@ -364,7 +327,7 @@ def test_a_search_in_which_all_failed_is_one(tmp_path: Path) -> None:
     assert "rollout.n" not in page
 
 
-def test_samples_of_every_method_are_read(tmp_path: Path) -> None:
+def test_samples_of_every_method_are_read_and_no_pickle(tmp_path: Path) -> None:
     """LHNS, MLES and PartEvo log no program, others count files from 0; a second run into them is told."""
     path = samples(tmp_path, -1.0, -0.5, generation=0)
     changed(path, lambda rows: [row.pop("program") for row in rows])
@@ -372,10 +335,7 @@ def test_samples_of_every_method_are_read(tmp_path: Path) -> None:
     groups = whole(path.rename(tmp_path / "samples_0~200.json"))
     assert groups.improvement[1:].tolist() == [0.5, -0.5]
     assert said(groups)["sample_orders"] == {"candidates of such an order": 1}
-
-
-def test_a_pickled_search_is_one_line(tmp_path: Path) -> None:
-    """EvoTune pickles its objects, which are never loaded: the line says so."""
+    # EvoTune pickles its objects, which are never loaded: the line says so.
     path = tmp_path / "programbank.pkl"
     path.write_bytes(b"\x80\x02cpacking.funsearch.programs_database\nProgramsDatabase\n)\x81.")
     with pytest.raises(RecordError, match="is a pickle"):

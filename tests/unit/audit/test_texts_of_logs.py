@@ -32,7 +32,6 @@ def rows(text: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_no_text_leaves_its_place(text: str, tmp_path: Path, printed: Printed) -> None:
-    """On the terminal are lines of text, on the page what is escaped, and neither is huge."""
     path = logs.jsonl(tmp_path / "a.jsonl", rows(text))
     out = printed(path, "--class", "label", "--out", str(tmp_path / "out"))
     page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
@@ -72,7 +71,6 @@ def test_no_cell_of_a_table_is_a_formula(text: str, cell: str, tmp_path: Path) -
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.slow
 def test_a_class_may_be_anything(label: Any, name: str, together: bool, tmp_path: Path) -> None:
-    """A number is its text, and what is neither number nor text is no class; beside rows with a text."""
     odd = [row | {"label": label if at % 2 else "x", "advantage": 1.0} for at, row in enumerate(rows("t"))]
     path = logs.jsonl(tmp_path / name, [odd] if name == "a.json" else odd)
     for column in (None, "label"):
@@ -84,7 +82,6 @@ def test_a_class_may_be_anything(label: Any, name: str, together: bool, tmp_path
 
 
 def test_a_file_that_goes_away_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between its being found and its being looked at."""
     found = (FORMATS[0], [tmp_path / "gone.jsonl"])
     monkeypatch.setattr("search_to_signal.audit.live.find", lambda *_: found)
     assert Following(tmp_path).look() == []

@@ -61,34 +61,28 @@ def one(path: Path, options: audit.ReadOptions | None = None) -> RewardGroups:
 def test_groups_of_one_prompt_in_a_row_are_split(
     prompts: list[str], rewards: list[float], tmp_path: Path
 ) -> None:
-    """The size that divides every run and explains the advantages, said so; groups of 8 explained nothing."""
     groups = one(trl(tmp_path, prompts, credit(rewards), acc=rewards))
     assert set(groups.sizes.tolist()) == {4}
     assert "4 rows in a row" in said(groups, "consecutive_prompts")[0]
     assert "trl-grpo" in audit.audit(groups).explaining
 
 
-def test_groups_are_split_where_only_their_sums_are_known(tmp_path: Path) -> None:
-    """With weights that the file does not say no reward explains, and advantages still sum to 0."""
-    length = [0.5, 0.25, 0.0, 0.75, 1.0, 0.25, 0.5, 0.0, 0.25, 0.5, 0.75, 0.0]
-    advantage = credit([one + 3 * two for one, two in zip(SPIDER + PRIME, length, strict=True)])
-    path = trl(tmp_path, ["spider"] * 8 + ["prime"] * 4, advantage, acc=SPIDER + PRIME, length=length)
-    assert one(path).sizes.tolist() == [4, 4, 4]
-
-
-def test_groups_of_two_are_no_groups_of_four(tmp_path: Path) -> None:
+def test_groups_of_one_size_are_not_taken_for_another(tmp_path: Path) -> None:
     """0, 1, 0, 1 lie on a line in groups of 4 too, but of a slope that TRL does not give."""
     rewards = [0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0]
     path = trl(tmp_path, ["spider"] * 4 + ["prime"] * 4, credit(rewards, 2), acc=rewards)
     assert one(path).sizes.tolist() == [2] * 4
-
-
-def test_groups_of_eight_stay_whole(tmp_path: Path) -> None:
-    """A run that its advantages explain is no two groups, though 4 divides it."""
     path = trl(
-        tmp_path, ["spider"] * 8 + ["prime"] * 8, credit(SPIDER + SPIDER[::-1], 8), acc=SPIDER + SPIDER[::-1]
+        tmp_path / "1",
+        ["spider"] * 8 + ["prime"] * 8,
+        credit(SPIDER + SPIDER[::-1], 8),
+        acc=SPIDER + SPIDER[::-1],
     )
     assert one(path).sizes.tolist() == [8, 8]
+    length = [0.5, 0.25, 0.0, 0.75, 1.0, 0.25, 0.5, 0.0, 0.25, 0.5, 0.75, 0.0]
+    advantage = credit([one + 3 * two for one, two in zip(SPIDER + PRIME, length, strict=True)])
+    path = trl(tmp_path / "2", ["spider"] * 8 + ["prime"] * 4, advantage, acc=SPIDER + PRIME, length=length)
+    assert one(path).sizes.tolist() == [4, 4, 4]
 
 
 def test_an_evaluation_in_place_of_a_step_is_named(tmp_path: Path) -> None:
@@ -117,7 +111,6 @@ TWO = ["q0"] * 4 + ["q1"] * 4
     ids=["an extra", "two extras", "a function of weight 0", "a multiple", "many extras"],
 )
 def test_numbers_that_are_no_rewards_are_left_out(columns: dict[str, Any], tmp_path: Path) -> None:
-    """The reward is what explains the advantages, and what is no part of it is named."""
     groups = one(trl(tmp_path, TWO, credit(ACCURACY), **columns))
     assert (list(groups.weights), groups.reward.tolist()) == (["accuracy"], ACCURACY)
     (says,) = said(groups, "reward_columns")
@@ -131,7 +124,6 @@ def test_numbers_that_are_no_rewards_are_left_out(columns: dict[str, Any], tmp_p
 def test_weights_are_found_where_equal_ones_explain_nothing(
     weights: dict[str, float], divided: bool, tmp_path: Path
 ) -> None:
-    """With and without division by the deviation, beside a column of weight 0, and parts that are missing."""
     draw = np.random.default_rng(1)
     columns = {name: draw.integers(0, 3, 24).astype(float) for name in ("a", "b", "extra")}
     columns["a"][[3, 10]] = np.nan
@@ -146,36 +138,26 @@ def test_weights_are_found_where_equal_ones_explain_nothing(
 
 
 def test_the_reward_of_a_run_is_the_same_in_every_file(tmp_path: Path) -> None:
-    """A file whose groups are flat, by which anything could be the reward, follows the others."""
     trl(tmp_path, TWO, [0.0] * 8, 1, accuracy=[1.0] * 8, latency=[1.0] * 8)
     trl(tmp_path, TWO, credit(ACCURACY), 2, accuracy=ACCURACY, latency=LATENCY)
     assert [list(groups.weights) for groups in audit.read(tmp_path)] == [["accuracy"]] * 2
+    # TRL's column is always full, and pandas writes NaN as null.
+    groups = one(trl(tmp_path / "1", TWO, [None] * 4 + [0.0] * 4, accuracy=ACCURACY))
+    assert groups.has_advantage.all()
+    assert np.isnan(groups.advantage).tolist() == [True] * 4 + [False] * 4
 
 
 def test_a_named_component_is_the_reward(tmp_path: Path) -> None:
-    """Whatever the advantages say."""
     path = trl(tmp_path, TWO, credit(ACCURACY), accuracy=ACCURACY, latency=LATENCY)
     assert one(path, audit.ReadOptions(components=("latency",))).reward.tolist() == LATENCY
-
-
-def test_both_reward_functions_stay_where_one_would_do(tmp_path: Path) -> None:
-    """A function that gives all rows of a group the same explains nothing, and is no extra for that."""
     style = [0.5] * 4 + [1.0] * 4
-    groups = one(trl(tmp_path, TWO, credit(np.add(ACCURACY, style).tolist()), accuracy=ACCURACY, style=style))
+    groups = one(
+        trl(tmp_path / "1", TWO, credit(np.add(ACCURACY, style).tolist()), accuracy=ACCURACY, style=style)
+    )
     assert list(groups.weights) == ["accuracy", "style"]
-
-
-def test_sums_are_made_in_float32(tmp_path: Path) -> None:
-    """0.1 + 0.2 is 0.3 where TRL adds it, and no difference to learn from."""
+    # 0.1 + 0.2 is 0.3 where TRL adds it, and no difference to learn from.
     first, second = [0.1, 0.3, 0.1, 0.3], [0.2, 0.0, 0.2, 0.0]
-    assert audit.audit(one(trl(tmp_path, ["p"] * 4, [0.0] * 4, a=first, b=second))).counts["flat"] == 1
-
-
-def test_an_advantage_that_is_null_was_computed_as_nan(tmp_path: Path) -> None:
-    """TRL's column is always full, and pandas writes NaN as null."""
-    groups = one(trl(tmp_path, TWO, [None] * 4 + [0.0] * 4, accuracy=ACCURACY))
-    assert groups.has_advantage.all()
-    assert np.isnan(groups.advantage).tolist() == [True] * 4 + [False] * 4
+    assert audit.audit(one(trl(tmp_path / "2", ["p"] * 4, [0.0] * 4, a=first, b=second))).counts["flat"] == 1
 
 
 @pytest.mark.parametrize(("lone", "reward"), [(0.0, None), (-1.4997, 0.0)], ids=["now", "before"])
@@ -197,19 +179,18 @@ def table(directory: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     return path
 
 
-def test_a_table_of_unique_prompts_is_no_log(tmp_path: Path, printed: Printed) -> None:
+def test_tables_that_are_no_log_and_nan_in_them(tmp_path: Path, printed: Printed) -> None:
     """TRL trains no group of one, so the table lacks the others: the setting is named, not the group size."""
     rows = [[10, f"prompt {row}", "text", row % 2, (-1) ** row * 0.866] for row in range(6)]
     table(tmp_path, ["step", "prompt", "completion", "accuracy", "advantage"], rows)
     err = printed(tmp_path, code=5)
     assert "log_unique_prompts" in err
     assert "num_generations" not in err
-
-
-def test_nan_and_truth_values_in_a_table(tmp_path: Path) -> None:
-    """Weights & Biases writes NaN as a text; a truth value is an extra, since rewards are numbers."""
+    # Weights & Biases writes NaN as a text; a truth value is an extra, since rewards are numbers.
     rows = [[10, "p", "text", row % 2, row > 1, "NaN"] for row in range(4)]
-    groups = one(table(tmp_path, ["step", "prompt", "completion", "accuracy", "fast", "advantage"], rows))
+    groups = one(
+        table(tmp_path / "1", ["step", "prompt", "completion", "accuracy", "fast", "advantage"], rows)
+    )
     assert list(groups.weights) == ["accuracy"]
     assert (groups.has_advantage.all(), np.isnan(groups.advantage).all()) == (True, True)
 
@@ -227,7 +208,6 @@ PENALTIES = [[-0.0, -0.25, -0.5, -0.75], [0.0] * 4, [0.0, -0.25, -0.5, -0.75], [
 
 @pytest.mark.parametrize("own", [True, False], ids=["the function's own score", "the sum of both"])
 def test_the_trained_score_holds_the_penalty_for_length(own: bool, tmp_path: Path) -> None:
-    """Its key score overwrites what was trained; a function that returns a number leaves the sum there."""
     rows = [
         {
             "input": f"q{at}",
@@ -248,16 +228,11 @@ def test_the_trained_score_holds_the_penalty_for_length(own: bool, tmp_path: Pat
 
 
 def test_a_wrong_answer_at_the_full_penalty_is_no_sum_of_its_accuracy(tmp_path: Path) -> None:
-    """-1 is False and -1 by chance: the rows without a penalty tell."""
     rows = [
         {"score": score, "acc": score > 0, "overlong_reward": -1.0 if at == 3 else 0.0}
         for at, score in enumerate((1.0, -1.0, -1.0, -1.0))
     ]
     assert one(verl(tmp_path / "8.jsonl", rows)).reward.tolist() == [1.0, -1.0, -1.0, -2.0]
-
-
-def test_a_score_is_what_float32_makes_of_it(tmp_path: Path) -> None:
-    """A function's own score is dumped in float64; what was trained is not."""
     path = verl(tmp_path / "8.jsonl", [{"score": score} for score in (0.1 + 0.2, 0.3, 0.3, 0.3)])
     assert audit.audit(one(path)).counts["flat"] == 1
 
@@ -277,7 +252,6 @@ def sessions(uid: str, *outputs: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def test_a_session_of_several_outputs_is_one_sample(tmp_path: Path) -> None:
-    """Groups of 4, 1 and 4 sessions with the rewards of their last outputs, and no dead one."""
     rows = [
         *sessions("aaaa", [1.0, 1.0, 1.0], [0.0], [0.0], [0.0]),
         *sessions("bbbb", [1.0, 1.0, 1.0, 1.0]),
@@ -297,17 +271,13 @@ def test_a_session_of_several_outputs_is_one_sample(tmp_path: Path) -> None:
 
 
 def test_a_uid_of_several_rows_is_no_session(tmp_path: Path) -> None:
-    """math_12_3 is the name of a prompt where four rows bear it."""
     rows = [
         {"uid": f"math_12_{prompt}", "input": f"q{prompt}", "score": float(at)}
         for at in range(4)
         for prompt in (3, 4)
     ]
     assert one(verl(tmp_path / "8.jsonl", rows)).sizes.tolist() == [4, 4]
-
-
-def test_a_uid_for_each_trajectory_keeps_the_prompt(tmp_path: Path) -> None:
-    """Groups of one, as verl had them, with the uid as name and the prompt that they share."""
+    # Groups of one, as verl had them, with the uid as name and the prompt that they share.
     groups = one(verl(tmp_path / "8.jsonl", [{"uid": f"{at}-traj", "score": at % 2} for at in range(4)]))
     assert groups.sizes.tolist() == [1] * 4
     assert groups.name == tuple(f"{at}-traj" for at in range(4))
@@ -325,24 +295,25 @@ def turns(sample: int, count: int, said_again: bool = True) -> list[dict[str, An
 
 
 def test_turns_without_a_group_are_one_sample(tmp_path: Path) -> None:
-    """Recognized by what their input begins with, in any order of rows."""
     rows = [row for sample in range(4) for row in turns(sample, sample + 1)]
     groups = one(verl(tmp_path / "8.jsonl", [*rows[3:], *rows[:3]]))
     assert groups.sizes.tolist() == [4]
     assert sorted(groups.reward.tolist()) == [0.0, 0.0, 1.0, 1.0]
     assert said(groups, "turns")
-
-
-def test_equal_first_turns_are_no_sample_twice(tmp_path: Path) -> None:
-    """Two samples that began with the same words go on as two."""
     rows = [{"input": "q", "output": "a", "score": 0.0}] * 2
     rows += [{"input": f"qa seen {at}", "output": "b", "score": float(at)} for at in range(2)]
     groups = one(verl(tmp_path / "8.jsonl", rows))
     assert (groups.sizes.tolist(), sorted(groups.reward.tolist())) == ([2], [0.0, 1.0])
+    # 1 + 1 and 1 + 12 are two prompts.
+    rows = [
+        {"input": text, "output": f"{at}", "score": at % 2} for text in ("1+1", "1+12") for at in range(4)
+    ]
+    groups = one(verl(tmp_path / "8.jsonl", rows))
+    assert groups.sizes.tolist() == [4, 4]
+    assert {one.key for one in groups.assumptions} == {"equal_inputs"}
 
 
 def test_turns_that_lost_their_output_are_said_to_be_unknown(tmp_path: Path) -> None:
-    """A template that drops what was thought: the rows may be turns, and one request says that they are."""
     rows = [row for sample in range(4) for row in turns(sample, 3, said_again=False)]
     assert said(one(verl(tmp_path / "8.jsonl", rows)), "unknown_turns")
     named = [row | {"request_id": f"r{at // 3}"} for at, row in enumerate(rows)]
@@ -350,16 +321,6 @@ def test_turns_that_lost_their_output_are_said_to_be_unknown(tmp_path: Path) -> 
     cut = [row | {"uid": "u", "input": f"{at % 3}: {row['input']}"} for at, row in enumerate(rows)]
     groups = one(verl(tmp_path / "10.jsonl", cut))
     assert [dict(one.counts) for one in groups.assumptions if one.key == "unknown_turns"] == [{"rows": 8}]
-
-
-def test_prompts_that_begin_alike_are_no_turns(tmp_path: Path) -> None:
-    """1 + 1 and 1 + 12 are two prompts."""
-    rows = [
-        {"input": text, "output": f"{at}", "score": at % 2} for text in ("1+1", "1+12") for at in range(4)
-    ]
-    groups = one(verl(tmp_path / "8.jsonl", rows))
-    assert groups.sizes.tolist() == [4, 4]
-    assert {one.key for one in groups.assumptions} == {"equal_inputs"}
 
 
 @pytest.mark.parametrize(
@@ -375,5 +336,4 @@ def test_prompts_that_begin_alike_are_no_turns(tmp_path: Path) -> None:
     ],
 )
 def test_a_validation_is_named(place: str, rows: list[dict[str, Any]], named: bool, tmp_path: Path) -> None:
-    """A column reward that repeats the score: with one answer each, beside uid, or in a directory of val."""
     assert bool(said(one(verl(tmp_path / place, rows)), "validation")) is named

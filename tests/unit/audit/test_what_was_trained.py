@@ -45,7 +45,6 @@ def trl(rewards: Sequence[float]) -> list[float]:
 @pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
 def test_an_advantage_that_is_no_number_is_the_first_finding(tmp_path: Path, bad: float, suffix: str) -> None:
-    """One of eight is enough: the loss of the step is NaN, nothing of it teaches, the limit is exceeded."""
     rows = [
         {"group": at // 4, "step": 1, "reward": float(at % 2), "advantage": 1.0 if at % 2 else -1.0}
         for at in range(8)
@@ -70,7 +69,6 @@ def test_an_advantage_that_is_no_number_is_the_first_finding(tmp_path: Path, bad
 
 
 def test_a_log_of_nothing_but_nan_is_no_log_without_advantages(tmp_path: Path) -> None:
-    """Two steps of which a reward function gave nothing for some: all dead, the cause named."""
     rows = [
         {
             "group": at // 4,
@@ -92,14 +90,16 @@ def test_a_log_of_nothing_but_nan_is_no_log_without_advantages(tmp_path: Path) -
 
 
 def test_a_null_is_no_nan(tmp_path: Path) -> None:
-    """A log that has null, or no column, has no advantages; those of a normalizer are audited."""
     rows = [{"group": 0, "reward": float(at), "advantage": None} for at in range(4)]
     found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rows)))
     assert (found.logged, found.signal.nan, found.signal.taught) == (False, 0, 4)
+    rows = [{"reward": float(at), "group": 0, "advantage": 2.0 * at - 1} for at in range(2)]
+    assert live.numbers_of_rows(rows)[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": -1} for row in rows])[live.BATCH] == 2
+    assert live.numbers_of_rows([row | {"tokens": 0} for row in rows])[live.BATCH] == 0
 
 
-def test_a_live_batch_with_nan_warns() -> None:
-    """By the default limits of the recorder, for all of a batch and for one of eight, as rows too."""
+def test_nan_warns_live_and_is_read_again(tmp_path: Path) -> None:
     rewards, groups = [0, 1, 1, 0, 1, 1, 0, 0], [0] * 4 + [1] * 4
     for advantages in ([NAN] * 8, [1.0, NAN, 1, -1, 1, 1, -1, -1]):
         numbers = live.numbers(rewards, groups, advantages)
@@ -112,10 +112,6 @@ def test_a_live_batch_with_nan_warns() -> None:
             ]
         ) == pytest.approx(numbers, nan_ok=True)
     assert not live.exceeded(live.numbers(rewards, groups, [1.0, -1.0] * 4), WARN_ABOVE)
-
-
-def test_what_live_writes_is_read_with_its_nan(tmp_path: Path) -> None:
-    """NaN stays NaN, none stays none, and the tokens of the mask come along."""
     mask = [[1, 1], [1, 0], [0, 0], [1, 1]]
     advantages = [[1.0, 1.0], [NAN, 0.0], [NAN, NAN], [1.0, 3.0]]
     live.write(tmp_path, 1, [0, 1, 1, 0], [7] * 4, advantages, mask=mask)
@@ -126,7 +122,6 @@ def test_what_live_writes_is_read_with_its_nan(tmp_path: Path) -> None:
 
 
 def test_what_is_masked_teaches_nothing() -> None:
-    """It counts in its group's mean; not in the batch that teaches, lengths, classes or positive credit."""
     rewards = [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     given = [*trl(rewards[0]), *trl(rewards[1])]
     masked = [True, True, False, False, True, False, False, False]
@@ -141,12 +136,13 @@ def test_what_is_masked_teaches_nothing() -> None:
     zero_tokens, _ = told(batch(rewards, given, tokens=[0, 0, 2, 3, 0, 2, 2, 3]))
     assert zero_tokens.signal.taught == 5
     assert live.numbers([1, 1, 0, 0], [0] * 4, trl(rewards[0]), mask=[[0], [0], [1], [1]])[live.BATCH] == 2
-
-
-def test_a_group_of_which_all_is_masked_is_dead() -> None:
     masked = [True, True, False, False]
     found, _ = told(batch([[1.0, 0.0], [1.0, 0.0]], [1.0, -1.0, 1.0, -1.0], masked=masked))
     assert (found.counts["left_out"], found.counts["dead"], found.signal.taught) == (1, 1, 2)
+    rewards = [[1.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 1.0]]
+    flat = np.array(rewards).ravel()
+    found, _ = told(batch(rewards, (flat - flat.mean()).tolist()))
+    assert (found.signal.dead, found.signal.taught, found.signal.credited) == (0, 12, 2)
 
 
 def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
@@ -163,14 +159,6 @@ def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
     assert found.rounding.value == pytest.approx(np.abs(verl[:21]).max())
 
 
-def test_waste_and_dead_groups_agree_where_equal_rewards_get_credit() -> None:
-    """A baseline over the batch teaches by equal rewards, too: such groups are not dead."""
-    rewards = [[1.0] * 4, [0.0] * 4, [0.0, 1.0, 0.0, 1.0]]
-    flat = np.array(rewards).ravel()
-    found, _ = told(batch(rewards, (flat - flat.mean()).tolist()))
-    assert (found.signal.dead, found.signal.taught, found.signal.credited) == (0, 12, 2)
-
-
 @pytest.mark.parametrize(
     ("names", "prompts", "how"),
     [
@@ -182,7 +170,6 @@ def test_waste_and_dead_groups_agree_where_equal_rewards_get_credit() -> None:
 def test_groups_that_the_trainer_did_not_have_are_found(
     names: list[int], prompts: list[int] | None, how: str, tmp_path: Path
 ) -> None:
-    """The advantages are explained by other groups than the log's: by place in the step, or by prompt."""
     rewards = np.random.default_rng(3).integers(0, 4, 12).astype(float)
     together = how == "rows that follow each other"
     groups = np.arange(12) // 4 if together else np.arange(12) % 3
@@ -200,14 +187,10 @@ def test_groups_that_the_trainer_did_not_have_are_found(
     assert found.regrouping.how == how
 
 
-def test_other_groups_are_not_found_where_there_are_none() -> None:
+def test_rewards_that_no_normalizer_of_the_log_gives() -> None:
     noise = np.random.default_rng(0).normal(size=32)
     found, _ = told(batch([[0.0, 1.0, 0.0, 1.0]] * 8, noise.tolist()))
     assert found.regrouping is None
-
-
-def test_advantages_that_differ_where_rewards_do_not_name_what_the_log_lacks() -> None:
-    """A penalty that is no part of the logged reward: the trainer's reward is to be logged."""
     penalized = [trl(np.array([1.0, 1.0, 1.0, 1.0]) - np.array([0.1, 0.4, 0.2, 0.3])) for _ in range(3)]
     _, made = told(batch([[1.0] * 4] * 3, np.ravel(penalized).tolist()))
     assert any("penalty" in one.change for one in made)
@@ -222,8 +205,7 @@ def test_one_reward_everywhere_is_said_to_be_that(value: float, easier: bool) ->
     assert "tie in between" not in " ".join(one.says for one in made)
 
 
-def test_rewards_that_differ_between_prompts_alone_are_the_reward_functions_fault() -> None:
-    """Or of greedy sampling, where the texts of a group are one."""
+def test_causes_lie_in_the_reward_function_or_the_group_size() -> None:
     rewards = [[number / 10] * 4 for number in range(10)]
     _, made = told(batch(rewards, [0.0] * 40, response=list(range(1, 41))))
     assert "never within" in made[0].says
@@ -233,10 +215,6 @@ def test_rewards_that_differ_between_prompts_alone_are_the_reward_functions_faul
     # Three groups of right and wrong tie by chance now and then.
     _, made = told(batch([[1.0] * 2, [0.0] * 2, [1.0] * 2], [0.0] * 6))
     assert "never within" not in made[0].says
-
-
-def test_a_group_size_that_is_too_small_is_the_cause_before_prompts_are() -> None:
-    """Ties as frequent as chance makes them; where prompts are always right or wrong, filtering is told."""
     random = np.random.default_rng(5)
     by_chance = (random.random((400, 2)) < 0.18).astype(float)
     _, made = told(batch(by_chance.tolist(), [NAN] * 800), "trl-grpo")
@@ -249,8 +227,6 @@ def test_a_group_size_that_is_too_small_is_the_cause_before_prompts_are() -> Non
 
 
 def test_names_that_begin_again_in_every_step_are_places(tmp_path: Path) -> None:
-    """Groups 0 to 3 of each step are other prompts; questions by name that come again are the same."""
-
     def hopeless(name: str, start: int = 0) -> Any:
         rows = [
             {"group": name.format(number + start), "step": step, "reward": float(number == 3 and member)}
@@ -293,7 +269,6 @@ def test_an_empty_column_of_advantages_may_be_nan(tmp_path: Path, suffix: str) -
 
 @pytest.mark.parametrize("repeated", [True, False])
 def test_groups_of_one_name_the_cause_that_the_file_shows(tmp_path: Path, repeated: bool) -> None:
-    """A uid for each trajectory of one prompt is no group size of one; different prompts are."""
     rows = [
         {
             "input": f"question {at // 4 if repeated else at}",
@@ -310,11 +285,3 @@ def test_groups_of_one_name_the_cause_that_the_file_shows(tmp_path: Path, repeat
     assert (found.lone.groups, found.lone.prompts) == ((24, 6) if repeated else (0, 0))
     assert ("rollout.n to 2 or more" in one.change) != repeated
     assert ("share 6 prompts" in one.says) == repeated
-
-
-def test_rows_whose_tokens_are_not_known_teach() -> None:
-    """A row without tokens, or with -1 for unknown, is in the loss; one with 0 is not."""
-    rows = [{"reward": float(at), "group": 0, "advantage": 2.0 * at - 1} for at in range(2)]
-    assert live.numbers_of_rows(rows)[live.BATCH] == 2
-    assert live.numbers_of_rows([row | {"tokens": -1} for row in rows])[live.BATCH] == 2
-    assert live.numbers_of_rows([row | {"tokens": 0} for row in rows])[live.BATCH] == 0

@@ -3,24 +3,22 @@
 import csv
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from scipy.stats import binomtest
+from tests.command import Command, Make, Patch
 from tests.copies import copy_to_change
 
 from search_to_signal.base.errors import ConfigError, LedgerError
 from search_to_signal.base.package_data import EVIDENCE
-from search_to_signal.claims import coverage, ledger, tables
+from search_to_signal.claims import ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
 
-def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The first line counts what the CSV lists, and the page names every layer with its strongest claim."""
-    assert main(["claims", "--out", str(tmp_path)]) == 0
-    summary = capsys.readouterr().out.splitlines()[0]
+def test_a_fresh_clone_is_judged(s2s: Command, tmp_path: Path) -> None:
+    summary = s2s("claims", "--out", tmp_path).out.splitlines()[0]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "claims.csv").read_text(encoding="utf-8"))))
     assert summary.startswith(f"s2s: {len(rows)} entries: ")
     for verdict in {row["verdict"] for row in rows}:
@@ -29,39 +27,34 @@ def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert all(ledger.strongest_claim(name) in page for name in ledger.layers)
 
 
-def test_notes_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --notes every note of the ledger is there, without it none, and the other lines are the same."""
-    assert main(["claims"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert main(["claims", "--notes"]) == 0
-    with_notes = capsys.readouterr().out.splitlines()
+def test_notes_are_printed_on_request(s2s: Command) -> None:
+    lines = s2s("claims").out.splitlines()
+    with_notes = s2s("claims", "--notes").out.splitlines()
     notes = {entry.checks.note for entry in load_ledger().entries if entry.checks.note}
     assert len(set(with_notes) - set(lines)) == len(notes)
     assert all(any(line.endswith(f": {note}") for line in with_notes) for note in notes)
     assert [line for line in with_notes if line in lines] == lines
 
 
-def test_a_single_run(
-    make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_single_run(make_run: Make, tmp_path: Path, s2s: Command) -> None:
     """Claims and report on one run each say the next step, which leads to its numbers, of whatever model."""
     run, page = make_run(tmp_path / "run"), tmp_path / "page"
-    assert main(["claims", "--results", str(run)]) == LedgerError.exit_code
-    told = capsys.readouterr().err
+    told = s2s("claims", "--results", run, code=LedgerError.exit_code).err
     assert f"make it (s2s report {run} --out PAGE) and give --results PAGE" in told
-    assert main(["report", str(run)]) == ConfigError.exit_code
-    assert "give --out PAGE" in capsys.readouterr().err
-    assert main(["report", str(run), "--out", str(page)]) == 0
-    assert main(["claims", "--results", str(page), "--out", str(tmp_path / "claims")]) == 0
+    said = s2s("report", run, code=ConfigError.exit_code)
+    assert "give --out PAGE" in said.err
+    s2s("report", run, "--out", page)
+    s2s("claims", "--results", page, "--out", tmp_path / "claims")
     rows = csv.DictReader(io.StringIO((tmp_path / "claims" / "claims.csv").read_text(encoding="utf-8")))
     assert any(row["embedded"] for row in rows)
     assert "embedded scale" not in (tmp_path / "claims" / "claims.md").read_text(encoding="utf-8")
 
 
-def test_no_such_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A path that is not there is said to be none, not to lack a report."""
-    assert main(["claims", "--results", str(tmp_path / "nowhere")]) == LedgerError.exit_code
-    assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
+def test_results_that_are_none_are_refused(tmp_path: Path, s2s: Command) -> None:
+    said = s2s("claims", "--results", tmp_path / "nowhere", code=LedgerError.exit_code)
+    assert f"there is no directory {tmp_path / 'nowhere'}" in said.err
+    said = s2s("claims", "--results", tmp_path, code=LedgerError.exit_code)
+    assert "run s2s report first" in said.err
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +68,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
 
 @pytest.mark.slow
 def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
-    """A split of the shipped seeds has a direction only where a sign test tells it from chance."""
     splits = 0
     for row in beside.values():
         found = re.match(r"same direction in (\d+) of \d+ seeds, opposite in (\d+)", row["embedded"])
@@ -90,12 +82,8 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
 
 
 @pytest.mark.slow
-def test_one_comparison_counts_once(
-    beside: dict[str, dict[str, str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The summary counts comparisons, not the entries that repeat one: a mean, its table and its seeds."""
-    assert main(["claims", "--results", str(EVIDENCE)]) == 0
-    summary = capsys.readouterr().out.splitlines()[0]
+def test_one_comparison_counts_once(beside: dict[str, dict[str, str]], s2s: Command) -> None:
+    summary = s2s("claims", "--results", EVIDENCE).out.splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
     once = {(row["comparison"], row["direction"]) for row in rows}
     assert f"{len(rows)} have an estimate from our runs, {len(once)} comparisons (" in summary
@@ -117,7 +105,6 @@ def test_n_counts_seeds_or_says_what_it_counts(beside: dict[str, dict[str, str]]
 
 
 def test_statements_that_our_runs_speak_against_are_there(beside: dict[str, dict[str, str]]) -> None:
-    """Near equivalence on OBP and OP, the largest gain under injection, and rescaling nearly removed."""
     cells = {
         (row["row"], row["column"]): float(row["value"] or "nan")
         for table in ("replay_pairs", "reward_changes", "operator_gains")
@@ -142,7 +129,6 @@ def test_statements_that_our_runs_speak_against_are_there(beside: dict[str, dict
 
 
 def test_output_is_the_same_every_time(tmp_path: Path) -> None:
-    """Two runs write the same bytes."""
     texts = []
     for name in ("one", "two"):
         assert main(["claims", "--out", str(tmp_path / name)]) == 0
@@ -150,31 +136,11 @@ def test_output_is_the_same_every_time(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
-def test_results_without_a_report_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """One line says to run the report first."""
-    assert main(["claims", "--results", str(tmp_path)]) != 0
-    assert "run s2s report first" in capsys.readouterr().err
-
-
-def test_another_document_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A document with other numbers than the checked-in list fails, naming them."""
-    path = tmp_path / "paper.tex"
-    path.write_text("\\begin{document}\nA gain of 12.5 points.\n")
-    assert main(["claims", "--document", str(path)]) == 1
-    said = capsys.readouterr().out
-    assert "PROBLEM the document is not the one of index.toml" in said
-    assert "line 2, column 11: 12.5" in said
-    assert main(["claims", "--document", str(tmp_path / "missing.tex")]) == 2
-
-
-def test_damage_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A published table that was changed ends the command before any verdict is printed."""
+def test_damage_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: Patch, tmp_path: Path) -> None:
     directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
-    for module, function in ((ledger, "load_ledger"), (coverage, "load_numbers")):
+    for module, function in ((ledger, "load_ledger"), (ledger, "load_numbers")):
         original = getattr(module, function)
         monkeypatch.setattr(module, function, lambda original=original: original(directory))
     assert main(["claims"]) != 0

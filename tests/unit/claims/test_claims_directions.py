@@ -94,7 +94,6 @@ COMPARED = """
 
 @pytest.mark.parametrize("case", COMPARED.strip("\n").splitlines())
 def test_directions(case: str) -> None:
-    """Differences by sign, ratios by 1, levels by their reference, statements by their own form."""
     named = re.sub(r"\b[A-Z]{2,}\b", lambda name: str(globals()[name[0]]), case)
     value, kind, ours, direction, said, *more = map(str.strip, named.split(" | "))
     fields = dict(field.split("=", 1) for field in re.split(r", (?=\w+=)", more[0])) if more else {}
@@ -112,44 +111,33 @@ def test_directions(case: str) -> None:
     ],
 )
 def test_what_is_missing_is_said(ours: str, said: str) -> None:
-    """A table, a row, a column or a pair that a report lacks is named instead of an estimate."""
     direction, text = found("0.2", kind="difference", ours=ours)
     assert direction is Direction.MISSING
     assert said in text
 
 
 def test_a_statement_says_which_conditions_it_lacks() -> None:
-    """A statement on three conditions, two of which have run, is about these two."""
     _, text = found("", kind="every", ours='t["Score", "Condition=up|high|tail_weighted"]')
     assert text.endswith("without tail_weighted")
 
 
 def test_numbers_of_one_seed_are_one_vote() -> None:
-    """Six differences in three seeds are three votes, which no sign test tells from chance."""
     direction, text = found("0.2", kind="difference", ours=f"[{HIGH}, {HIGH}]")
     assert direction is Direction.UNDECIDED
     assert "same direction in 6 of 6 comparisons" in text
     assert "6 numbers of 3 seeds" in text
 
-
-def test_the_same_numbers_are_one_comparison() -> None:
-    """Whichever way round, and in whatever words, a comparison is known again; another one is not."""
-
+    # Whichever way round, and in whatever words, a comparison is known again; another one is not.
     def numbers(ours: str) -> tuple[tuple[str, float], ...]:
         counterpart = Counterpart(kind="difference", ours=ours)
         return make_estimate(counterpart, Scope({}, {"value": rounded("0.2")}), TABLES).comparison
 
     assert numbers(f"{UP} - {DOWN}") == numbers(f"{DOWN} - {UP}") == numbers(f"{UP} + -{DOWN}")
     assert numbers(UP) != numbers(DOWN)
-
-
-def test_one_pair_cannot_be_mixed() -> None:
-    """A single difference says nothing on whether directions vary."""
     assert found("", kind="mixed", ours='t["Score", "Condition=up", "Seed=1"]')[0] is Direction.NOT_COMPARABLE
 
 
 def test_rules_meet_entries(edited) -> None:  # type: ignore[no-untyped-def]
-    """A pattern without entries, and an entry with two counterparts, are refused."""
     ids = [entry.id for entry in load_ledger().entries]
     assert len(load_counterparts(ids)) > 400
     with pytest.raises(LedgerError, match="no entry is called 'gain_end_{trained}'"):
@@ -165,7 +153,6 @@ def test_rules_meet_entries(edited) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.slow
 def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """With four conditions and three seeds about half of all entries have an estimate, negatives first."""
     root = tmp_path_factory.mktemp("four") / "results"
     write_synthetic_results(root, groups=30)
     report(root, root / "report")

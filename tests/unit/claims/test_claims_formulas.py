@@ -15,8 +15,14 @@ ROWS = (
     {"Condition": "Tail-weighted", "Seed": "1", "Score": "5", "Text": "none"},
     {"Condition": "Tail-weighted", "Seed": "3", "Score": "6", "Text": "none"},
 )
+
+
 TABLE = ClaimTable("t", ("Condition", "Seed", "Score", "Text"), ROWS)
+
+
 FROZEN, ONE = 't["Score", "Condition=Frozen"]', 't["Score", "Seed=1", "Condition=Frozen"]'
+
+
 SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
 
 
@@ -36,7 +42,6 @@ SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
     ],
 )
 def test_values(text: str, value: int) -> None:
-    """Cells, conditions, aggregates, comparisons and arithmetic give what they say."""
     assert evaluate(text, SCOPE).one() == exactly(value)
 
 
@@ -69,13 +74,11 @@ def test_rounding_leaves_comparisons_open() -> None:
     ],
 )
 def test_refusals(text: str, said: str) -> None:
-    """What is wrong or no arithmetic is refused with the formula in the message."""
     with pytest.raises(LedgerError, match=said):
         evaluate(text, SCOPE).one()
 
 
 def test_the_deviation_of_twenty_printed_numbers() -> None:
-    """As many as there are seeds: between the deviations that rounding allows, and at once."""
     printed = [f"{0.01 * (7 * k % 20):.2f}" for k in range(20)]
     found = sd([rounded(text) for text in printed])
     exact = stdev(map(float, printed))

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_small_changes_are_noticed() -> None:
-    """Of every 25th number, two units up and down: nearly all that follow from others, half of the rest."""
     found = rates(list(Mutations(load_ledger(), implementation()).tried(units=2, every=25)))
     (consistent, of), (others, of_others) = found[CONSISTENT], found[OTHERS]
     assert min(of, of_others) > 15

@@ -8,12 +8,11 @@ import pytest
 
 from search_to_signal.base.errors import LedgerError
 from search_to_signal.base.package_data import PUBLISHED
-from search_to_signal.claims.coverage import find_uncovered, load_numbers
 from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
-from search_to_signal.claims.ledger import Ledger, load_ledger
+from search_to_signal.claims.ledger import Ledger, find_uncovered, load_ledger, load_numbers
 from search_to_signal.claims.page import misfits
-from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
 
@@ -32,7 +31,6 @@ def problems(directory: Path) -> list[str]:
 
 
 def found(directory: Path, name: str) -> ClaimFinding:
-    """The finding of one entry."""
     return found_in(load_ledger(directory), name)
 
 
@@ -41,9 +39,16 @@ def found_in(ledger: Ledger, name: str) -> ClaimFinding:
     return judge_claims(ledger, only={name})[0]
 
 
-def test_every_number_is_covered() -> None:
-    """Ledger, tables and reasons account for every number of the document, each exactly once."""
+def test_keys_reasons_and_coverage() -> None:
     assert find_uncovered(load_ledger(), load_numbers()) == []
+    for finding in judge_claims(load_ledger()):
+        assert finding.reason, finding.entry.id
+        if finding.verdict is ClaimVerdict.NEEDS_RUN:
+            assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
+    for table in load_published().values():
+        assert all(column.unit for column in table.entry.columns.values())
+        keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
+        assert len(set(keys)) == len(keys) > 0
 
 
 @pytest.mark.parametrize(
@@ -61,12 +66,10 @@ def test_every_number_is_covered() -> None:
     ],
 )
 def test_tampering_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
-    """One digit, place or reason changed anywhere is named with its place."""
     assert any(said in problem for problem in problems(edited(name, old, new)))
 
 
 def test_a_lost_row_is_noticed(edited: Edit) -> None:
-    """A table that lost a row no longer holds the document's numbers."""
     directory = edited("api.csv", "3407,82.15", "3407,82.15")
     lines = (directory / "api.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     (directory / "api.csv").write_text("".join(lines[:2] + lines[3:]), encoding="utf-8")
@@ -96,52 +99,38 @@ def test_a_damaged_ledger_is_refused(edited: Edit, name: str, old: str, new: str
         judge_claims(load_ledger(edited(name, old, new)))
 
 
-def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
-    """Groups, count and percentage that do not fit are inconsistent, with the arithmetic."""
-    finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
-    assert finding.verdict is ClaimVerdict.INCONSISTENT
-    assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
-    assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
-
-
-def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
-    """One seed's score changed in the second decimal contradicts mean, deviation, gain and restart."""
+def test_a_changed_seed_breaks_what_follows_from_it(edited: Edit) -> None:
     directory = edited("core_seeds.csv", "-6.2117", "-6.2317")
     wrong = {
         f.entry.id for f in judge_claims(load_ledger(directory)) if f.verdict is ClaimVerdict.INCONSISTENT
     }
     assert {"core_results[Tail-weighted, Final best]", "core_results[Tail-weighted, Final best sd]"} <= wrong
     assert {"gain_final_tail", "restart_frozen_42", "api_local_final_tail"} <= wrong
-
-
-def test_an_impossible_percentage_is_found(edited: Edit) -> None:
-    """60.87 % of 2,000 completions is no whole number of them."""
+    # 60.87 % of 2,000 completions is no whole number of them.
     finding = found(edited("core_seeds.csv", ",60.85,", ",60.87,"), "core_seeds[Frozen 42, Valid]")
     assert finding.verdict is ClaimVerdict.INCONSISTENT
+    finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
+    assert finding.verdict is ClaimVerdict.INCONSISTENT
+    assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
+    assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
 
 
-def test_sentences_about_the_constructions_have_verdicts() -> None:
+def test_findings_about_the_paper() -> None:
     """One contradicts the equation above it, one the main text's: findings about the paper, by a witness."""
     tiny, gap = found(PUBLISHED, "residual_never_full"), found(PUBLISHED, "tail_gap_set")
     assert tiny.verdict is gap.verdict is ClaimVerdict.DISAGREES
     assert "D27" in tiny.reason
     assert "D28" in gap.reason
-
-
-def test_every_verdict_has_a_reason() -> None:
-    """No entry is judged without saying why; what needs a run says which."""
-    for finding in judge_claims(load_ledger()):
-        assert finding.reason, finding.entry.id
-        if finding.verdict is ClaimVerdict.NEEDS_RUN:
-            assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
-
-
-def test_keys_and_columns_are_known() -> None:
-    """Every column of a published table is a key, a number with its unit, or text."""
-    for table in load_published().values():
-        assert all(column.unit for column in table.entry.columns.values())
-        keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
-        assert len(set(keys)) == len(keys) > 0
+    # Frozen's probe rows are equal; cohort and anchor differ by as much as the cohort's gains (0.0243).
+    tables = load_published()
+    rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
+    assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
+    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
+    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
+    assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
+    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
+    for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
+        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN
 
 
 def report(directory: Path, native: str) -> Path:
@@ -154,7 +143,6 @@ def report(directory: Path, native: str) -> Path:
 
 
 def test_our_estimate_stands_beside(tmp_path: Path) -> None:
-    """Our seeds give direction, mean and range beside the published gain, and leave its verdict alone."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
     alone = {finding.entry.id: finding for finding in judge_claims(load_ledger())}
     both = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
@@ -167,6 +155,11 @@ def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     assert all(finding.estimate is None for finding in alone.values())
     keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
     assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
+    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
+    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
+    assert found["gain_final_native"].estimate == Estimate(
+        Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
+    )
 
 
 def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
@@ -185,7 +178,6 @@ def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
 
 
 def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
-    """The label of a long row tells its condition, its seed and its part; paired seeds share one."""
     labels = ("tail_weighted-s42/injection", "my-s.map:x-s7", "native-s42 minus frozen-s42")
     lines = "".join(f"{label},Gain,1.0,,1\n" for label in labels)
     (tmp_path / "gains.csv").write_text("row,column,value,spread,n\n" + lines)
@@ -197,17 +189,7 @@ def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
     ]
 
 
-def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
-    """A difference over other seeds than Frozen's is no paired difference, and is not shown."""
-    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
-    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
-    assert found["gain_final_native"].estimate == Estimate(
-        Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
-    )
-
-
 def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
-    """Tables of a smoke run stand beside no published number, and every counterpart says why."""
     (report(tmp_path, "") / "core_seeds.csv").rename(tmp_path / "smoke_core_seeds.csv")
     (tmp_path / "other.csv").unlink()
     estimates = {f.estimate for f in judge_claims(load_ledger(), load_report(tmp_path)) if f.estimate}
@@ -227,7 +209,6 @@ def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
-    """No row or column of a published table can take the name of another."""
     directory = edited(name, old, new)
     ledger = msgspec.structs.replace(load_ledger(), tables=load_published(directory))
     assert any(said in problem for problem in find_uncovered(ledger, load_numbers(directory), directory))
@@ -250,7 +231,6 @@ def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: s
     ],
 )
 def test_a_broken_relation_is_found(edited: Edit, name: str, old: str, new: str, entry: str) -> None:
-    """Counts within counts, averages below maxima, and the credit budget: one change beyond them is found."""
     assert found(edited(name, old, new), entry).verdict is ClaimVerdict.INCONSISTENT
 
 
@@ -266,7 +246,6 @@ def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
 
 
 def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
-    """Such a statement has a verdict of its own, with the arithmetic, and stands under what does not fit."""
     old = '{ id = "zero_differs", at = "238", quantity = "Factorized leaves more'
     new = f'{{ id = "tiny", at = "433", quantity = "tiny", disagrees = "2 * 0.1 / 0.3 > 0.5" }},\n{old}'
     ledger = load_ledger(edited("claims.toml", old, new))
@@ -276,18 +255,10 @@ def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
     assert finding in misfits(judge_claims(ledger))
 
 
-def test_notes_that_a_reader_needs() -> None:
-    """Frozen's probe rows are equal; cohort and anchor differ by as much as the cohort's gains (0.0243)."""
-    tables = load_published()
-    rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
-    assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
-    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
-    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
-    assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
-    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
-
-
-def test_what_a_run_gives_is_not_called_underivable() -> None:
-    """Time gaps and held-out sizes need a run."""
-    for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
-        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN
+def test_numbers_of_a_cell_are_read_as_a_person_reads_them() -> None:
+    """Words, plus signs, separators and commands do not matter to a comparison; decimals do."""
+    printed = ("Three", "+0.0240", "1,282", "-9.20")
+    assert [plain_text(text) for text in printed] == ["3", "0.0240", "1282", "-9.20"]
+    assert numbers_in("5×10^-5, alpha 64 of w5") == ["5", "10", "-5", "64", "5"]
+    assert numbers_in("$5\\times10^{-5}$, $0.37$--$4.95\\%$") == ["5", "10", "-5", "0.37", "4.95"]
+    assert words_in("Gap above $F_t$, \\tfrac12v") == ["Gap", "above", "F", "t", "v"]

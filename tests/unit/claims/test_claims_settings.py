@@ -9,12 +9,10 @@ from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge
 
 
 def verdict(entry: str, facts: Implementation) -> ClaimVerdict:
-    """The verdict of one entry."""
     return judge_claims(load_ledger(), None, facts, {entry})[0].verdict
 
 
 def test_every_number_in_text_has_a_verdict() -> None:
-    """All numbers of tables of text are entries, and nearly all settings are implemented as published."""
     texts = {table.name for table in load_published().values() if not table.entry.columns}
     findings = [
         f for f in judge_claims(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts
@@ -58,6 +56,5 @@ def test_another_setting_is_told(table: str, setting: str, value: str, entry: st
 
 
 def test_without_facts_no_setting_is_compared() -> None:
-    """A ledger that was given no implementation claims none."""
     assert ClaimVerdict.IMPLEMENTED not in {finding.verdict for finding in judge_claims(load_ledger())}
     assert set(implementation()) == set(IMPLEMENTATION)

@@ -29,20 +29,27 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def test_dockerfile_is_clean() -> None:
-    """Hadolint has nothing to say about the Dockerfile."""
     done = subprocess.run([BIN / "hadolint", ROOT / "Dockerfile"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_shell_scripts_are_clean(script: Path) -> None:
-    """Shellcheck has nothing to say about any script."""
     done = subprocess.run([BIN / "shellcheck", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_images_are_pinned_by_digest() -> None:
-    """What comes from a registry is named by digest, and no front end is pulled to read the file."""
+def test_one_uv_and_one_revision_everywhere() -> None:
+    in_image = re.search(r"astral-sh/uv:([\d.]+)@", DOCKERFILE)
+    in_script = re.search(r"^UV_VERSION=([\d.]+)$", (ROOT / "reproduce.sh").read_text(), re.MULTILINE)
+    assert in_image is not None
+    assert in_script is not None
+    assert in_image.group(1) == in_script.group(1)
+    pinned = re.search(r'^revision = "([0-9a-f]+)"$', PIN.read_text(), re.MULTILINE)
+    labelled = re.search(r'calm\.revision="([0-9a-f]+)"', DOCKERFILE)
+    assert pinned is not None
+    assert labelled is not None
+    assert pinned.group(1) == labelled.group(1)
     defaults = dict(re.findall(r"^ARG (BASE|UV)=(\S+)$", DOCKERFILE, re.MULTILINE))
     assert set(defaults) == {"BASE", "UV"}
     for image in defaults.values():
@@ -53,27 +60,8 @@ def test_images_are_pinned_by_digest() -> None:
     assert "syntax=" not in DOCKERFILE
 
 
-def test_one_uv_everywhere() -> None:
-    """The image and reproduce.sh install with the same uv."""
-    in_image = re.search(r"astral-sh/uv:([\d.]+)@", DOCKERFILE)
-    in_script = re.search(r"^UV_VERSION=([\d.]+)$", (ROOT / "reproduce.sh").read_text(), re.MULTILINE)
-    assert in_image is not None
-    assert in_script is not None
-    assert in_image.group(1) == in_script.group(1)
-
-
-def test_label_and_pin_name_one_revision() -> None:
-    """The image's label and the pin name the same revision of the released source."""
-    pinned = re.search(r'^revision = "([0-9a-f]+)"$', PIN.read_text(), re.MULTILINE)
-    labelled = re.search(r'calm\.revision="([0-9a-f]+)"', DOCKERFILE)
-    assert pinned is not None
-    assert labelled is not None
-    assert pinned.group(1) == labelled.group(1)
-
-
 @needs_git
 def test_every_tracked_file_reaches_the_image() -> None:
-    """.dockerignore lets through every top-level name that git tracks."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
     lines = (ROOT / ".dockerignore").read_text().splitlines()
@@ -107,7 +95,6 @@ def fetch(pin: Path, to: Path) -> "subprocess.CompletedProcess[str]":
 
 @needs_git
 def test_fetch_takes_the_pinned_commit(pinned: tuple[Path, Path, str], tmp_path: Path) -> None:
-    """The tree is that of the pinned commit, with its full hash, checksums and terms beside it."""
     pin, _, first = pinned
     to = tmp_path / "calm"
     assert fetch(pin, to).returncode == 0
@@ -121,7 +108,6 @@ def test_fetch_takes_the_pinned_commit(pinned: tuple[Path, Path, str], tmp_path:
 
 @needs_git
 def test_fetch_refuses_another_revision(pinned: tuple[Path, Path, str], tmp_path: Path) -> None:
-    """A repository without the pinned commit stops the build, also when a branch has its name."""
     pin, repository, _ = pinned
     git(repository, "branch", "0123456789ab")
     pin.write_text(f'url = "{repository}"\nrevision = "0123456789ab"\n')
@@ -131,7 +117,6 @@ def test_fetch_refuses_another_revision(pinned: tuple[Path, Path, str], tmp_path
 
 
 def test_the_container_script_names_all_that_it_lacks(tmp_path: Path) -> None:
-    """With none of its tools it says which, and has begun nothing."""
     script = ROOT / "tests" / "container" / "run.sh"
     call = [shutil.which("bash") or "bash", str(script), str(tmp_path / "work")]
     done = subprocess.run(

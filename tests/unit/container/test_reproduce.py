@@ -47,7 +47,6 @@ def checkout(root: Path, s2s: str) -> Path:
     ],
 )
 def test_what_the_comparison_found(tmp_path: Path, code: int, said: str) -> None:
-    """Agreement, a difference, a gap and a refusal are told apart, and the run goes on after each."""
     out = tmp_path / "results"
     script = checkout(tmp_path, S2S.format(code=code, out=out))
     environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_CALM": "calm", "S2S_RESULTS": str(out)}
@@ -59,7 +58,6 @@ def test_what_the_comparison_found(tmp_path: Path, code: int, said: str) -> None
 
 
 def test_what_is_missing_is_told_before_the_comparison(tmp_path: Path) -> None:
-    """The comparison takes minutes; a model, card or key that is not there ends the script before."""
     s2s = f"""#!/bin/sh
 case "$*" in
     conformance*) touch "{tmp_path}/compared" ;;
@@ -91,7 +89,6 @@ def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path, late: str, paus
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
-    """A file where the directory should be stops the script before the program starts."""
     (tmp_path / "results").touch()
     script = checkout(tmp_path, "#!/bin/sh\ntouch started\n")
     environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_RESULTS": str(tmp_path / "results")}
@@ -113,7 +110,6 @@ def test_more_than_one_argument_is_refused(tmp_path: Path) -> None:
 
 
 def program(path: Path, text: str) -> None:
-    """An executable script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.command import Command, Patch
 
 from search_to_signal import audit
 from search_to_signal.audit.importers import FORMATS
-from search_to_signal.cli import main
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -15,25 +15,23 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^    s2s (audit docs/\S+ .*)\n\n((?:    .*\n)+)", f"{PAGE}\n{README}", re.MULTILINE)
 
 
-def test_the_page_is_short() -> None:
-    """A stranger finishes it: at most 1,000 words beside the table."""
+def test_the_page_is_short_and_calls_the_library() -> None:
     assert len(re.sub(r"^\|.*\n", "", PAGE, flags=re.MULTILINE).split()) <= 1000
+    code = re.findall(r"^    (from search_to_signal.*\n    print\(.*\))$", PAGE, re.MULTILINE)[0]
+    told: list[str] = []
+    exec(code.replace("\n    ", "\n"), {"print": told.append})
+    assert told == [audit.text(audit.audit(audit.of_arrays([0, 0, 0, 1e-5], sizes=[4]), "verl-grpo"))]
 
 
 @pytest.mark.parametrize(("command", "quoted"), EXAMPLES)
-def test_quoted_lines_are_printed(
-    command: str, quoted: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every quoted line is a line of the output, on the page and in the README."""
+def test_quoted_lines_are_printed(command: str, quoted: str, s2s: Command, monkeypatch: Patch) -> None:
     assert len(EXAMPLES) == 3
     monkeypatch.chdir(ROOT)
-    assert main(command.split()) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = s2s(*command.split()).out.splitlines()
     assert [line for line in quoted.splitlines() if line.strip() not in printed] == []
 
 
 def test_the_table_says_which_writer_each_reader_met() -> None:
-    """Every format has its rows: commit and date are those of the reader, as is what it was tried on."""
     rows = re.findall(r"^\| (`.*) \| .* \| (\S+) \| (\S+) \| ([\w ]+) \|$", PAGE, re.MULTILINE)
     told = [name for names, *_ in rows for name in re.findall(r"`([\w-]+)`", names)]
     assert list(dict.fromkeys(told)) == [one.name for one in FORMATS]
@@ -43,11 +41,3 @@ def test_the_table_says_which_writer_each_reader_met() -> None:
         for commit, date, _ in own:
             read = "" if commit == "–" else rf"{commit}\w{{32}}"
             assert re.search(read if date == "–" else f"{read} {date}", one.writer), (one.name, commit, date)
-
-
-def test_the_library_is_called_as_the_page_says() -> None:
-    """The lines of Python run."""
-    code = re.findall(r"^    (from search_to_signal.*\n    print\(.*\))$", PAGE, re.MULTILINE)[0]
-    told: list[str] = []
-    exec(code.replace("\n    ", "\n"), {"print": told.append})
-    assert told == [audit.text(audit.audit(audit.of_arrays([0, 0, 0, 1e-5], sizes=[4]), "verl-grpo"))]

@@ -110,7 +110,6 @@ def skyrl(_: Path) -> dict[str, float]:
 def test_a_hook_gives_the_numbers(
     framework: Callable[[Path], dict[str, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each finds the groups, the rewards and the advantages where its framework keeps them."""
     monkeypatch.chdir(tmp_path)
     found = framework(tmp_path)
     assert {name: found[name] for name in WANTED} == pytest.approx(WANTED, rel=1e-4)
@@ -120,13 +119,8 @@ def test_a_hook_gives_the_numbers(
         assert batch.step.tolist() == [7, 7]
 
 
-def test_every_framework_of_the_page_is_tried() -> None:
-    """A name in bold with code beneath it is one of those above."""
+def test_every_framework_and_the_quoted_line_are_those_of_the_page() -> None:
     assert re.findall(r"^\*\*(\w+)\*\* ", PAGE, re.MULTILINE) == ["verl", "OpenRLHF", "slime", "SkyRL"]
-
-
-def test_the_quoted_line_is_printed() -> None:
-    """What the page shows of --follow is what it says of that very file."""
     log = Following(ROOT / "docs" / "examples" / "tight.jsonl", normalizer="verl-grpo")
     log.look()
     (line,) = log.look()

@@ -138,17 +138,14 @@ def of_gap(finals: Cells, row: str, size: int) -> str:
 
 @pytest.mark.parametrize("about", threat_sentences())
 def test_a_number_of_the_threats_is_that_of_the_table(about: str) -> None:
-    """Adverse results by name, in two digits."""
     assert threat_sentences()[about] in THREATS
 
 
 def verdicts(cells: Cells, question: str) -> list[str]:
-    """Of each mapping against frozen."""
     return [cells[f"{question}/{name} minus frozen", "Verdict"] for name in MAPPINGS]
 
 
 def test_the_words_on_the_pretrained_models_are_the_verdicts() -> None:
-    """Three times as many valid answers; copies, other numbers, a better best; none on unseen instances."""
     cells, finals = pretrained(), shipped("pretrained/report/final_bests")
     valid = [float(cells[f"main.validity/{name} minus frozen", "First"]) for name in MAPPINGS]
     frozen = float(cells[f"main.validity/{TAIL}", "Second"])
@@ -170,7 +167,6 @@ def test_the_words_on_the_pretrained_models_are_the_verdicts() -> None:
 
 
 def test_as_many_studies_are_closed_as_the_pages_say() -> None:
-    """Six of ten, two with primary questions."""
     place = EVIDENCE / "pretrained" / "plan.toml"
     plan = read_plan(place)
     closed = closed_studies(read_amendments(place, plan))
@@ -183,7 +179,6 @@ def test_as_many_studies_are_closed_as_the_pages_say() -> None:
 
 
 def test_groups_without_advantage_are_valid_when_trained_and_failed_before() -> None:
-    """Nearly all, by Factorized's rewards."""
     besides = shipped("pretrained/report/besides")
 
     def share(name: str) -> float:
@@ -198,7 +193,6 @@ def test_groups_without_advantage_are_valid_when_trained_and_failed_before() -> 
 
 
 def test_the_words_on_our_own_model_are_the_verdicts() -> None:
-    """A shift changes no group; programs narrow and copies rise under three of four; no better best."""
     cells, changes = of_own_models(), shipped("main/report/reward_changes")
     assert {float(changes[name, "Shift (%)"]) for name in MAPPINGS} == {0.0}
     assert verdicts(cells, "main.distinct") == ["below zero", "below zero", "undecided", "below zero"]

@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 from spec.strategies import group
+from tests.command import Make, Patch
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
 from search_to_signal.cli import main
@@ -32,7 +32,6 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of a page is a file or directory of this repository, and every anchor a heading."""
     for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -55,7 +54,6 @@ def commands(page: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command that a page names has a help page, which names every option that the page gives it."""
     for _, command, *rest in commands(page):
         # What follows this one is a command, too.
         action = rest[:1] if command == "model" else []
@@ -69,13 +67,11 @@ def test_commands_and_options_exist(page: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    """A path below artifact, spec, tests or docs in code type is there."""
     for path in re.findall(r"`((?:artifact|spec|tests|docs)/[\w./*-]+)`", page.read_text(encoding="utf-8")):
         assert list(ROOT.glob(path.rstrip("/"))), f"{page.name} names {path}"
 
 
 def test_reference_tables_are_those_of_the_code() -> None:
-    """No key of a profile, field of a record, room or figure is missing or unexplained."""
     for path, text in pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m tests.docs.reference"
         assert f"| {UNSAID} |" not in text, f"{path.name}: say what the new row is for"
@@ -86,7 +82,6 @@ def test_reference_tables_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize(("page", "words"), [("README.md", 700), ("docs/threats.md", 900)])
 def test_the_page_is_short(page: str, words: int) -> None:
-    """A stranger finishes it."""
     assert len((ROOT / page).read_text(encoding="utf-8").split()) <= words
 
 
@@ -95,12 +90,10 @@ EXAMPLES = sorted(path for path in (ROOT / "docs" / "examples").iterdir() if pat
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_a_page_links_the_example(example: Path) -> None:
-    """So that somebody finds what the tests run."""
     assert any(f"examples/{example.name})" in page.read_text(encoding="utf-8") for page in PAGES)
 
 
 def test_the_example_of_a_reward_is_shown_word_for_word() -> None:
-    """What the page shows is the file that tests run; the README has its lines without the guard."""
     code = (ROOT / "docs" / "examples" / "my_rewards.py").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (short,) = re.findall(r"^    def __call__\(self, groups\):\n((?:        .*\n)+)", readme, re.MULTILINE)
@@ -108,10 +101,7 @@ def test_the_example_of_a_reward_is_shown_word_for_word() -> None:
     assert f"```python\n{code}```" in (ROOT / "docs" / "your-reward.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_a_table_is_traced(
-    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its line in the catalogue the table is built, and its cells know their records."""
+def test_the_example_of_a_table_is_traced(make_run: Make, tmp_path: Path, monkeypatch: Patch) -> None:
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     own = added_table("lengths", "my_table:lengths")
@@ -122,8 +112,7 @@ def test_the_example_of_a_table_is_traced(
     assert all((tmp_path / origin.path).is_file() for origin in cell.origins)
 
 
-def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Valid gets half a point, an improvement the other half, a failure nothing."""
+def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: Patch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     mapping = get_mapping("my_rewards:improver")
     batch = group([2.0, 1.0, Outcome.RUNTIME_FAILURE], bases=[1.0], frontier=1.0)

@@ -16,7 +16,6 @@ PIXEL = 255.0
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image.Image]:
-    """The picture drawn now."""
     path = tmp_path_factory.mktemp("picture") / "course.png"
     draw_course(*shipped_course(), path)
     with Image.open(path) as image:
@@ -25,7 +24,6 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image.Image]:
 
 @pytest.mark.slow
 def test_the_picture_is_of_the_shipped_table(again: Image.Image) -> None:
-    """After other runs are shipped it is drawn again; it looks as the code draws it, on any processor."""
     with Image.open(COURSE) as shipped:
         assert shipped.info[DRAWN_FROM] == drawn_from(*shipped_course()), "python -m tests.docs.picture"
         assert shipped.size == again.size
@@ -34,7 +32,6 @@ def test_the_picture_is_of_the_shipped_table(again: Image.Image) -> None:
 
 
 def test_the_readme_shows_it() -> None:
-    """With its four measures of the pretrained model and the small one."""
     assert "](docs/course.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
     text, planned = shipped_course()
     rows = [line.split(",") for line in text.splitlines()[1:]]
@@ -48,7 +45,6 @@ def test_the_readme_shows_it() -> None:
 
 
 def test_another_seed_or_plan_is_another_picture(tmp_path: Path) -> None:
-    """What the picture says that it was drawn from changes with the table and with the planned seeds."""
     text, planned = shipped_course()
     fewer = "\n".join(text.splitlines()[:-1]) + "\n"
     told = {

@@ -28,7 +28,6 @@ FARTHEST = NEAREST.replace("min(", "max(")
 
 
 def answer(code: str) -> str:
-    """A completion with a program."""
     return f"{{{{The idea of the algorithm is to go to the nearest neighbour.}}}}\n```python\n{code}\n```"
 
 
@@ -44,7 +43,6 @@ class Lengths:
         self.asked: list[tuple[Context, Sequence[str]]] = []
 
     def __call__(self, groups: Sequence[tuple[Context, Sequence[str]]]) -> list[list[Scored]]:
-        """One list per group."""
         self.asked += groups
         return [
             [Scored(float(len(text) - max(map(len, texts))), {}, Outcome.VALID, 1.0) for text in texts]
@@ -64,7 +62,6 @@ def columns(rows: Sequence[int]) -> dict[str, Any]:
 
 
 def test_a_flat_batch_is_cut_into_groups_with_their_contexts() -> None:
-    """Repeated prompts are groups of their own; completions may be texts or conversations."""
     scorer = Lengths()
     reward: Any = RewardFunction(scorer, 2)  # type: ignore[arg-type]
     logged: dict[str, Any] = {}
@@ -81,29 +78,23 @@ def test_a_flat_batch_is_cut_into_groups_with_their_contexts() -> None:
 
 @pytest.mark.parametrize("rows", [[0, 0, 1], [0, 1, 1, 2], [0, 0, 0, 0]])
 def test_a_group_that_is_not_whole_is_refused(rows: list[int]) -> None:
-    """A process that was given parts of groups, and a size that is not the trainer's."""
     reward: Any = RewardFunction(Lengths(), 2)  # type: ignore[arg-type]
     with pytest.raises(IllFormedGroupError):
         reward(["p"] * len(rows), ["a"] * len(rows), **columns(rows))
 
 
-def test_a_data_set_without_the_columns_is_refused() -> None:
-    """Without them every mapping would compare with nothing, in silence."""
+def test_what_a_trainer_cannot_serve_is_refused() -> None:
+    for given in ({"mapping": "search_exposure"}, {"mapping": "nothing"}, {"split": "no"}, {"group_size": 0}):
+        with pytest.raises(ConfigError):
+            reward_function("tsp", **{"mapping": "native", "group_size": 4, **given})  # type: ignore[arg-type]
+    # Without them every mapping would compare with nothing, in silence.
     reward: Any = RewardFunction(Lengths(), 2)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="bases"):
         reward(["p"] * 2, ["a"] * 2)
 
 
-def test_what_a_trainer_cannot_serve_is_refused() -> None:
-    """Exposures, unknown names, and groups without a size."""
-    for given in ({"mapping": "search_exposure"}, {"mapping": "nothing"}, {"split": "no"}, {"group_size": 0}):
-        with pytest.raises(ConfigError):
-            reward_function("tsp", **{"mapping": "native", "group_size": 4, **given})  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 def test_programs_run_in_the_sandbox_and_end_with_the_process() -> None:
-    """In order; a copy and a forked process have pools of their own; nothing is left."""
     reward = reward_function("tsp", "factorized", group_size=4, split="embedded", settings=SETTINGS)
     rows = reward.prompt_rows(2)
     assert rows[0]["bases"] == rows[0]["archive"]
@@ -138,7 +129,6 @@ print(*(children.read_text() for children in Path("/proc/self/task").glob("*/chi
 
 @pytest.mark.slow
 def test_a_process_that_ends_leaves_no_program() -> None:
-    """Its pool is closed at exit."""
     ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
     assert ended.stderr == ""
     assert ended.stdout.split()
@@ -146,7 +136,6 @@ def test_a_process_that_ends_leaves_no_program() -> None:
 
 
 def test_completions_that_come_one_at_a_time_wait_for_their_group() -> None:
-    """Two groups in turns, the texts in any order; equal texts have their own rewards."""
     scorer = Lengths()
     texts = ["bb", "a", "bb", "dddd"]
 
@@ -161,8 +150,6 @@ def test_completions_that_come_one_at_a_time_wait_for_their_group() -> None:
 
 
 def test_a_group_that_never_ends_is_refused() -> None:
-    """A rollout failed, or another worker has it."""
-
     async def ask() -> None:
         gathering = verl.Gathering(Lengths(), 0.01)  # type: ignore[arg-type]
         await gathering.reward("one", 2, Context(), "a")
@@ -182,7 +169,6 @@ def test_which_mappings_compare_the_completions_of_a_group() -> None:
 
 @pytest.mark.slow
 def test_a_single_completion_as_verl_asks() -> None:
-    """By the keywords of its managers; an answer as good as the best base gets 0."""
     scorer = GroupScorer("tsp", "native", "embedded", SETTINGS)
     row = scorer.prompt_rows(1)[0]
     scorer.close()
@@ -203,25 +189,20 @@ class Tensor:
         self.values = np.asarray(values, dtype=np.float32)
 
     def sum(self, dim: int) -> "Tensor":
-        """Along an axis."""
         return Tensor(self.values.sum(dim))
 
     def detach(self) -> "Tensor":
-        """Itself."""
         return self
 
     cpu = detach
 
     def numpy(self) -> Any:
-        """The values."""
         return self.values
 
     def new_tensor(self, values: Any) -> "Tensor":
-        """Other values."""
         return Tensor(values)
 
     def unsqueeze(self, axis: int) -> "Tensor":
-        """With a further axis."""
         return Tensor(np.expand_dims(self.values, axis))
 
     def __mul__(self, other: "Tensor") -> "Tensor":
@@ -229,7 +210,6 @@ class Tensor:
 
 
 def test_a_normalizer_is_an_advantage_estimator() -> None:
-    """Groups by uid, in turns and of several sizes; tokens that are masked get nothing."""
     rewards = Tensor([[0.0, 1.0], [0.0, 5.0], [0.0, 3.0], [0.0, 5.0], [2.0, 0.0]])
     mask = Tensor([[1, 1], [1, 1], [1, 0], [1, 1], [1, 1]])
     estimator = verl.Estimator(verl.NORMALIZERS["dr_grpo"])

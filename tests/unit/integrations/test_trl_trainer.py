@@ -14,7 +14,6 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "trl_reward.py"
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    """The example as a module."""
     spec = importlib.util.spec_from_file_location("trl_reward", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -27,7 +26,6 @@ def example() -> ModuleType:
 def test_a_trainer_trains_ten_steps(
     example: ModuleType, tokenizer: Any, new_model: Callable[..., Any]
 ) -> None:
-    """Ten steps of two groups; what the random model says is no program, so each is a missing rationale."""
     tokenizer = deepcopy(tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'][-8:] }}{% endfor %}"
     tokenizer.padding_side = "left"

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from spec.synthetic_runs import plain_manifest
 
+from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.seeding import stream
 from search_to_signal.layers.probe.layer import build_bank, chosen_steps, spread
 from search_to_signal.models.base import Completion, Generation
 from search_to_signal.problems import get_problem
-from search_to_signal.recipe.pairs import pairs, sources
 from search_to_signal.records.manifest import write_manifest
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import (

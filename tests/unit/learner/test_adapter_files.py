@@ -12,6 +12,7 @@ from peft import PeftModel
 from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from recipe.training import Architecture, build_model
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.learner.adapter import (
     adapter_sha256,
@@ -21,7 +22,6 @@ from search_to_signal.learner.adapter import (
     save_adapter,
 )
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.recipe.training import Architecture, build_model
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +32,8 @@ import sys
 from pathlib import Path
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.adapter import save_adapter
-from search_to_signal.recipe.training import Architecture
-from search_to_signal.recipe.training import build_model
+from recipe.training import Architecture
+from recipe.training import build_model
 from search_to_signal.learner.settings import LearnerSettings
 model = attach_adapter(build_model({SHAPE!r}, 64, 1, 0, 5), LearnerSettings(lora_rank=2, lora_alpha=4), 7)
 save_adapter(model, Path(sys.argv[1]))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.recipe.training import Example, Optimization, Pretraining, batches, begin, train
+from recipe.training import Example, Optimization, Pretraining, batches, begin, train
 
 SETTINGS = Optimization(
     examples=24,

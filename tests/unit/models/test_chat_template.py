@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipe.training import END, PAD, START
 from search_to_signal.models.base import messages
-from search_to_signal.recipe.training import END, PAD, START
 from search_to_signal.search.member import Prompt
 
 # Whatever UTF-8 can write; a lone surrogate is no text.

@@ -2,9 +2,9 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.forked import Commands
 from tests.gguf_files import write_gguf
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, RunDirectoryError
-from search_to_signal.base.processes import command_line
 from search_to_signal.cli import main
 from search_to_signal.models.fetching import renamed_when_whole
 from search_to_signal.models.files import KNOWN, checked_files
@@ -209,19 +209,6 @@ def test_a_file_that_makes_no_model_leaves_nothing(
     assert (code, "architecture 'llama'" in err) == (ModelFileError.exit_code, True)
 
 
-def run(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.Popen[str]":
-    """The command in a process of its own, which Ctrl-C ends even where a shell put this one behind."""
-    return subprocess.Popen(
-        command_line("model", "fetch", *map(str, arguments)),
-        cwd=cwd,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-
-
 def endless(path: Path) -> None:
     """A file of a terabyte of nothing, which the command reads for an hour."""
     with path.open("wb") as stream:
@@ -236,14 +223,11 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_full_disk_leaves_nothing(whole: Path, place: Path) -> None:
+def test_a_full_disk_leaves_nothing(whole: Path, place: Path, commands: Commands) -> None:
     """A disk that takes no more ends it with one line; a quota on file size stands for it."""
     digest = sha256_file(whole)
-    limited = ["bash", "-c", 'ulimit -f 512; exec "$@"', "-"]
-    arguments = ["model", "fetch", "own", "--from", str(whole), "--sha256", digest]
-    done = subprocess.run(
-        [*limited, *command_line(*arguments)], cwd=place, capture_output=True, text=True, check=False
-    )
+    arguments = ("model", "fetch", "own", "--from", whole, "--sha256", digest)
+    done = commands.run(*arguments, limits={resource.RLIMIT_FSIZE: 512 << 10})
     assert done.returncode == RunDirectoryError.exit_code
     assert "make room, then give the command again" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -262,13 +246,13 @@ def test_too_little_room_is_told_before_the_work(
 
 
 def test_what_a_killed_fetch_left_is_never_a_model_and_goes_with_the_next(
-    whole: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    whole: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], commands: Commands
 ) -> None:
     """It has another name; a second process beside a running one is refused, and the next one cleans."""
     endless(tmp_path / "endless.gguf")
     arguments = ("own", "--sha256", sha256_file(whole))
     left = place / "mounts" / ".own.unfinished"
-    process = run(*arguments, "--from", tmp_path / "endless.gguf", cwd=place)
+    process = commands.start("model", "fetch", *arguments, "--from", tmp_path / "endless.gguf")
     wait_for(left)
     code, err = refused(*arguments, "--from", whole, capsys=capsys)
     assert (code, "another process is writing" in err) == (RunDirectoryError.exit_code, True)
@@ -296,14 +280,15 @@ def test_nothing_is_removed_through_a_link(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_fetch_leaves_nothing(
-    whole: Path, place: Path, tmp_path: Path, number: signal.Signals
+    place: Path, tmp_path: Path, number: signal.Signals, commands: Commands
 ) -> None:
     """Asked to end, it says so and removes what it made, the directory of mounts included."""
     endless(tmp_path / "endless.gguf")
-    process = run("own", "--sha256", "0" * 64, "--from", tmp_path / "endless.gguf", cwd=place)
+    source = tmp_path / "endless.gguf"
+    process = commands.start("model", "fetch", "own", "--sha256", "0" * 64, "--from", source)
     wait_for(place / "mounts" / ".own.unfinished")
-    process.send_signal(number)
-    _, err = process.communicate(timeout=300)
+    os.kill(process.pid, number)
+    _, err = process.communicate()
     assert (process.returncode, err) == (130, "s2s: stopped\n")
     assert list(place.iterdir()) == []
 
@@ -320,14 +305,18 @@ def test_a_stop_before_the_lock_leaves_nothing(place: Path, monkeypatch: pytest.
     assert list(place.iterdir()) == []
 
 
-def test_without_a_network_it_says_what_else_can_be_given(place: Path, tmp_path: Path) -> None:
+def test_without_a_network_it_says_what_else_can_be_given(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line, at once; nothing is left."""
-    process = run(SMALL, cwd=place, HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_CACHE=str(tmp_path / "cache"))
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == ModelFileError.exit_code
-    assert err.count("\n") == 1
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("no route to the hub")
+
+    monkeypatch.setattr("search_to_signal.models.fetching.hf_hub_download", unreachable)
+    code, err = refused(SMALL, capsys=capsys)
+    assert (code, "no route to the hub" in err) == (ModelFileError.exit_code, True)
     assert "give the file or directory that you have with --from" in err
-    assert list(place.iterdir()) == []
 
 
 def test_a_profile_names_the_command_that_brings_its_model(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_to_signal.recipe.pairs import PairSource, sources
+from recipe.pairs import PairSource, sources
 
 SOURCES = {name: sources([name])[0] for name in ("tsp", "cvrp", "obp", "op")}
 

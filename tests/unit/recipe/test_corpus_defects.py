@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 from handmade_features import call
 
-from search_to_signal.problems.obp import Obp
-from search_to_signal.recipe.grammar import (
-    SCALES,
-    SHAPES,
-    GrammarProgram,
-    Part,
-    draw_program,
-    render_code,
-    render_idea,
-)
-from search_to_signal.recipe.pairs import (
+from recipe.pairs import (
     FAMILY_SHARES,
     Answer,
     Defect,
     PairSource,
     defects,
     draw_pair,
+    render_idea,
     spoil,
     write,
 )
+from search_to_signal.problems.grammar import (
+    SCALES,
+    SHAPES,
+    GrammarProgram,
+    Part,
+    draw_program,
+    render_code,
+)
+from search_to_signal.problems.obp import Obp
 from search_to_signal.records.schema import CALM_OPERATORS, Outcome
 from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.pool import EvaluationPool

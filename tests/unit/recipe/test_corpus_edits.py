@@ -10,10 +10,10 @@ from handmade_features import FEATURES, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_to_signal.recipe.grammar import (
+from recipe.pairs import apply, cross, inject, name_part, render_idea, rewrite, simplify, sources
+from search_to_signal.problems.grammar import (
     MAX_TERMS,
-    SEED,
-    TSP,
+    SPOKEN,
     WEIGHTS,
     GrammarProgram,
     Part,
@@ -21,11 +21,8 @@ from search_to_signal.recipe.grammar import (
     draw_part,
     draw_program,
     held_out,
-    name_part,
     render_code,
-    render_idea,
 )
-from search_to_signal.recipe.pairs import apply, cross, inject, rewrite, simplify, sources
 from search_to_signal.records.schema import CALM_OPERATORS, Operator
 from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import OPENING
@@ -40,6 +37,7 @@ from search_to_signal.search.hosts.calm.prompts import (
 PROBLEMS = ("tsp", "cvrp", "obp", "op")
 vocabularies = st.sampled_from([source.vocabulary for source in sources(PROBLEMS)])
 generators = st.integers(0, 2**32).map(np.random.default_rng)
+TSP, SEED = SPOKEN["tsp"]
 TERMS = list(TSP.terms)
 FULL = GrammarProgram(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
 ONE = GrammarProgram((Part("step", 0.4, "with", "root"),))

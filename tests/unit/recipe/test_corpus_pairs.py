@@ -6,19 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from search_to_signal.base.errors import ConfigError
-from search_to_signal.problems import get_problem
-from search_to_signal.recipe.grammar import (
-    SCALES,
-    SHAPES,
-    GrammarProgram,
-    Part,
-    Vocabulary,
-    draw_program,
-    held_out,
-    render_code,
-)
-from search_to_signal.recipe.pairs import (
+from recipe.pairs import (
     SEED_SHARE,
     PairSource,
     TrainingPair,
@@ -28,10 +16,22 @@ from search_to_signal.recipe.pairs import (
     pairs,
     sources,
 )
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.grammar import (
+    SCALES,
+    SHAPES,
+    GrammarProgram,
+    Part,
+    Vocabulary,
+    draw_program,
+    held_out,
+    render_code,
+)
 from search_to_signal.records.schema import CALM_OPERATORS
 from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE, Proposal, parse
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
-from search_to_signal.search.hosts.calm.transition import component
+from search_to_signal.search.hosts.calm.state import component
 
 SHARES = dict.fromkeys(CALM_OPERATORS, 0.4) | {"injection": 0.7}
 COUNT = 3000

@@ -9,14 +9,9 @@ import msgspec
 import pytest
 import torch
 
-from search_to_signal.base.errors import ConfigError, ModelFileError
-from search_to_signal.base.package_data import MODELS
-from search_to_signal.base.settings import load_toml
-from search_to_signal.models.files import checked_files
-from search_to_signal.models.local import load_tokenizer
-from search_to_signal.recipe.model_card import Card, write_card
-from search_to_signal.recipe.pairs import sources
-from search_to_signal.recipe.training import (
+from recipe.model_card import Card, write_card
+from recipe.pairs import sources
+from recipe.training import (
     RECIPE,
     WINDOW,
     Architecture,
@@ -28,6 +23,11 @@ from search_to_signal.recipe.training import (
     read_training_facts,
     window,
 )
+from search_to_signal.base.errors import ConfigError, ModelFileError
+from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.settings import load_toml
+from search_to_signal.models.files import checked_files
+from search_to_signal.models.local import load_tokenizer
 
 pytestmark = pytest.mark.slow
 

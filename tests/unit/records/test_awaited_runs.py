@@ -71,7 +71,6 @@ def judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Path
 def test_a_profile_alone_decides_no_more_than_its_plan(
     evidence: Path, tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
 ) -> None:
-    """Below the plan, packed, unpacked, and copied to where no plan is: two of three seeds decide nothing."""
     alone = Path(shutil.copytree(evidence / "main", tmp_path / "alone" / "main"))
     unpacked = tmp_path / "results"
     for results in (evidence, evidence / "main", alone, unpacked, unpacked / "main"):
@@ -83,7 +82,6 @@ def test_a_profile_alone_decides_no_more_than_its_plan(
 def test_what_is_closed_is_decided_in_a_profile_too(
     evidence: Path, judged: Callable[[Path], tuple[bool, str]]
 ) -> None:
-    """Runs that an amendment beside the profile closes are awaited by neither."""
     (evidence / "amendments.toml").write_text(CLOSING)
     list_evidence(evidence)
     for results in (evidence, evidence / "main"):
@@ -95,7 +93,6 @@ def test_what_is_closed_is_decided_in_a_profile_too(
 def test_results_that_are_whole_or_follow_no_plan_are_decided(
     tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
 ) -> None:
-    """All runs of the list are there; and a list of somebody's own profile promises nothing."""
     planned = write_results(tmp_path / "planned", plan_sha256=text_sha256(PLAN))
     assert not judged(planned)[0]
     write_roster(planned / "cohort", [name for name in NAMES if not name.endswith("-s3")])
@@ -106,7 +103,6 @@ def test_results_that_are_whole_or_follow_no_plan_are_decided(
 def test_a_run_that_is_being_written_is_awaited(
     tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
 ) -> None:
-    """Its manifest is there from the start, and says that it runs."""
     results = write_results(tmp_path / "main", plan_sha256=text_sha256(PLAN))
     write_roster(results / "cohort", [*NAMES[:2], *NAMES[3:5]])
     write_synthetic_run(results / "cohort" / "native-s4", "native", 4, groups=4, status="running")
@@ -116,7 +112,6 @@ def test_a_run_that_is_being_written_is_awaited(
 
 
 def test_a_report_decides_nothing_either(tmp_path: Path) -> None:
-    """Its ledger names the runs that another layer awaits, until none is."""
     results = write_results(tmp_path / "main", plan_sha256=text_sha256(PLAN))
     shutil.rmtree(results / "report")
     write_roster(results / "cohort", [name for name in NAMES if not name.endswith("-s3")])
@@ -134,7 +129,6 @@ def test_a_report_decides_nothing_either(tmp_path: Path) -> None:
 def test_a_whole_profile_does_not_wait_for_one_that_gives_no_table(
     tmp_path: Path, judged: Callable[[Path], tuple[bool, str]]
 ) -> None:
-    """A table is that of the first profile that has it: a second one waits for its own alone."""
     top = tmp_path / "results"
     whole, later = (write_results(top / name, plan_sha256=text_sha256(PLAN)) for name in ("first", "later"))
     write_roster(whole / "cohort", [name for name in NAMES if not name.endswith("-s3")])

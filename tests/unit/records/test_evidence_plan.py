@@ -15,7 +15,7 @@ from search_to_signal.records.plan import PLAN, Plan, Question, Study, evidence_
 from search_to_signal.records.probe import INITIAL
 from search_to_signal.report.tables.measures import MEASURES
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.study.metric_values import PROBE_METRICS
+from search_to_signal.study.verdicts import PROBE_METRICS
 
 PLANS = [read_plan(root / PLAN.name) for root in evidence_roots(EVIDENCE)]
 QUESTIONS = [(plan, study, one) for plan in PLANS for study in plan.studies for one in study.questions]
@@ -26,18 +26,12 @@ BASES = {"pretrained-1.5b": ("1.5b", "cvrp", "obp", "distinct")}
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.title for plan in PLANS])
 def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
-    """The first, then numbers below a million that follow from a name: not chosen by what they give."""
     found, number = dict.fromkeys(plan.seeds.first), 0
     while len(found) < len(plan.seeds.seeds):
         found[derive_seed(0, plan.seeds.name, number) % 1_000_000] = None
         number += 1
     assert plan.seeds.seeds == tuple(found)
     assert len(set(plan.seeds.seeds)) == len(plan.seeds.seeds)
-
-
-def test_a_profile_runs_what_its_study_says() -> None:
-    """The first seeds of the plan, formal, with every layer that the study records."""
-    check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
 
 
 def runs_its_study(given: tuple[Plan, str]) -> None:
@@ -66,12 +60,6 @@ def conditions(profile: Profile, layer: str) -> set[str]:
     return set(known[layer])
 
 
-def test_a_pretrained_study_runs_with_the_settings_of_its_profile() -> None:
-    """Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about."""
-    names = [name for name in PROFILES if name.startswith("pretrained")]
-    check_all(((name, name) for name in names), has_its_settings)
-
-
 def has_its_settings(name: str) -> None:
     """A profile of a pretrained study against the profile of users."""
     kind = name.removeprefix("pretrained-")
@@ -87,7 +75,6 @@ def has_its_settings(name: str) -> None:
 
 
 def test_what_the_paper_has_is_what_it_prints() -> None:
-    """Every published number of a question is one of the document's, in percent, or 8 of 12 groups."""
     text = (PUBLISHED / "numbers.csv").read_text(encoding="utf-8")
     printed = {row["text"] for row in csv.DictReader(text.splitlines())}
     found = {number for _, _, question in QUESTIONS for number in question.published}
@@ -96,8 +83,11 @@ def test_what_the_paper_has_is_what_it_prints() -> None:
 
 
 def test_a_question_asks_of_runs_that_will_be() -> None:
-    """Its sides are recorded by its study or an earlier one, with enough seeds, and its metric is known."""
     check_all(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs)
+    check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
+    # Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about.
+    names = [name for name in PROFILES if name.startswith("pretrained")]
+    check_all(((name, name) for name in names), has_its_settings)
 
 
 def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
@@ -120,14 +110,10 @@ def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
             assert PROFILES[profile].groups * size == question.horizon, side
 
 
-def test_smallest_effects_are_those_of_the_pilot() -> None:
-    """The numbers in the plan are what its formula gives."""
+def test_effects_are_those_of_the_paired_t_test() -> None:
     stated = {question.key: list(question.smallest_effects) for *_, question in QUESTIONS}
     assert stated == {question.key: smallest_effects(plan, question) for plan, _, question in QUESTIONS}
-
-
-def test_power_is_that_of_the_paired_t_test() -> None:
-    """Against the textbook value: 80 % at 0.05 with 20 pairs takes 0.66 deviations."""
+    # Against the textbook value: 80 % at 0.05 with 20 pairs takes 0.66 deviations.
     assert smallest_effect(1.0, 20, 0.05, 0.8) == pytest.approx(0.6604, abs=1e-3)
     assert power(0.0, 1.0, 20, 0.05) == pytest.approx(0.05)
 
@@ -144,7 +130,6 @@ def test_the_hash_is_of_the_bytes(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    """A key twice, a number out of range, more seeds than there are."""
     text = PLAN.read_text(encoding="utf-8")
     first, second = (f'key = "{study.key}"' for study in PLANS[0].studies[:2])
     for wrong, said in [

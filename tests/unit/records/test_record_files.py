@@ -1,5 +1,7 @@
-"""Record files: written once, read back line by line, and never silently short."""
+"""Record files and their lists: written once, read back line by line, and every damage named."""
 
+import errno
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from spec.strategies import record
 
 from search_to_signal.base.errors import RecordError, RunDirectoryError
+from search_to_signal.records.checksums import SUMS, read_sums, sum_problems, write_sums
 from search_to_signal.records.groups import record_files
 from search_to_signal.records.manifest import MANIFEST, read_manifest, write_manifest
 from search_to_signal.records.reader import read_completions, read_groups
@@ -15,7 +18,6 @@ from search_to_signal.records.writer import RecordWriter
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Records come back equal and in order, and a line is on disk before the next one is made."""
     path = tmp_path / "completions.jsonl"
     records = [record(step=step, index=index, detail="é\n\\") for step in range(2) for index in range(3)]
     with RecordWriter(path) as writer:
@@ -27,20 +29,16 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_writer_overwrites_nothing(tmp_path: Path) -> None:
-    """An existing file is refused by name and keeps its bytes, even an empty one."""
+    """A writer that was never opened writes nothing and says how to use it."""
+    with pytest.raises(RecordError):
+        RecordWriter(tmp_path / "a.jsonl").write(record())
+    assert list(tmp_path.iterdir()) == []
     for name, content in (("full.jsonl", b"kept\n"), ("empty.jsonl", b"")):
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(RecordError, match=name), RecordWriter(path):
             raise AssertionError("opened an existing file")
         assert path.read_bytes() == content
-
-
-def test_a_closed_writer_refuses(tmp_path: Path) -> None:
-    """A writer that was never opened writes nothing and says how to use it."""
-    with pytest.raises(RecordError):
-        RecordWriter(tmp_path / "a.jsonl").write(record())
-    assert list(tmp_path.iterdir()) == []
 
 
 def _cut(text: bytes) -> bytes:
@@ -68,7 +66,6 @@ def _unknown(text: bytes) -> bytes:
 
 @pytest.mark.parametrize(("damage", "line"), [(_cut, 6), (_double, 3), (_drop, 2), (_swap, 4), (_unknown, 4)])
 def test_damaged_files_are_named_by_line(tmp_path: Path, damage: Callable[[bytes], bytes], line: int) -> None:
-    """A cut, repeated, missing, reordered or foreign line is an error that names file and line."""
     path = tmp_path / "completions.jsonl"
     with RecordWriter(path) as writer:
         for step in range(2):
@@ -80,7 +77,6 @@ def test_damaged_files_are_named_by_line(tmp_path: Path, damage: Callable[[bytes
 
 
 def test_manifests_come_back(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A manifest is read as it was written, leaves no other file behind, and rewrites itself exactly."""
     run = make_run(tmp_path / "run")
     manifest, text = read_manifest(run), (run / MANIFEST).read_bytes()
     write_manifest(run, manifest)
@@ -96,7 +92,6 @@ NESTED = pytest.param(b'{"config": {"a": ' + b"[" * 9999, id="nested")
 
 @pytest.mark.parametrize("text", [None, b"", b"{}", b"\xff", NESTED])
 def test_bad_manifests_are_named(tmp_path: Path, text: bytes | None) -> None:
-    """A missing or unreadable manifest is an error that names the directory."""
     if text is not None:
         (tmp_path / MANIFEST).write_bytes(text)
     with pytest.raises(RunDirectoryError, match=str(tmp_path)):
@@ -104,8 +99,80 @@ def test_bad_manifests_are_named(tmp_path: Path, text: bytes | None) -> None:
 
 
 def test_unfinished_runs_are_no_evidence(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """What a cohort set aside is not read when the cohort's directory is."""
     make_run(tmp_path / "native-s42")
     make_run(tmp_path / "interrupted" / "native-s42-1")
     assert record_files([tmp_path]) == [tmp_path / "native-s42" / "completions.jsonl"]
     assert len(record_files([tmp_path / "interrupted"])) == 1
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A small tree with awkward names, and its list."""
+    directory = tmp_path / "results"
+    for name in ("a.txt", "run/b c.jsonl", "run/SHA256SUMS", "run/deep/é.bin", ".hidden", "empty"):
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"" if name == "empty" else name.encode() * 100)
+    write_sums(directory)
+    return directory
+
+
+def sha256sum(directory: Path) -> int:
+    """The exit code of the plain tool."""
+    check = ["sha256sum", "-c", "--strict", "--quiet", SUMS]
+    return subprocess.run(check, cwd=directory, capture_output=True, check=False).returncode
+
+
+def test_the_plain_tool_accepts_the_list(results: Path) -> None:
+    assert sha256sum(results) == 0
+    assert sorted(read_sums(results)) == [
+        ".hidden",
+        "a.txt",
+        "empty",
+        "run/SHA256SUMS",
+        "run/b c.jsonl",
+        "run/deep/é.bin",
+    ]
+    assert sum_problems(results) == {}
+    (results / "a.txt").write_bytes(b"other")
+    assert sha256sum(results) != 0
+
+
+def test_every_difference_is_found_and_named(results: Path) -> None:
+    before = (results / SUMS).read_bytes(), sorted(results.parent.rglob("*"))
+    write_sums(results)
+    assert ((results / SUMS).read_bytes(), sorted(results.parent.rglob("*"))) == before
+    (results / "run/b c.jsonl").write_bytes(b"changed")
+    (results / "a.txt").unlink()
+    (results / "run/extra").write_bytes(b"")
+    assert sum_problems(results) == {
+        "a.txt": "missing",
+        "run/b c.jsonl": f"bytes differ from {SUMS}",
+        "run/extra": f"not listed in {SUMS}",
+    }
+
+
+@pytest.mark.parametrize("line", ["no sum", "0" * 64, f"{'0' * 63}  name", ""])
+def test_unreadable_lists_are_named_by_line(results: Path, line: str) -> None:
+    (results / SUMS).write_text(f"{line}\n")
+    with pytest.raises(RunDirectoryError, match=f"{SUMS}:1"):
+        sum_problems(results)
+
+
+def test_a_missing_list_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=SUMS):
+        sum_problems(tmp_path)
+
+
+def test_results_may_be_a_mount_of_their_own(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.replace
+
+    def within(self: Path, target: Path) -> Path:
+        if self.parent != Path(target).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", within)
+    (results / "new").write_bytes(b"1")
+    write_sums(results)
+    assert sum_problems(results) == {}

@@ -3,10 +3,10 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command, Make, Patch
 from tests.disk import on_a_full_disk
 
 from search_to_signal.base.errors import SignatureError
@@ -19,8 +19,6 @@ from search_to_signal.verify.signature import sign, signer
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
-Make = Callable[..., Path]
-
 
 def key(directory: Path, name: str) -> Path:
     """A fresh key without a passphrase."""
@@ -30,7 +28,6 @@ def key(directory: Path, name: str) -> Path:
 
 
 def allowed(directory: Path, **keys: Path) -> Path:
-    """A list of allowed signers."""
     path = directory / "allowed_signers"
     lines = (f"{name}@example.org {file.with_suffix('.pub').read_text()}" for name, file in keys.items())
     path.write_text("".join(lines))
@@ -39,37 +36,27 @@ def allowed(directory: Path, **keys: Path) -> Path:
 
 @pytest.fixture
 def run(make_run: Make, tmp_path: Path) -> Path:
-    """A sealed run."""
     return make_run(tmp_path / "run")
 
 
-def test_a_signed_list_names_its_signer(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Seal and verify go together; the signature is beside the list and no unlisted file."""
+def test_a_signed_list_names_its_signer(run: Path, tmp_path: Path, s2s: Command) -> None:
     mine = key(tmp_path, "mine")
     signers = allowed(tmp_path, me=mine)
-    assert main(["seal", "--sign", str(mine), str(run)]) == 0
+    s2s("seal", "--sign", mine, run)
     assert (run / SIGNATURE).is_file()
     assert verify(run).problems == ()
     assert signer(run, signers) == signer(run, signers, "me@example.org") == "me@example.org"
-    capsys.readouterr()
-    assert main(["verify", str(run), "--signer", str(signers)]) == 0
-    out = capsys.readouterr().out.splitlines()
+    out = s2s("verify", run, "--signer", signers).out.splitlines()
     assert out[0] == "signed by me@example.org"
     assert out[-2:] == [promise(VERIFY), promise(LEVEL)]
 
 
-def test_lists_made_again_are_the_same_list(run: Path, tmp_path: Path) -> None:
-    """The signature is of the list's bytes, and the list does not hold the signature."""
+def test_lists_made_again_are_the_same_list_and_another_is_refused(run: Path, tmp_path: Path) -> None:
     mine = key(tmp_path, "mine")
     sign(run, mine)
     write_sums(run)
     assert signer(run, allowed(tmp_path, me=mine)) == "me@example.org"
-
-
-def test_a_signature_of_another_list_is_refused(run: Path, tmp_path: Path) -> None:
-    """Whoever changes a file and makes the list again keeps a signature that no longer fits."""
+    # Whoever changes a file and makes the list again keeps a signature that no longer fits.
     mine = key(tmp_path, "mine")
     sign(run, mine)
     (run / "note.txt").write_text("one more file\n")
@@ -79,7 +66,6 @@ def test_a_signature_of_another_list_is_refused(run: Path, tmp_path: Path) -> No
 
 
 def test_keys_of_others_are_refused(run: Path, tmp_path: Path) -> None:
-    """A key that is not on the list, or is there under another name, vouches for nothing."""
     mine, theirs = key(tmp_path, "mine"), key(tmp_path, "theirs")
     sign(run, theirs)
     with pytest.raises(SignatureError):
@@ -91,7 +77,6 @@ def test_keys_of_others_are_refused(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_signature_for_another_purpose_is_refused(run: Path, tmp_path: Path) -> None:
-    """The same key on the same bytes in another namespace does not count."""
     mine = key(tmp_path, "mine")
     subprocess.run(
         ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", str(mine), str(run / "SHA256SUMS")],
@@ -114,9 +99,8 @@ def test_allowed_signers_come_from_outside(run: Path, tmp_path: Path) -> None:
     "what", ["no signature", "no signers", "no key", "no private key", "spoiled", "no program"]
 )
 def test_what_is_missing_is_one_line(
-    run: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, what: str, monkeypatch: Patch, s2s: Command
 ) -> None:
-    """No key, no signature or no ssh-keygen is one line with a code of its own, and nothing is written."""
     mine = key(tmp_path, "mine")
     signers = allowed(tmp_path, me=mine)
     commands = {
@@ -131,8 +115,8 @@ def test_what_is_missing_is_one_line(
         (run / "steps.jsonl").write_text("")
     if what == "no program":
         monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(commands[what]) == SignatureError.exit_code
-    out, err = capsys.readouterr()
+    said = s2s(*commands[what], code=SignatureError.exit_code)
+    out, err = said.out, said.err
     assert (out, err.count("\n"), err.startswith("s2s: error: ")) == ("", 1, True)
     assert not (run / SIGNATURE).exists()
 
@@ -152,7 +136,6 @@ def test_a_signature_of_megabytes_is_refused_at_once(
 
 @pytest.mark.slow
 def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
-    """One line says what to do, and what is not written whole has no file."""
     mine = key(tmp_path, "mine")
     done = on_a_full_disk("seal", "--sign", str(mine), str(run), file_bytes=50)
     assert (done.returncode, done.stderr.count("\n")) == (4, 1)

@@ -31,5 +31,4 @@ def drawn_report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="session")
 def figures(drawn_report: Path) -> Path:
-    """The directory of its figures."""
     return drawn_report / "figures"

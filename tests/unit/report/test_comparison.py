@@ -1,17 +1,14 @@
 """Two directories held against each other: equal records are equal, and the first difference is named."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.command import Command, Make
 
-from search_to_signal.cli import main
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.report.comparison import compare
-
-Make = Callable[..., Path]
 
 
 @pytest.fixture
@@ -29,22 +26,15 @@ def changed(file: Path, line: int, **fields: object) -> None:
     file.write_bytes(b"\n".join(lines) + b"\n")
 
 
-def test_a_copy_is_equal(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_is_equal_until_a_record_differs(pair: tuple[Path, Path], s2s: Command) -> None:
     """The same records, whatever their timings, end with code 0."""
     timings = pair[1] / "cohort" / "native-s1" / "timings.jsonl"
     timings.write_bytes(timings.read_bytes() + b"{}\n")
-    assert main(["compare", *map(str, pair)]) == 0
-    assert "s2s: EQUAL: 2 runs in both" in capsys.readouterr().out
-
-
-def test_the_first_different_record_is_named(
-    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """File, line and fields; the metric that moved with it; code 1."""
+    said = s2s("compare", *pair)
+    assert "s2s: EQUAL: 2 runs in both" in said.out
     for line in (3, 4):
         changed(pair[1] / "cohort" / "native-s1" / "completions.jsonl", line, score=-1.0, outcome="valid")
-    assert main(["compare", *map(str, pair)]) == 1
-    out = capsys.readouterr().out
+    out = s2s("compare", *pair, code=1).out
     assert "first different record: cohort/native-s1/completions.jsonl:3: " in out
     assert out.count("first different record") == 1
     assert "score" in out
@@ -52,29 +42,12 @@ def test_the_first_different_record_is_named(
     assert "metric cohort/frozen-s1" not in out
 
 
-def test_a_file_that_ends_early_differs(pair: tuple[Path, Path]) -> None:
-    """What one of them has beyond the other is a difference at its first line."""
+def test_a_file_that_ends_early_and_a_run_that_one_lacks_differ(pair: tuple[Path, Path]) -> None:
     file = pair[1] / "cohort" / "frozen-s1" / "steps.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]))
     (found,) = compare(*pair).records
     assert (found.file, found.line, found.fields) == ("cohort/frozen-s1/steps.jsonl", len(lines), ())
-
-
-def test_settings_that_differ_are_named_with_their_runs(pair: tuple[Path, Path]) -> None:
-    """A nested setting has its dotted name, and both values."""
-    path = pair[1] / "cohort" / "native-s1" / MANIFEST
-    manifest = msgspec.json.decode(path.read_bytes())
-    before = manifest["config"]["generation"]["group_size"]
-    manifest["config"]["generation"]["group_size"] = before + 1
-    path.write_bytes(msgspec.json.encode(manifest))
-    (found,) = compare(*pair).settings
-    assert (found.name, found.runs) == ("generation.group_size", ("cohort/native-s1",))
-    assert (found.first, found.second) == (str(before), str(before + 1))
-
-
-def test_a_run_that_one_lacks_is_a_difference(pair: tuple[Path, Path]) -> None:
-    """It is named once, not with every file."""
     shutil.rmtree(pair[1] / "cohort" / "native-s1")
     found = compare(*pair)
     assert (found.only_first, found.only_second, found.equal) == (("cohort/native-s1",), (), False)
@@ -85,10 +58,17 @@ def test_two_runs_of_other_names_are_a_pair(pair: tuple[Path, Path]) -> None:
     found = compare(pair[0] / "cohort" / "frozen-s1", pair[1] / "cohort" / "native-s1")
     assert found.runs == 1
     assert "condition" in {setting.name for setting in found.settings}
+    path = pair[1] / "cohort" / "native-s1" / MANIFEST
+    manifest = msgspec.json.decode(path.read_bytes())
+    before = manifest["config"]["generation"]["group_size"]
+    manifest["config"]["generation"]["group_size"] = before + 1
+    path.write_bytes(msgspec.json.encode(manifest))
+    (found,) = compare(*pair).settings
+    assert (found.name, found.runs) == ("generation.group_size", ("cohort/native-s1",))
+    assert (found.first, found.second) == (str(before), str(before + 1))
 
 
-def test_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory without runs, and one that is not there, are refused."""
+def test_no_run_is_one_line(tmp_path: Path, s2s: Command) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
-        assert main(["compare", str(place), str(place)]) == 4
-        assert capsys.readouterr().err.count("\n") == 1
+        said = s2s("compare", place, place, code=4)
+        assert said.err.count("\n") == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.command import Make
 
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import MANIFEST, Manifest
@@ -28,21 +29,16 @@ def renamed(run: Path, condition: str, name: str) -> None:
     write_sums(run)
 
 
-def test_tables_show_the_name_and_load_no_module(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """The rows of a table are called by the mapping's own name; records keep its identity."""
+def test_tables_and_page_show_the_name_and_load_no_module(make_run: Make, tmp_path: Path) -> None:
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "mine")
     results = Results(tmp_path)
     assert [row.label for row in core_results(results).rows] == ["frozen", "mine"]
     assert [run.facts.condition for run in results.cohort] == ["frozen", "nowhere_to_be_found:obj"]
     assert "nowhere_to_be_found" not in sys.modules
-
-
-def test_the_page_says_the_whole_name(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A name of two words is not cut where the page counts who ended above frozen."""
-    make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
-    renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "my own")
-    answers = {found.question: found.answer for found in build_findings(read_evidence(tmp_path))}
+    make_run(tmp_path / "1" / "cohort" / "frozen-s42", "frozen")
+    renamed(make_run(tmp_path / "1" / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "my own")
+    answers = {found.question: found.answer for found in build_findings(read_evidence(tmp_path / "1"))}
     assert "ended above frozen: my own in " in answers["Did search get better than without training?"]
 
 
@@ -70,7 +66,6 @@ def test_a_name_that_is_taken_or_none_is_not_shown(
 
 
 def test_a_run_records_the_name_of_somebodys_own_mapping_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    """Manifests of our mappings, and of frozen runs, have no such field."""
     (tmp_path / "named_rewards.py").write_text(
         "from search_to_signal.credit.mappings import Native\nmine = Native(name='mine')\n", encoding="utf-8"
     )
@@ -79,9 +74,6 @@ def test_a_run_records_the_name_of_somebodys_own_mapping_alone(tmp_path: Path, m
     assert mapping_facts("native") == mapping_facts("frozen") == {}
 
 
-def test_a_name_that_the_mapping_does_not_have_is_found(
-    make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    """One of ours has its own name."""
+def test_a_name_that_the_mapping_does_not_have_is_found(make_run: Make, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "native", mapping_name="better")
     assert any("mapping_name is 'better'" in problem for problem in verify(run).problems)

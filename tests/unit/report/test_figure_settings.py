@@ -77,7 +77,6 @@ def draw(results: Path, where: Path, **variables: str) -> "subprocess.CompletedP
 def test_no_settings_that_lie_beside_or_that_variables_name_are_read(
     results: Path, latex: Path, tmp_path: Path, place: str
 ) -> None:
-    """What is drawn where they lie is what is drawn elsewhere: latex is not started."""
     where = tmp_path / "where"
     where.mkdir()
     (where / "matplotlibrc").write_text(FORGED)

@@ -3,7 +3,7 @@
 import csv
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tests.command import Make, Patch
 from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
 
@@ -31,7 +32,6 @@ from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
 DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")
 
 
@@ -49,19 +49,16 @@ def evidence(results: Path) -> Evidence:
 
 
 def rows(figures: Path, name: str) -> list[dict[str, str]]:
-    """The CSV of a figure."""
     with (figures / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def mean(found: list[dict[str, str]]) -> float:
-    """Mean of their values."""
     assert found
     return sum(float(row["value"]) for row in found) / len(found)
 
 
 def test_every_figure_lies_beside_its_data(figures: Path) -> None:
-    """Each figure as CSV, PDF and PNG; the one whose layer has not run is not drawn."""
     names = {plot.name for plot in DRAWN}
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{form}" for name in names for form in ("csv", "pdf", "png")
@@ -70,7 +67,6 @@ def test_every_figure_lies_beside_its_data(figures: Path) -> None:
 
 
 def test_the_course_ends_where_the_tables_do(evidence: Evidence, figures: Path) -> None:
-    """Equal parts have the whole run's validity as their mean, and the last one its best score."""
     found = rows(figures, "course")
     for run in evidence.results.cohort:
         own = [row for row in found if (row["condition"], row["seed"]) == (run.condition, str(run.seed))]
@@ -88,7 +84,6 @@ def test_the_course_ends_where_the_tables_do(evidence: Evidence, figures: Path) 
 
 
 def test_courses_stand_side_by_side(figures: Path, tmp_path: Path) -> None:
-    """A row per measure and a column per model; one model alone has the figure of its own page."""
     text = (figures / "course.csv").read_text()
     alone, two = (
         draw_courses(texts, tmp_path / str(len(texts))) for texts in ({"a": text}, {"a": text, "b": text})
@@ -101,10 +96,7 @@ def test_courses_stand_side_by_side(figures: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == two.read_bytes()
 
 
-def test_a_cohort_that_lacks_seeds_says_so(
-    figures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The figure itself has how many of how many, as it is copied without its page; a whole cohort has n."""
+def test_a_cohort_that_lacks_seeds_says_so(figures: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     text = (figures / "course.csv").read_text()
     n = len(CsvFrame.read(text).names("seed"))
     titles: list[str] = []
@@ -126,7 +118,6 @@ def without_a_run(text: str) -> str:
 
 
 def test_conditions_with_different_seeds_are_counted_beside_their_names(figures: Path) -> None:
-    """Each has its own n, in the figure of one cohort and in the column of its own."""
     text = (figures / "course.csv").read_text()
     frame = CsvFrame.read(text)
     lacking, n = CsvFrame.read(without_a_run(text)), len(frame.names("seed"))
@@ -150,7 +141,6 @@ def test_conditions_with_different_seeds_are_counted_beside_their_names(figures:
 
 
 def test_the_caption_says_that_seeds_differ(figures: Path, tmp_path: Path) -> None:
-    """It is said where they do, and only there; of several models where those of one do."""
     text = (figures / "course.csv").read_text()
     (tmp_path / "course.csv").write_text(without_a_run(text))
     assert UNPAIRED in COURSE.remarked(tmp_path / "course.csv").caption
@@ -161,7 +151,6 @@ def test_the_caption_says_that_seeds_differ(figures: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("columns", "width"), [(2, 4.7), (3, 5.4), (3, 7.05)])
 def test_lists_below_models_are_not_cut(figures: Path, columns: int, width: float) -> None:
-    """Nor do they cover each other or a label, in the narrow columns of the README's picture too."""
     frame = crowded(CsvFrame.read(without_a_run((figures / "course.csv").read_text())))
     rows = [{**row, "cohort": str(k)} for k in range(columns) for row in frame.rows]
     with house_style():
@@ -190,7 +179,6 @@ def crowded(frame: CsvFrame) -> CsvFrame:
 
 @pytest.mark.parametrize("name", ["outcomes", "restart", "diagnostic_atlas", "stage_dynamics"])
 def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: str) -> None:
-    """With the whole cohort's conditions and seeds, legends stay on the figure and tick labels apart."""
     plot = next(plot for plot in DRAWN if plot.name == name)
     frame = CsvFrame.read((figures / f"{name}.csv").read_text())
     with house_style():
@@ -209,15 +197,17 @@ def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: st
 
 
 def test_the_legend_tells_the_fewest_and_the_most_seeds() -> None:
-    """Conditions and layers of which not all seeds are there are not told as if they were."""
     rows = [("frozen", "live", s) for s in (1, 2, 3)] + [("native", "restart", 1)]
     frame = CsvFrame.read(lines(("condition", "layer", "seed", "unit"), [(*row, "meters") for row in rows]))
     assert seed_count(frame) == "n = 1 to 3 seeds; scores in meters"
     assert seed_count(frame.where(condition="native")) == "n = 1 seed; scores in meters"
+    frame = CsvFrame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
+    assert np.isnan(frame.mean())
+    assert frame.known().mean() == 2.0
+    assert [letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
 
 
 def test_every_row_has_the_unit_of_its_value(figures: Path, evidence: Evidence) -> None:
-    """A CSV that is read without its figure gives no share in the unit of scores, and no score in percent."""
     units = {"(%)": "%", "(points)": "percentage points"}
     of_cells = {"cvrp-tiny": "minus total distance", "op-tiny": "collected prize"}
     checked = 0
@@ -237,7 +227,6 @@ def test_every_row_has_the_unit_of_its_value(figures: Path, evidence: Evidence) 
 
 
 def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> None:
-    """The figure shows what the CSV says."""
     plot = next(plot for plot in DRAWN if plot.name == "best_so_far")
     text = (figures / "best_so_far.csv").read_text()
     copy = tmp_path / "best_so_far.csv"
@@ -246,17 +235,12 @@ def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> N
     assert redraw(plot, copy).read_bytes() != (figures / "best_so_far.png").read_bytes()
 
 
-def test_paired_effects_are_those_of_the_table(figures: Path, evidence: Evidence) -> None:
-    """Seeds of the figure average to the cells of the paired table."""
+def test_effects_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
     table, found = evidence.table("paired"), rows(figures, "paired_effects")
     for comparison in ("native minus frozen", "factorized minus native"):
         for column in table.columns:
             own = [r for r in found if r["comparison"] == comparison and r["measure"] == column]
             assert mean(own) == pytest.approx(table.cell(comparison, column).value)
-
-
-def test_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
-    """The figure's rows are the tables' cells, seed by seed."""
     for row in rows(figures, "stage_dynamics"):
         cell = evidence.table("stages").cell(
             f"{row['condition']}-s{row['seed']}/{row['stage']}", row["measure"]
@@ -269,7 +253,6 @@ def test_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evi
 
 
 def test_outcomes_add_up_and_gains_meet_the_curves(figures: Path) -> None:
-    """Shares of outcomes are of all completions; the last gain of a curve is the gain in final best."""
     found = rows(figures, "outcomes")
     shares = [r for r in found if (r["panel"], r["condition"], r["seed"]) == ("a", "native", "1")]
     assert sum(float(row["value"]) for row in shares) == pytest.approx(100)
@@ -282,16 +265,11 @@ def test_outcomes_add_up_and_gains_meet_the_curves(figures: Path) -> None:
     assert {row["layer"] for row in found if row["panel"] == "c"} == {"live", "restart"}
 
 
-def test_the_atlas_holds_four_diagnostics(figures: Path, evidence: Evidence) -> None:
-    """Funnels, admissions, collapses and recurrence are there and agree with their tables."""
+def test_credit_and_diagnostics_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
     found = rows(figures, "diagnostic_atlas")
     assert {row["panel"] for row in found} == set("abcd")
     own = [r for r in found if r["panel"] == "b" and r["condition"] == "native" and r["what"] == "precision"]
     assert mean(own) == pytest.approx(evidence.table("admissions").cell("native", "Precision (%)").value)
-
-
-def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evidence) -> None:
-    """Panel b shows the aggregates of the credit table: mass over prevalence is its enrichment."""
     table = evidence.table("credit")
     found = [row for row in rows(figures, "learner_path") if row["panel"] == "b" and not row["seed"]]
     assert {row["condition"] for row in found} == {"native", "factorized"}
@@ -302,15 +280,7 @@ def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evid
         assert float(own["enrichment"]) == table.cell(label, "Enrichment").value
 
 
-def test_a_missing_seed_has_no_mean_in_figures() -> None:
-    """Where a seed lacks a value a table has a dash, and a figure no mean."""
-    frame = CsvFrame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
-    assert np.isnan(frame.mean())
-    assert frame.known().mean() == 2.0
-
-
 def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> None:
-    """Panel d and its caption are of all steps in sequence; single steps are beside them, named as such."""
     shutil.copytree(results, tmp_path / "results")
     write_updates(tmp_path / "results" / "updates")
     again = read_evidence(tmp_path / "results")
@@ -337,8 +307,7 @@ def plot_with_updates(results: Path, directory: Path) -> tuple[Plot, CsvFrame]:
     return plot, frame
 
 
-def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) -> None:
-    """Where no two updates can be compared, panel d names the reason instead of empty axes."""
+def test_matched_updates_show_the_sequence_or_why_not(results: Path, tmp_path: Path) -> None:
     plot, frame = plot_with_updates(results, tmp_path)
     blank = CsvFrame(tuple({**row, "value": ""} if row["panel"] == "d" else row for row in frame.rows))
     other = CsvFrame(tuple(row for row in frame.rows if row["panel"] != "d"))
@@ -351,22 +320,7 @@ def test_matched_updates_without_credit_say_so(results: Path, tmp_path: Path) ->
         plot.draw(figure, shown)
         notes = [text.get_text() for axes in figure.subfigs[1].axes for text in axes.texts]
         assert [note for note in notes if note] == ([reason] if reason else [])
-
-
-def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
-    """Panel c has a marker of its own per task, and as many cells as the table; none is left out."""
-    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
-    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
-    table = evidence.table("replay_pairs")
-    for row in own:
-        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
-        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
-    assert len(own) == len(table.rows)
-
-
-def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: Path) -> None:
-    """Panels c and d give a task one colour and a model one marker, whatever their order."""
-    plot, frame = plot_with_updates(results, tmp_path)
+    # Panels c and d give a task one colour and a model one marker, whatever their order.
     looks: dict[str, set[tuple[str, str]]] = {}
     # In another order of the cells, places would give other looks.
     for given in (frame, CsvFrame(tuple(reversed(frame.rows)))):
@@ -381,8 +335,17 @@ def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: 
     assert len(colors) == len({label.split()[0] for label in looks})
 
 
+def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
+    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
+    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
+    table = evidence.table("replay_pairs")
+    for row in own:
+        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
+        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
+    assert len(own) == len(table.rows)
+
+
 def test_the_caption_says_what_these_data_say(figures: Path, evidence: Evidence) -> None:
-    """What panel a shows of every change stands in the caption, and no conclusion written before."""
     plot = next(plot for plot in PLOTS if plot.name == "learner_path")
     caption = plot.remarked(figures / "learner_path.png").caption
     assert "erases" not in caption
@@ -394,7 +357,6 @@ def test_the_caption_says_what_these_data_say(figures: Path, evidence: Evidence)
 
 
 def test_no_axis_of_breadth_mixes_units(figures: Path) -> None:
-    """Cells whose scores are of another unit stand in a row of panels of their own."""
     plot = next(plot for plot in PLOTS if plot.name == "breadth")
     frame = CsvFrame.read((figures / "breadth.csv").read_text())
     scores = {score_unit(own) for _, own in frame.by("cell")}
@@ -406,7 +368,6 @@ def test_no_axis_of_breadth_mixes_units(figures: Path) -> None:
 
 
 def test_smoke_figures_say_so(make_run: Make, tmp_path: Path) -> None:
-    """Figures of smoke runs bear the name, and the face of one differs from that of the formal one."""
     faces = {}
     for purpose in ("formal", "smoke"):
         for condition in ("frozen", "native"):
@@ -432,7 +393,6 @@ def titles(figure: Figure) -> list[str]:
 
 @pytest.mark.parametrize("name", ["paired_effects", "restart", "stage_dynamics", "breadth"])
 def test_every_measure_has_a_panel(figures: Path, name: str) -> None:
-    """One more measure and one less are one more panel and one less, each under its own letter."""
     plot = next(plot for plot in DRAWN if plot.name == name)
     frame = CsvFrame.read((figures / f"{name}.csv").read_text())
     first, *others = frame.names("measure")
@@ -447,14 +407,8 @@ def test_every_measure_has_a_panel(figures: Path, name: str) -> None:
 
 
 def test_every_normalizer_of_a_mapping_has_its_own_line_in_the_mappings_colour() -> None:
-    """Also of a mapping that somebody adds; the mapping alone differs from all of them."""
     for mapping in ("native", "factorized", "own.module.Mapping"):
         names = [mapping, *(f"{mapping}+{normalizer}" for normalizer in NORMALIZERS)]
         styles = [line_style(name) for name in names]
         assert len({(style["marker"], style["linestyle"]) for style in styles}) == len(names)
         assert len({style["color"] for style in styles}) == 1
-
-
-def test_panels_go_on_behind_z() -> None:
-    """The letters of panels, of however many."""
-    assert [letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]

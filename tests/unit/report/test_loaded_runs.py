@@ -1,23 +1,20 @@
 """Which runs may stand in one table, and what is read back from them."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Make
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.manifest import Source, write_roster
 from search_to_signal.report.results import Results, load_runs
 
-Make = Callable[..., Path]
-
 
 def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None:
-    """Frozen runs come first, then conditions by name, each by seed as a number."""
     for condition in ("native", "frozen", "factorized"):
         for seed in (3407, 42):
             make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
@@ -28,30 +25,31 @@ def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None
 
 
 def test_a_run_directory_is_a_cohort_of_one(make_run: Make, tmp_path: Path) -> None:
-    """A single run can be read by its own directory, with its groups whole and in order."""
     (run,) = load_runs(make_run(tmp_path / "run", groups=3))
     assert [[record.index for record in group] for group in run.groups] == [[0, 1, 2, 3]] * 3
     assert run.metrics.valid_rate == 0.75
-
-
-def test_best_so_far_by_hand(make_run: Make, tmp_path: Path) -> None:
-    """The best score rises by a tenth with every group, from the seed heuristic's -7."""
-    (run,) = load_runs(make_run(tmp_path / "run"))
+    (run,) = load_runs(make_run(tmp_path / "1" / "run"))
     np.testing.assert_allclose(run.best, [-6.9, -6.8, -6.7, -6.6])
     assert run.metrics.final_best == pytest.approx(-6.6)
     assert run.metrics.trajectory_auc == pytest.approx(-6.75)
 
 
-def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
+def test_an_unfinished_or_short_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
     """A cohort with an unfinished run is refused, naming it: a table over the rest would look complete."""
     make_run(tmp_path / "frozen-s42", "frozen")
     make_run(tmp_path / "native-s42", status="running")
     with pytest.raises(RunDirectoryError, match="native-s42 is unfinished"):
         load_runs(tmp_path)
+    run = make_run(tmp_path / "1" / "native-s42", groups=4)
+    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
+        file = run / name
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
+    write_sums(run)
+    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
+        load_runs(tmp_path / "1")
 
 
 def test_runs_that_lie_apart_are_finished_runs_of_the_protocol(make_run: Make, tmp_path: Path) -> None:
-    """They are read beside the cohort's own, which tables keep to; unfinished and other ones are refused."""
     whole, apart = tmp_path / "whole", tmp_path / "apart"
     for condition in ("frozen", "native"):
         make_run(whole / "cohort" / f"{condition}-s42", condition)
@@ -81,7 +79,6 @@ def test_runs_that_lie_apart_are_finished_runs_of_the_protocol(make_run: Make, t
     ids=["model", "purpose", "learner", "groups", "source"],
 )
 def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Runs that differ in more than condition and seed do not share a table; the odd one is named."""
     make_run(tmp_path / "frozen-s42", "frozen")
     make_run(tmp_path / "factorized-s42", "factorized")
     make_run(tmp_path / "native-s42", "native", **changes)
@@ -90,7 +87,6 @@ def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: di
 
 
 def test_runs_of_one_plan_may_be_of_several_sources(make_run: Make, tmp_path: Path) -> None:
-    """They were recorded over days and follow one plan; a run of another plan is the odd one."""
     later, plan = Source(sha256="other", commit=None, clean=None), "a" * 64
     make_run(tmp_path / "frozen-s42", "frozen", plan_sha256=plan)
     make_run(tmp_path / "native-s42", "native", plan_sha256=plan, source=later)
@@ -100,52 +96,32 @@ def test_runs_of_one_plan_may_be_of_several_sources(make_run: Make, tmp_path: Pa
         load_runs(tmp_path)
 
 
-def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
-    """A hole in conditions x seeds is refused with the name of the run that is not there."""
+def test_runs_that_are_missing_or_twice_are_named(make_run: Make, tmp_path: Path) -> None:
     for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):
         make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
     with pytest.raises(RunDirectoryError, match="has no run native-s3407"):
         load_runs(tmp_path)
-
-
-def test_a_seed_that_is_wholly_missing_is_named(make_run: Make, tmp_path: Path) -> None:
-    """Runs that the roster names and that lie nowhere are refused, although the rest is a grid."""
     for condition in ("frozen", "native"):
-        make_run(tmp_path / f"{condition}-s42", condition)
+        make_run(tmp_path / "1" / f"{condition}-s42", condition)
     names = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (42, 3407)]
-    write_roster(tmp_path, names[::2])
-    assert len(load_runs(tmp_path)) == 2
-    write_roster(tmp_path, names)
+    write_roster(tmp_path / "1", names[::2])
+    assert len(load_runs(tmp_path / "1")) == 2
+    write_roster(tmp_path / "1", names)
     with pytest.raises(RunDirectoryError, match="has no run frozen-s3407, native-s3407"):
-        load_runs(tmp_path)
-
-
-def test_a_run_twice_is_named(make_run: Make, tmp_path: Path) -> None:
-    """Two directories of one condition and seed would count one seed as two."""
-    make_run(tmp_path / "native-s42", "native")
-    make_run(tmp_path / "copy", "native")
+        load_runs(tmp_path / "1")
+    # Two directories of one condition and seed would count one seed as two.
+    make_run(tmp_path / "2" / "native-s42", "native")
+    make_run(tmp_path / "2" / "copy", "native")
     with pytest.raises(RunDirectoryError, match="native-s42 twice"):
-        load_runs(tmp_path)
+        load_runs(tmp_path / "2")
 
 
 @pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl", "manifest.json"])
 def test_a_changed_file_is_named(make_run: Make, tmp_path: Path, name: str) -> None:
-    """A file that is not the one that was checksummed stops the table, by its name."""
     run = make_run(tmp_path / "native-s42")
     file = run / name
     file.write_bytes(file.read_bytes().replace(b"tsp", b"tps", 1).replace(b"replacement", b"injection", 1))
     with pytest.raises(RunDirectoryError, match=rf"native-s42/{name} is missing or differs"):
-        load_runs(tmp_path)
-
-
-def test_a_short_run_is_named(make_run: Make, tmp_path: Path) -> None:
-    """A run that says it is complete and holds fewer groups than it was asked for is refused."""
-    run = make_run(tmp_path / "native-s42", groups=4)
-    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
-        file = run / name
-        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
-    write_sums(run)
-    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
         load_runs(tmp_path)
 
 

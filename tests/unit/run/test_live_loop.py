@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.cohorts import Told
 
+from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import get_mapping
@@ -21,7 +22,6 @@ from search_to_signal.learner.base import StepResult
 from search_to_signal.models.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.problems import get_problem
-from search_to_signal.recipe.pairs import pairs, sources
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord, StepTiming

@@ -27,7 +27,6 @@ SEED = Heuristic("The idea of the algorithm is to wait.", "def f():\n    return 
 
 @pytest.mark.parametrize("scores", [(), (-1.0, -3.0)])
 def test_a_member_comes_back_from_its_record(scores: tuple[float, ...]) -> None:
-    """With the scores of its instances where it has some; a record without them has no such field."""
     member = seed_member(SEED, -2.0, scores)
     line = msgspec.json.encode(heuristic_record(member))
     assert (b"instance_scores" in line) is bool(scores)
@@ -35,7 +34,6 @@ def test_a_member_comes_back_from_its_record(scores: tuple[float, ...]) -> None:
 
 
 def test_a_valid_completion_becomes_a_member() -> None:
-    """Under the operator of its prompt; one that failed is none."""
     result = Evaluated(Outcome.VALID, SEED.idea, SEED.code, -2.0, instance_scores=(-1.0, -3.0))
     member = member_of(result, "improvement", step=4, index=1)
     assert (member.operator, member.step, member.index, member.score) == ("improvement", 4, 1, -2.0)
@@ -46,7 +44,6 @@ def test_a_valid_completion_becomes_a_member() -> None:
 
 @pytest.mark.parametrize("name", ["", "Improve", "two words", "2nd", "a\n", "x" * 33, "crossover!"])
 def test_an_operator_is_a_name(name: str) -> None:
-    """A request whose operator no record could hold is refused as it is made."""
     with pytest.raises(MappingError):
         Request(Prompt("", ""), name, (), (), (), None)
     assert Request(Prompt("", ""), "best_shot_2", (), (), (), None).operator == "best_shot_2"
@@ -54,7 +51,6 @@ def test_an_operator_is_a_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(HOSTS.keys() - {"released"}))
 def test_a_host_needs_no_knobs_of_another(name: str) -> None:
-    """A problem is enough to make any of ours; none of them asks for the scores of instances."""
     problem = PROBLEMS["tsp"]
     host = open_host(name, HostSetup(problem))
     state = begin(host, seed_member(problem.seed, -4.9))
@@ -64,7 +60,6 @@ def test_a_host_needs_no_knobs_of_another(name: str) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_a_task_has_what_a_prompt_needs(problem: Problem) -> None:
-    """The head of the function that the seed is, and what is sought in words."""
     task = task_of(problem)
     assert task.signature in problem.seed.code
     assert task.signature.startswith("def ")
@@ -74,8 +69,6 @@ def test_a_task_has_what_a_prompt_needs(problem: Problem) -> None:
 
 
 def test_a_problem_without_a_statement_has_its_description() -> None:
-    """What is sought is then told with how a heuristic is called."""
-
     class Bare:
         title, description, unit, maximized = "Bare", "Do it.", "points", True
         template = "import math\n\ndef act(x):\n    return y\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command
 from tests.plans import STUDY, plan_text, text_sha256
 
 from search_to_signal.base.errors import ConfigError
@@ -31,7 +32,6 @@ counts_against = "an interval below zero"
 
 
 def study(key: str, profile: str, layer: str, side: str, seeds: int = 3) -> str:
-    """A study of one question."""
     text = STUDY.format(key=key, title=key.title(), profile=profile, layer=layer)
     return text + QUESTION.format(key=key, side=side, seeds=seeds)
 
@@ -83,14 +83,9 @@ def amended(packed: Path, tmp_path: Path, *studies: str) -> Path:
     return evidence
 
 
-def test_what_is_closed_is_not_waited_for(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Neither pages nor the command say PARTIAL: they say how many seeds there are, and by what."""
+def test_what_is_closed_is_not_waited_for(packed: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = amended(packed, tmp_path, "restart", "other", "fewer")
-    capsys.readouterr()
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "again")]) == 1  # fewer has its seeds
-    out = capsys.readouterr().out
+    out = s2s("rebuild", evidence, "--out", tmp_path / "again", code=1).out
     pages = [*(tmp_path / "again").rglob("*.html"), *(tmp_path / "again").rglob("*.md")]
     assert not [page for page in pages if "PARTIAL" in page.read_text()]
     assert "PARTIAL" not in out
@@ -105,7 +100,6 @@ def test_what_is_closed_is_not_waited_for(
 
 
 def test_the_page_counts_what_was_closed_and_says_what_is_noted(packed: Path, tmp_path: Path) -> None:
-    """How many studies, which primary questions, which before later ones; a note closes nothing."""
     evidence = amended(packed, tmp_path, "restart")
     note = CLOSING.format(studies='"main"').replace("closes", "notes").replace("No machine", "Begun again")
     with (evidence / "amendments.toml").open("a") as file:
@@ -121,7 +115,6 @@ def test_the_page_counts_what_was_closed_and_says_what_is_noted(packed: Path, tm
 
 
 def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> None:
-    """Closing one study leaves the others PARTIAL."""
     amended(packed, tmp_path, "other")
     text = (tmp_path / "made" / "report" / "evidence.md").read_text()
     assert "**PARTIAL.**" in text
@@ -130,7 +123,6 @@ def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> Non
 
 
 def test_the_page_says_packed_and_not_recorded(packed: Path, tmp_path: Path) -> None:
-    """A run may be recorded and wait for an earlier seed: the page knows what is packed alone."""
     amended(packed, tmp_path, "restart")
     text = (tmp_path / "made" / "report" / "evidence.md").read_text()
     assert "8 runs are packed; " in text
@@ -139,7 +131,6 @@ def test_the_page_says_packed_and_not_recorded(packed: Path, tmp_path: Path) -> 
 
 
 def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) -> None:
-    """A question over two seeds that are recorded has a verdict, where the one over three was closed."""
     amended(packed, tmp_path, "restart", "other")
     table = (tmp_path / "made" / "report" / "outcomes.csv").read_text()
     row = "fewer.q/restart/native minus cohort/frozen"
@@ -151,7 +142,6 @@ def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) 
 def test_a_whole_study_cannot_be_closed(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An amendment that closes what is recorded whole, and one that is not in the list, are problems."""
     evidence = amended(packed, tmp_path, "main")
     assert "amendments.toml: it closes main, of which every seed is recorded" in capsys.readouterr().out
     file = evidence / "amendments.toml"
@@ -177,37 +167,31 @@ def test_a_whole_study_cannot_be_closed(
     ],
 )
 def test_amendments_that_contradict_the_plan_are_refused(
-    packed: Path, tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+    packed: Path, tmp_path: Path, text: str, said: str, s2s: Command
 ) -> None:
-    """One line names the file and what is wrong."""
     evidence = Path(shutil.copytree(packed, tmp_path / "evidence"))
     (evidence / "amendments.toml").write_text(text)
     list_evidence(evidence)
-    code = main(["rebuild", str(evidence), "--out", str(tmp_path / "out")])
+    code = (said := s2s("rebuild", evidence, "--out", tmp_path / "out", code=None)).code
     assert code == ConfigError.exit_code
-    assert said in capsys.readouterr().err
+    assert said in said.err
 
 
-def test_what_is_closed_is_not_recorded(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A closed study is left out, and one that is asked for by name is refused with its amendment."""
+def test_what_is_closed_is_not_recorded(packed: Path, tmp_path: Path, s2s: Command) -> None:
     plan = tmp_path / "plan.toml"
     shutil.copyfile(packed / "plan.toml", plan)
     studies = ", ".join(f'"{key}"' for key in ("main", "restart", "other", "fewer"))
     plan.with_name("amendments.toml").write_text(CLOSING.format(studies=studies))
     record = ["record", "--plan", str(plan), "--out", str(tmp_path / "out")]
-    assert main(record) == 0
-    assert "closed them: main, restart, other, fewer" in capsys.readouterr().out
+    said = s2s(*record)
+    assert "closed them: main, restart, other, fewer" in said.out
     assert not (tmp_path / "out").exists()
-    assert main([*record, "--study", "other"]) == ConfigError.exit_code
-    assert "closed: other (amendment of 2001-02-03)" in capsys.readouterr().err
+    said = s2s(*record, "--study", "other", code=ConfigError.exit_code)
+    assert "closed: other (amendment of 2001-02-03)" in said.err
 
 
-def test_the_ledger_beside_it_says_what_was_closed(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_ledger_beside_it_says_what_was_closed(packed: Path, tmp_path: Path, s2s: Command) -> None:
     """Whoever reads verdicts of the paper's numbers beside this evidence hears of it."""
     evidence = amended(packed, tmp_path, "restart", "other")
-    assert main(["claims", "--results", str(evidence)]) == 0
-    assert "amendment of 2001-02-03 closes restart, other" in capsys.readouterr().out
+    said = s2s("claims", "--results", evidence)
+    assert "amendment of 2001-02-03 closes restart, other" in said.out

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command
 from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
@@ -54,18 +55,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "made"
 
 
-def test_no_study_has_an_answer_of_its_own(made: Path) -> None:
-    """Asked over four seeds and over three, validity has one number, interval, n and verdict on the page."""
+def test_the_first_lines_say_what_was_decided(made: Path) -> None:
     text = (made / "report" / "evidence.md").read_text()
     answer = r"^- native minus frozen: (Valid \(points\) \S+ \[.*?\], n = \d+: [a-z ]+)"
     found = re.findall(answer, text, re.M)
     assert len(found) == 2
     assert len(set(found)) == 1
     assert "n = 3" not in text
-
-
-def test_the_first_lines_say_what_was_decided_and_what_is_excluded(made: Path) -> None:
-    """Before every study: decided or not, for or against, and the end that an undecided gain stays below."""
     text = (made / "report" / "evidence.md").read_text().partition("\n## ")[0]
     assert "against frozen, n = 4: native" in text
     page = (made / "report" / "evidence.html").read_text()
@@ -84,11 +80,14 @@ def records_of(made: Path, layer: str, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_what_is_lost_stands_beside_what_is_gained(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_lost_stands_beside_what_is_gained(made: Path, s2s: Command) -> None:
     """A comparison that ends below zero is a column of the first table, whatever its role."""
     evidence = str(made.parent / "evidence")
-    assert main(["rebuild", evidence, "--out", str(made.parent / "again")]) == 0
-    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Comparison")]
+    heads = [
+        line
+        for line in s2s("rebuild", evidence, "--out", made.parent / "again").out.splitlines()
+        if line.startswith("| Comparison")
+    ]
     assert (
         "main.distinct/native minus frozen,Verdict,below zero"
         in (made / "report" / "outcomes.csv").read_text()
@@ -97,11 +96,6 @@ def test_what_is_lost_stands_beside_what_is_gained(made: Path, capsys: pytest.Ca
 
 
 def test_each_program_counts_once_besides(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where narrowing is asked for, the gain in score of distinct programs is told, marked as exploratory.
-
-    It is traced to its records as what was planned is.
-    """
-
     def each_once(name: str) -> float:
         valid = [one for one in records_of(made, "cohort", name) if one["score"] is not None]
         return mean({one["program_sha256"]: one["score"] for one in reversed(valid)}.values())
@@ -123,8 +117,6 @@ def test_each_program_counts_once_besides(made: Path, capsys: pytest.CaptureFixt
 
 
 def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> None:
-    """How far the endpoint is from its ceiling, by the runs that went on: their number, groups and gain."""
-
     def best(seed: int, groups: int) -> float:
         records = [one for one in records_of(made, "anchor", f"frozen-s{seed}") if one["step"] < groups]
         admitted = [one["score"] for one in records if one["archive_event"] == "admitted"]
@@ -138,15 +130,12 @@ def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> N
 
 
 def test_a_number_is_traced_by_the_layers_that_its_table_reads(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, s2s: Command
 ) -> None:
-    """A damaged longer run is no matter of the cohort's table, whose number stays; its own is refused."""
     main_profile = Path(shutil.copytree(made.parent / "evidence" / "main", tmp_path / "main"))
     cell = ["trace", str(main_profile), "core_results", "native", "Final best"]
-    capsys.readouterr()
-    assert main(cell) == 0
-    whole = capsys.readouterr().out
+    whole = s2s(*cell).out
     (main_profile / "anchor" / f"frozen-s{min(LONGER)}" / "records.xz").write_bytes(b"")
-    assert main(cell) == 0
-    assert capsys.readouterr().out == whole
-    assert main(["trace", str(main_profile), "anchor"]) == 4
+    said = s2s(*cell)
+    assert said.out == whole
+    s2s("trace", main_profile, "anchor", code=4)

@@ -11,8 +11,7 @@ from search_to_signal.base.seeding import stream
 from search_to_signal.records.plan import read_plan
 from search_to_signal.report.tables.paired import percentile_interval
 from search_to_signal.study import verdicts
-from search_to_signal.study.metric_values import MetricReading
-from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
+from search_to_signal.study.verdicts import MetricReading, OutcomeVerdict, QuestionOutcome, compute_outcomes
 
 SIGNS = {"estimator": "sign_count", "interval": "none"}
 SEEDS = tuple(range(1, 11))
@@ -86,7 +85,6 @@ def test_signs_decide_without_ties(
 def test_an_interval_decides_when_it_leaves_out_zero(
     decide: Decide, differences: list[float], verdict: OutcomeVerdict
 ) -> None:
-    """Wholly above or below zero is a verdict with that direction; runs that are all equal decide nothing."""
     assert decide(differences).verdict is verdict
 
 
@@ -107,18 +105,13 @@ def test_what_is_no_difference_or_asks_for_no_verdict_has_none(
     assert found.recorded_effect is None
 
 
-def test_two_seeds_have_an_interval_and_one_has_none(decide: Decide) -> None:
-    """A deviation takes two seeds; without one nothing is decided, and no effect is said to be visible."""
+def test_intervals_take_two_seeds_or_five(decide: Decide) -> None:
     one, two = decide([0.3]), decide([0.3, 0.4])
     assert (one.interval, one.deviation, one.recorded_effect) == (None, None, None)
     assert one.verdict is OutcomeVerdict.OPEN
     assert two.interval == pytest.approx((0.35 - 12.706205 * 0.05, 0.35 + 12.706205 * 0.05))
     assert two.deviation == pytest.approx(0.1 * 0.5**0.5)
     assert two.recorded_effect is not None
-
-
-def test_bootstrap_intervals_are_the_same_for_everyone(decide: Decide) -> None:
-    """The generator belongs to the question; fewer than five seeds have no interval and no verdict."""
     values = [0.1, 0.2, 0.4, 0.8, 1.6]
     found = decide(values, interval="bootstrap", comparisons=2)
     for ends, level in ((found.interval, 0.95), (found.corrected, 0.975)):

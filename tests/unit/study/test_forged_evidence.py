@@ -12,9 +12,11 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command, Patch
 from tests.forging import edit_manifest
 
 from search_to_signal.cli import main
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 CONDITIONS = ("frozen", "native")
 GIGABYTE = 1 << 30
+Forge = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -63,67 +66,42 @@ def in_a_process(
     )
 
 
-def container(run: Path) -> tuple[bytes, bytes]:
-    """Head and body of a run's container."""
-    head, _, body = lzma.decompress((run / "records.xz").read_bytes()).partition(b"\n")
-    return head, body
+def put(data: bytes) -> Forge:
+    """A container of these bytes once they are unpacked."""
+    return lambda run: (run / "records.xz").write_bytes(lzma.compress(data))
 
 
-def many_lines(run: Path) -> None:
-    parts = {**read_container(run / "records.xz"), "steps.jsonl": b"{}\n" * 300_000 + os.urandom(40_000)}
-    write_container(run / "records.xz", parts)
+def with_parts(**parts: bytes) -> Forge:
+    """A container with these parts besides its own."""
+    return lambda run: write_container(run / "records.xz", {**read_container(run / "records.xz"), **parts})
 
 
-def far_too_large(run: Path) -> None:
-    whole = b'[["steps.jsonl", 100663296]]\n' + b"{}\n" * (32 << 20)
-    (run / "records.xz").write_bytes(lzma.compress(whole))
+def appended(data: bytes) -> Forge:
+    return lambda run: (run / "records.xz").write_bytes((run / "records.xz").read_bytes() + data)
+
+
+def configured(change: Callable[[dict[str, Any]], object]) -> Forge:
+    return lambda run: edit_manifest(run, lambda manifest: change(manifest["config"]))
 
 
 def a_name_twice(run: Path) -> None:
-    head, body = container(run)
+    head, _, body = lzma.decompress((run / "records.xz").read_bytes()).partition(b"\n")
     names = json.loads(head)
     head = json.dumps([*names, names[0]]).encode()
-    (run / "records.xz").write_bytes(lzma.compress(head + b"\n" + body + body[: names[0][1]]))
+    put(head + b"\n" + body + body[: names[0][1]])(run)
 
 
-def bytes_after_the_end(run: Path) -> None:
-    with (run / "records.xz").open("ab") as stream:
-        stream.write(b"more")
+def a_listed_name_twice(run: Path) -> None:
+    lines = (run / "SHA256SUMS").read_text().splitlines()
+    (run / "SHA256SUMS").write_text("\n".join([f"{'0' * 64}{lines[0][64:]}", *lines]) + "\n")
 
 
-def a_second_stream(run: Path) -> None:
-    with (run / "records.xz").open("ab") as stream:
-        stream.write(lzma.compress(b"more"))
-
-
-def a_name_of_zero(run: Path) -> None:
-    write_container(run / "records.xz", {**read_container(run / "records.xz"), "whole:a\0b": b""})
-
-
-def a_lone_surrogate(run: Path) -> None:
-    _, body = container(run)
-    (run / "records.xz").write_bytes(lzma.compress(b'[["whole:\\ud800", 0]]\n' + body))
-
-
-def brackets(run: Path) -> None:
-    (run / "records.xz").write_bytes(lzma.compress(b"[" * 100_000 + b"\n"))
-
-
-def folders_without_end(run: Path) -> None:
-    name = "whole:" + "d/" * 2000 + "x"
-    write_container(run / "records.xz", {**read_container(run / "records.xz"), name: b""})
+def far_too_large(run: Path) -> None:
+    put(b'[["steps.jsonl", 100663296]]\n' + b"{}\n" * (32 << 20))(run)
 
 
 def many_whole_lines(run: Path) -> None:
-    parts = read_container(run / "records.xz")
-    texts = b"{}\n" * 5_000_000 + os.urandom(60_000)
-    write_container(run / "records.xz", {**parts, "whole:generations.jsonl": texts})
-
-
-def many_groups(run: Path) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["config"]["groups"] = 10**30
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    with_parts(**{"whole:generations.jsonl": b"{}\n" * 5_000_000 + os.urandom(60_000)})(run)
 
 
 def a_dictionary_of_gigabytes(run: Path) -> None:
@@ -133,21 +111,6 @@ def a_dictionary_of_gigabytes(run: Path) -> None:
     data[12 + 4] = 37
     data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
     (run / "records.xz").write_bytes(data)
-
-
-def no_completions(run: Path) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["config"]["generation"]["group_size"] = 0
-    (run / "manifest.json").write_text(json.dumps(manifest))
-
-
-def a_listed_name_twice(run: Path) -> None:
-    lines = (run / "SHA256SUMS").read_text().splitlines()
-    (run / "SHA256SUMS").write_text("\n".join([f"{'0' * 64}{lines[0][64:]}", *lines]) + "\n")
-
-
-def an_absolute_path(run: Path) -> None:
-    (run.parent / "runs.json").write_text(json.dumps(["/etc-s1"]))
 
 
 def a_link(run: Path) -> None:
@@ -166,29 +129,38 @@ def a_record_of_the_rest(run: Path) -> None:
     write_container(rest, {**read_container(rest), f"cohort/{run.name}/timings.jsonl": other})
 
 
-FORGED = (
-    *(many_lines, far_too_large, a_name_twice, bytes_after_the_end, a_second_stream, a_name_of_zero),
-    *(a_lone_surrogate, brackets, no_completions, a_link, a_pipe, a_record_of_the_rest),
-    *(folders_without_end, many_whole_lines, many_groups, a_dictionary_of_gigabytes),
-    a_listed_name_twice,
-)
-ATTACKS = [(command, forge) for command in ("rebuild", "unpack") for forge in FORGED]
+FORGED: dict[str, Forge] = {
+    "many lines": with_parts(**{"steps.jsonl": b"{}\n" * 300_000 + os.urandom(40_000)}),
+    "far too large": far_too_large,
+    "many whole lines": many_whole_lines,
+    "a name twice": a_name_twice,
+    "a name of zero": with_parts(**{"whole:a\0b": b""}),
+    "a lone surrogate": put(b'[["whole:\\ud800", 0]]\n'),
+    "folders without end": with_parts(**{"whole:" + "d/" * 2000 + "x": b""}),
+    "brackets": put(b"[" * 100_000 + b"\n"),
+    "bytes after the end": appended(b"more"),
+    "a second stream": appended(lzma.compress(b"more")),
+    "a dictionary of gigabytes": a_dictionary_of_gigabytes,
+    "many groups": configured(lambda config: config.update(groups=10**30)),
+    "no completions": configured(lambda config: config["generation"].update(group_size=0)),
+    "a listed name twice": a_listed_name_twice,
+    "a link": a_link,
+    "a pipe": a_pipe,
+    "a record of the rest": a_record_of_the_rest,
+    "an absolute path": lambda run: (run.parent / "runs.json").write_text('["/etc-s1"]'),
+}
+# Unpacking reads no roster.
+ATTACKS = [
+    (c, name) for c in ("rebuild", "unpack") for name in FORGED if (c, name) != ("unpack", "an absolute path")
+]
 
 
-@pytest.mark.parametrize(("command", "forge"), [*ATTACKS, ("rebuild", an_absolute_path)])
-def test_damage_is_one_line(
-    evidence: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    forge: Callable[[Path], None],
-    command: str,
-) -> None:
-    """Its file is named, nothing hangs, nothing fills the memory, and no checked record is written over."""
-    forge(evidence / "main" / "cohort" / "native-s2")
+@pytest.mark.parametrize(("command", "name"), ATTACKS)
+def test_damage_is_one_line(evidence: Path, tmp_path: Path, s2s: Command, name: str, command: str) -> None:
+    FORGED[name](evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
-    capsys.readouterr()
-    code = main([command, str(evidence), "--out", str(tmp_path / "out")])
-    told = capsys.readouterr().err
+    code = (said := s2s(command, evidence, "--out", tmp_path / "out", code=None)).code
+    told = said.err
     assert code != 0
     assert told.startswith("s2s: error: ")
     assert told.count("\n") == 1
@@ -197,7 +169,6 @@ def test_damage_is_one_line(
 def test_nothing_is_said_of_records_that_are_written_over(
     evidence: Path, rebuilt: Callable[..., str]
 ) -> None:
-    """Where the rest holds a run's file, no line says that runs have the bytes of their lists."""
     a_record_of_the_rest(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     told = rebuilt(4)
@@ -207,9 +178,8 @@ def test_nothing_is_said_of_records_that_are_written_over(
 
 @pytest.mark.parametrize("names", [["x-s{up}", "{up}"], ["{up}/x-s1", "native-s9"]])
 def test_no_name_leads_to_what_is_removed(
-    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+    evidence: Path, tmp_path: Path, monkeypatch: Patch, names: list[str]
 ) -> None:
-    """Where one of two planned runs is missing its pair is left out, wherever its name leads: not outside."""
     mine = tmp_path / "mine" / "x-s1"
     mine.mkdir(parents=True)
     (tmp_path / "temporary").mkdir()
@@ -230,8 +200,8 @@ def test_no_name_leads_to_what_is_removed(
 def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
     evidence: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    s2s: Command,
     given: str,
     lead: str,
 ) -> None:
@@ -244,13 +214,12 @@ def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
         (place / "mine.csv").write_text("mine")
     before = sorted(out.parent.rglob("*"))
     monkeypatch.chdir(evidence / lead)
-    assert main(["rebuild", given, "--out", str(out)]) == 4
+    said = s2s("rebuild", given, "--out", out, code=4)
     assert sorted(out.parent.rglob("*")) == before
-    assert f"{given} holds files.xz itself" in capsys.readouterr().err
+    assert f"{given} holds files.xz itself" in said.err
 
 
 def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
-    """A table of one's own below the output is neither compared nor lost; a shipped report's pages stay."""
     own = tmp_path / "out" / "main" / "report" / "mine.csv"
     own.parent.mkdir(parents=True)
     own.write_text("mine")
@@ -264,21 +233,17 @@ def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "main"])
-def test_the_ledger_reads_no_table_that_is_not_as_listed(
-    evidence: Path, capsys: pytest.CaptureFixture[str], below: str
-) -> None:
+def test_the_ledger_reads_no_table_that_is_not_as_listed(evidence: Path, s2s: Command, below: str) -> None:
     """A shipped number that was changed would give a verdict on the paper's; its table is named instead."""
     command = ["claims", "--results", str(evidence / below)]
-    assert main(command) == 0
+    s2s(*command)
     table = evidence / "main" / "report" / "core_results.csv"
     table.write_text(table.read_text().replace("1", "2", 1))
-    capsys.readouterr()
-    assert main(command) == 4
-    told = capsys.readouterr()
+    told = s2s(*command, code=4)
     assert (told.out, told.err.count("\n")) == ("", 1)
     assert "main/report/core_results.csv: bytes differ from SHA256SUMS" in told.err
     list_evidence(evidence)
-    assert main(command) == 0
+    s2s(*command)
 
 
 def a_linked_table(table: Path) -> None:
@@ -309,9 +274,8 @@ def test_every_reader_refuses_what_is_no_file(
     ("forge", "told"), [(far_too_large, "hold more than"), (many_whole_lines, "more lines than")]
 )
 def test_a_small_container_takes_little_memory(
-    evidence: Path, tmp_path: Path, forge: Callable[[Path], None], told: str
+    evidence: Path, tmp_path: Path, forge: Forge, told: str
 ) -> None:
-    """A few kilobytes that hold many megabytes of empty lines are refused within a gigabyte of addresses."""
     forge(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     out = tmp_path / "out"
@@ -320,20 +284,13 @@ def test_a_small_container_takes_little_memory(
     assert found.stderr.count("\n") == 1
 
 
-def test_unpacking_writes_below_its_output_alone(
-    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Packed evidence that is given as .. or . has its own name there."""
+def test_unpacking_writes_below_its_output_alone(evidence: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(evidence / "main" / "cohort")
     for given in ("..", "../../main"):
         out = tmp_path / given.replace("/", "-").replace(".", "x") / "out"
         assert main(["unpack", given, "--out", str(out)]) == 0
         assert [path.name for path in out.iterdir()] == ["main"]
         assert [path.name for path in out.parent.iterdir()] == ["out"]
-
-
-def within_the_evidence(evidence: Path) -> Path:
-    return evidence / "main" / "cohort"
 
 
 def a_file(evidence: Path) -> Path:
@@ -347,21 +304,21 @@ def a_link_to_nothing(evidence: Path) -> Path:
     return evidence.parent / "links"
 
 
-@pytest.mark.parametrize("place", [within_the_evidence, a_file, a_link_to_nothing])
+PLACES = {"within": lambda evidence: evidence / "main" / "cohort", "file": a_file, "link": a_link_to_nothing}
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_unpacking_into_no_directory_of_its_own_touches_nothing(
-    evidence: Path, capsys: pytest.CaptureFixture[str], place: Callable[[Path], Path]
+    evidence: Path, s2s: Command, place: str
 ) -> None:
-    """The evidence itself, a file, and a link are refused before a byte is written."""
-    out = place(evidence)
+    out = PLACES[place](evidence)
     before = sorted(evidence.parent.rglob("*"))
-    capsys.readouterr()
-    assert main(["unpack", str(evidence), "--out", str(out)]) == 2
-    assert "give another --out" in capsys.readouterr().err
+    said = s2s("unpack", evidence, "--out", out, code=2)
+    assert "give another --out" in said.err
     assert sorted(evidence.parent.rglob("*")) == before
 
 
 def test_what_is_begun_has_the_bytes_of_the_list(evidence: Path, rebuilt: Callable[..., str]) -> None:
-    """Runs that are not packed yet travel in one file, which is listed beside the packed ones."""
     begun = evidence / "begun.tar.xz"
     begun.write_bytes(b"runs")
     list_evidence(evidence)
@@ -371,20 +328,14 @@ def test_what_is_begun_has_the_bytes_of_the_list(evidence: Path, rebuilt: Callab
         assert "begun.tar.xz" in rebuilt(4)
 
 
-def test_evidence_without_runs_is_no_success(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where every run was taken out, nothing has its recorded bytes."""
+def test_evidence_without_runs_is_no_success(evidence: Path, tmp_path: Path, s2s: Command) -> None:
     shutil.rmtree(evidence / "main" / "cohort")
     list_evidence(evidence)
-    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 4
-    assert f"{evidence / 'main'} holds no run" in capsys.readouterr().err
+    said = s2s("unpack", evidence, "--out", tmp_path / "out", code=4)
+    assert f"{evidence / 'main'} holds no run" in said.err
 
 
-def test_what_was_unpacked_by_halves_says_so(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
+def test_what_was_unpacked_by_halves_says_so(evidence: Path, tmp_path: Path, s2s: Command) -> None:
     largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
     out = tmp_path / "out"
     found = in_a_process("unpack", evidence, "--out", out, limit=resource.RLIMIT_FSIZE, most=largest)
@@ -392,24 +343,27 @@ def test_what_was_unpacked_by_halves_says_so(
     assert "make room, then remove it, and give the command again" in found.stderr
     left = tmp_path / "out" / "main"
     assert (left / "cohort" / "runs.json").is_file()
-    assert main(["verify", str(left)]) != 0
-    assert main(["report", str(left), "--out", str(tmp_path / "page")]) != 0
-    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 2
-    assert "or remove what a stopped command left" in capsys.readouterr().err
+    assert s2s("verify", left, code=None).code != 0
+    assert s2s("report", left, "--out", tmp_path / "page", code=None).code != 0
+    said = s2s("unpack", evidence, "--out", tmp_path / "out", code=2)
+    assert "or remove what a stopped command left" in said.err
 
 
-def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that shrinks more than a reader allows is named, and an earlier container stays."""
+def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, s2s: Command) -> None:
     run = tmp_path / "main" / "cohort" / "frozen-s1"
     write_synthetic_run(run, "frozen", 1)
     command = ["pack", str(tmp_path / "main"), "--into", str(tmp_path / "evidence")]
-    assert main(command) == 0
+    s2s(*command)
     before = (tmp_path / "evidence" / "main" / "files.xz").read_bytes()
     (tmp_path / "main" / "cohort" / "frozen-s1.log").write_bytes(bytes(8 << 20))
-    capsys.readouterr()
-    assert main(command) == 4
-    assert "cohort/frozen-s1.log has 8388608; take it out" in capsys.readouterr().err
+    said = s2s(*command, code=4)
+    assert "cohort/frozen-s1.log has 8388608; take it out" in said.err
     assert (tmp_path / "evidence" / "main" / "files.xz").read_bytes() == before
+
+
+def without_a_chosen_seed(evidence: Path) -> None:
+    for condition in CONDITIONS:
+        shutil.rmtree(evidence / "main" / "cohort" / f"{condition}-s2")
 
 
 def cut_to_one_seed(evidence: Path) -> None:
@@ -418,11 +372,6 @@ def cut_to_one_seed(evidence: Path) -> None:
         for seed in (1, 3):
             shutil.rmtree(cohort / f"{condition}-s{seed}")
     write_roster(cohort, [f"{condition}-s2" for condition in CONDITIONS])
-
-
-def without_a_chosen_seed(evidence: Path) -> None:
-    for condition in CONDITIONS:
-        shutil.rmtree(evidence / "main" / "cohort" / f"{condition}-s2")
 
 
 def another_level(evidence: Path) -> None:
@@ -442,28 +391,28 @@ def two_runs_in_each_other_s_place(evidence: Path) -> None:
         (cohort / name).rename(cohort / other)
 
 
+def listed_again(run: Path) -> None:
+    """Let a run's list have the manifest that is there now."""
+    digest = hashlib.sha256((run / "manifest.json").read_bytes()).hexdigest()
+    sums = (run / "SHA256SUMS").read_text().splitlines()
+    lines = [f"{digest}  manifest.json" if one.endswith("  manifest.json") else one for one in sums]
+    (run / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+
+
 def without_any_plan(evidence: Path) -> None:
     another_level(evidence)
     for run in (evidence / "main" / "cohort").glob("*-s*"):
-        manifest = json.loads((run / "manifest.json").read_text())
-        del manifest["plan_sha256"]
-        (run / "manifest.json").write_text(json.dumps(manifest))
-        digest = hashlib.sha256((run / "manifest.json").read_bytes()).hexdigest()
-        sums = (run / "SHA256SUMS").read_text().splitlines()
-        lines = [f"{digest}  manifest.json" if one.endswith("  manifest.json") else one for one in sums]
-        (run / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+        edit_manifest(run, lambda manifest: manifest.pop("plan_sha256"))
+        listed_again(run)
 
 
 def a_run_under_another_plan(evidence: Path) -> None:
     run = evidence / "main" / "cohort" / "native-s2"
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**manifest, "plan_sha256": "0" * 64}))
-    sums = (run / "SHA256SUMS").read_text().splitlines()
-    kept = [line for line in sums if not line.endswith("  manifest.json")]
-    (run / "SHA256SUMS").write_text("\n".join(kept) + "\n")
+    edit_manifest(run, lambda manifest: manifest.update(plan_sha256="0" * 64))
+    listed_again(run)
 
 
-def a_table_with(row: bytes) -> Callable[[Path], None]:
+def a_table_with(row: bytes) -> Forge:
     def forge(evidence: Path) -> None:
         table = evidence / "main" / "report" / "core_results.csv"
         table.write_bytes(table.read_bytes() + row)
@@ -508,10 +457,6 @@ TABLES = {
 def test_forged_evidence_with_new_lists_has_a_problem(
     evidence: Path, rebuilt: Callable[..., str], name: str
 ) -> None:
-    """Fewer seeds than planned, chosen or cut, runs misplaced, another plan, and tables that are none.
-
-    What differs from the plan is a problem once it is shipped, too.
-    """
     forge, told = (PLANNED | TABLES)[name]
     forge(evidence)
     list_evidence(evidence)
@@ -521,7 +466,6 @@ def test_forged_evidence_with_new_lists_has_a_problem(
 
 
 def test_a_plan_that_was_changed_is_not_as_listed(evidence: Path, rebuilt: Callable[..., str]) -> None:
-    """Its list has other bytes."""
     another_level(evidence)
     assert "plan.toml: SHA256SUMS does not list it with these bytes" in rebuilt(1)
 
@@ -546,12 +490,11 @@ def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
 def test_cut_records_are_named_by_their_packed_run(
     evidence: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: pytest.CaptureFixture[str],
     command: tuple[str, ...],
     name: str,
 ) -> None:
-    """Records that lack a line, under a list of theirs: not the temporary place they were unpacked into."""
     assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
     run = tmp_path / "results" / "main" / "cohort" / "native-s2"
     lines = (run / name).read_bytes().splitlines(keepends=True)
@@ -569,16 +512,16 @@ def test_cut_records_are_named_by_their_packed_run(
     assert "temporary" not in told
 
 
-def test_the_page_holds_the_rebuilt_table(
-    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A README with another number in its table is a problem, one with the printed table is none."""
-    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+def test_the_page_holds_the_rebuilt_table(evidence: Path, tmp_path: Path, s2s: Command) -> None:
+    rows = [
+        line
+        for line in s2s("rebuild", evidence, "--out", tmp_path / "out").out.splitlines()
+        if line.startswith("|")
+    ]
     page = tmp_path / "README.md"
     page.write_text("\n".join(rows))
     command = ["rebuild", str(evidence), "--out", str(tmp_path / "out"), "--readme", str(page)]
-    assert main(command) == 0
+    s2s(*command)
     other = rows[-1].replace("1", "2")
     text = "\n".join(rows)
     for held, told in (
@@ -590,6 +533,5 @@ def test_the_page_holds_the_rebuilt_table(
         page.write_text("\n".join(held))
         assert f"README.md: {told}" in list(table_problems(page, [text], text))
     page.write_text("\n".join([*rows[:-1], other]))
-    capsys.readouterr()
-    assert main(command) == 1
-    assert f"README.md: its table lacks the rebuilt row {rows[-1]}" in capsys.readouterr().out
+    said = s2s(*command, code=1)
+    assert f"README.md: its table lacks the rebuilt row {rows[-1]}" in said.out

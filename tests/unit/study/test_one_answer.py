@@ -48,7 +48,6 @@ def planned_outcomes(
 def test_one_comparison_has_one_answer(
     root: Path, tmp_path: Path, order: tuple[dict[str, object], ...]
 ) -> None:
-    """Asked over four seeds and over three: both lines have the answer of four, and say whose it is."""
     plan, found = planned_outcomes(root, tmp_path, *order)
     first, second = found
     assert len(first.values) == len(second.values) == 4
@@ -72,18 +71,13 @@ def test_one_comparison_has_one_answer(
     assert f"{told}, corrected for 2 comparisons instead of 1" in sentences
 
 
-def test_a_shared_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
-    """Two questions over as many seeds differ in their comparisons, or in nothing."""
+def test_one_answer_says_only_what_differs(root: Path, tmp_path: Path) -> None:
     alike, fewer = {**WHOLE, "key": "main.again"}, {"seeds": 4, "comparisons": 1, "key": "main.alone"}
     plan, found = planned_outcomes(root, tmp_path, WHOLE, alike, fewer)
     assert find_deviations(plan, "", {}, found)["main"][-2:] == [
         "main.again, native minus frozen: main.q answers it",
         "main.alone, native minus frozen: main.q answers it, corrected for 2 comparisons instead of 1",
     ]
-
-
-def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> None:
-    """Three of three seeds give no verdict where another question still lacks seeds of the same runs."""
     (root / "main/cohort/native-s4").rename(tmp_path / "away")
     try:
         _, found = planned_outcomes(root, tmp_path, WHOLE, FEWER)
@@ -94,7 +88,6 @@ def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> N
 
 
 def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
-    """Only the same sides, metric, estimator and length are one comparison."""
     _, found = planned_outcomes(
         root,
         tmp_path,
@@ -132,7 +125,6 @@ def test_few_seeds_see_large_effects_only(seeds: int) -> None:
 
 
 def test_verdicts_stand_together(root: Path, tmp_path: Path) -> None:
-    """What is decided for and against training stands in one line per metric, each comparison once."""
     signs = {**WHOLE, "key": "main.signs", "estimator": "sign_count", "interval": "none"}
     reversed_sides = '[["main/cohort/frozen", "main/cohort/native"]]'
     _, found = planned_outcomes(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.command import Command, Make, Patch
 from tests.forging import edit_line, reseal
 from tests.plans import plan_text
 
@@ -21,11 +22,8 @@ from search_to_signal.study import unpacking
 from search_to_signal.study.container import read_container, write_container
 from search_to_signal.study.packed_run import guessed_program, restored
 
-Make = Callable[..., Path]
-
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
     return {p.relative_to(directory).as_posix(): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
@@ -45,7 +43,6 @@ def pack(results: Path, *options: str) -> Path:
 
 
 def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
-    """With its adapters a directory is the same again."""
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
@@ -57,12 +54,11 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     results: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: pytest.CaptureFixture[str],
     at: str,
     ended: list[int],
 ) -> None:
-    """While the first checks, or writes: all is there once, and no evidence is called damaged."""
     packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
     command = ["unpack", str(packed), "--out", str(out)]
     codes: list[int] = []
@@ -84,13 +80,10 @@ def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     assert files(out / "main") == files(results)
 
 
-def test_weights_are_left_out_unless_asked_for(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Everything else comes back, and the command says what does not."""
+def test_weights_are_left_out_unless_asked_for(results: Path, tmp_path: Path, s2s: Command) -> None:
     packed = pack(results)
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "main: 2 files were not packed: final adapters" in capsys.readouterr().out
+    said = s2s("unpack", packed, "--out", tmp_path / "out")
+    assert "main: 2 files were not packed: final adapters" in said.out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing == {
         f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
@@ -98,7 +91,6 @@ def test_weights_are_left_out_unless_asked_for(
 
 
 def test_runs_that_came_without_their_weights_are_packed(results: Path, tmp_path: Path) -> None:
-    """As those that have them, byte for byte; asked for, the weights are missed by name."""
     whole = files(pack(results))
     shutil.rmtree(results / "cohort" / "native-s1" / "adapter")
     shutil.rmtree(tmp_path / "evidence")
@@ -109,7 +101,6 @@ def test_runs_that_came_without_their_weights_are_packed(results: Path, tmp_path
 
 
 def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, make_run: Make) -> None:
-    """Runs that came in pieces, each with a list of its own, have no common one; a whole list is shipped."""
     write_sums(results / "cohort")
     packed = pack(results)
     assert (packed / "main" / "cohort" / "SHA256SUMS").is_file()
@@ -117,8 +108,7 @@ def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, 
     assert not (pack(results) / "main" / "cohort" / "SHA256SUMS").exists()
 
 
-def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of a layer and of the whole directory are compared with one hash of each file."""
+def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: Patch) -> None:
     write_sums(results / "cohort")
     seal(results, "a title")
     hashed: list[Path] = []
@@ -134,14 +124,13 @@ def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: p
 
 
 def test_what_an_interrupted_run_left_is_no_damage(
-    results: Path, make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, make_run: Make, tmp_path: Path, s2s: Command
 ) -> None:
-    """It is listed by the directory, and not shipped."""
     make_run(results / "cohort" / "interrupted" / "frozen-s1-1", "frozen", 1)
     seal(results, "a study")
     packed = pack(results, "--adapters", "*")
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "files of interrupted runs" in capsys.readouterr().out
+    said = s2s("unpack", packed, "--out", tmp_path / "out")
+    assert "files of interrupted runs" in said.out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing
     assert all(name.startswith("cohort/interrupted/") for name in missing)
@@ -150,7 +139,6 @@ def test_what_an_interrupted_run_left_is_no_damage(
 def test_a_run_is_added_without_writing_others_again(
     results: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Equal records give equal bytes, and packed runs stay."""
     first = files(pack(results))
     make_run(results / "cohort" / "native-s2", "native", 2)
     capsys.readouterr()
@@ -162,7 +150,6 @@ def test_a_run_is_added_without_writing_others_again(
 
 
 def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was packed under its name is gone then; one that is packed again as it was is none."""
     pack(results)
     edit_line(results / "cohort" / "native-s1" / "heuristics.jsonl", 1, lambda line: line.update(code="pass"))
     write_sums(results / "cohort" / "native-s1")
@@ -175,7 +162,6 @@ def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.C
 
 
 def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
-    """A recording may go on beside: a run's directory without a manifest is none of what lies beside runs."""
     begun = results / "cohort" / "native-s2"
     begun.mkdir()
     (begun / "steps.jsonl").touch()
@@ -187,7 +173,6 @@ def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
 
 
 def test_tables_stay_open_and_what_is_made_again_is_left_out(results: Path) -> None:
-    """Of a report its tables alone are shipped, to be read as they are; a stray file goes with the rest."""
     made = {"report/core.csv": "a,b\n", "report/index.html": "<p>", "BLOCKS.jsonl": "{}"}
     for name, text in {**made, "notes.txt": "by hand", "cohort/odd.csv": "c,d\n"}.items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)
@@ -199,16 +184,21 @@ def test_tables_stay_open_and_what_is_made_again_is_left_out(results: Path) -> N
     assert set(read_container(packed / "files.xz")) == {"notes.txt", "cohort/odd.csv"}
 
 
-def test_evidence_goes_beside_what_is_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_not_be_found_again_is_not_packed(results: Path, s2s: Command) -> None:
     """Into its own directory it would be packed itself the next time: refused before anything is written."""
     before = files(results)
-    assert main(["pack", str(results), "--into", str(results / "evidence")]) == 2
-    assert "is inside the directory that is packed" in capsys.readouterr().err
+    said = s2s("pack", results, "--into", results / "evidence", code=2)
+    assert "is inside the directory that is packed" in said.err
     assert files(results) == before
+    # Tables would take it for that one: it is refused before anything of it is written.
+    (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
+    into = results.parent.parent / "evidence"
+    said = s2s("pack", results, "--into", into, code=4)
+    assert "cohort/factorized-s1 has the configuration of native-s1" in said.err
+    assert not list(into.rglob("*"))
 
 
 def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
-    """Between two studies the directory's own list lags behind: the runs' lists are then what is checked."""
     seal(results, "a study")
     make_run(results / "cohort" / "frozen-s2", "frozen", 2)
     packed = pack(results, "--adapters", "*")
@@ -221,7 +211,6 @@ def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: 
 
 
 def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
-    """Forged hashes, parents and distances come back as they were recorded: packing corrects nothing."""
     run = results / "cohort" / "native-s1"
     edit_line(run / "completions.jsonl", 2, lambda line: line.update(response_sha256="0" * 64, parents=["x"]))
     edit_line(run / "completions.jsonl", 4, lambda line: line.update(archive_gap=0.25, advantage=9.5))
@@ -231,10 +220,6 @@ def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
     packed = pack(results, "--adapters", "*")
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
     assert files(tmp_path / "out" / "main") == files(results)
-
-
-def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> None:
-    """What was packed with a model's tokenizer is not unpacked without, and the error names the option."""
     facts = read_manifest(results / "cohort" / "frozen-s1").facts
     short = b'{"step":0,"prompt":"a","completions":["b"]}\n'
     with pytest.raises(RunDirectoryError, match="token ids cannot be restored: give --model DIR"):
@@ -242,9 +227,8 @@ def test_token_ids_that_need_a_tokenizer_say_how_to_give_it(results: Path) -> No
 
 
 def test_all_but_token_ids_comes_out_without_their_tokenizer(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, s2s: Command
 ) -> None:
-    """One line names the model, and the command does not end as if all were there; texts are in a file."""
     packed, run = pack(results, "--adapters", "*"), Path("cohort", "native-s1")
     container = packed / "main" / run / "records.xz"
     parts = read_container(container)
@@ -252,10 +236,8 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
     for line in lines:
         del line["prompt_ids"]
     write_container(container, {**parts, GENERATIONS: b"\n".join(map(msgspec.json.encode, lines))})
-    capsys.readouterr()
     command = ["unpack", str(packed), "--out", str(tmp_path / "out"), "--model", str(tmp_path / "other")]
-    assert main(command) == 1
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
+    told = [line for line in s2s(*command, code=1).out.splitlines() if line.startswith("PROBLEM")]
     assert len(told) == 1
     assert "main: 1 run without token ids: the tokenizer of its model is not here" in told[0]
     assert f"({tmp_path / 'other'} is not it): give --model DIR of tiny and another --out" in told[0]
@@ -272,37 +254,23 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
 
 
 def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What differs from its list is refused by name."""
     with (results / "cohort" / "native-s1" / "steps.jsonl").open("a") as file:
         file.write("\n")
     assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
     assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in capsys.readouterr().err
 
 
-def test_a_run_under_the_name_of_another_is_not_packed(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Tables would take it for that one: it is refused before anything of it is written."""
-    (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
-    into = results.parent.parent / "evidence"
-    assert main(["pack", str(results), "--into", str(into)]) == 4
-    assert "cohort/factorized-s1 has the configuration of native-s1" in capsys.readouterr().err
-    assert not list(into.rglob("*"))
-
-
 @pytest.mark.parametrize("given", ["results", "results/other"])
 def test_what_is_no_profile_of_the_plan_is_not_packed_beside_it(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+    results: Path, tmp_path: Path, s2s: Command, given: str
 ) -> None:
     """The directory above the profiles, or one of another plan, would stand there as one more profile."""
     into = tmp_path / "evidence"
     into.mkdir()
     (into / "plan.toml").write_text(plan_text({}))
     shutil.copytree(results, tmp_path / "results" / "other")
-    assert main(["pack", str(results), str(tmp_path / given), "--into", str(into)]) == 2
-    assert (
-        f"{tmp_path / given} is not named like a profile of {into / 'plan.toml'}" in capsys.readouterr().err
-    )
+    said = s2s("pack", results, tmp_path / given, "--into", into, code=2)
+    assert f"{tmp_path / given} is not named like a profile of {into / 'plan.toml'}" in said.err
     assert [path.name for path in into.iterdir()] == ["plan.toml"]
 
 
@@ -318,17 +286,16 @@ def _change(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _change, Path.unlink])
 def test_damage_is_named_with_what_it_was(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+    results: Path, tmp_path: Path, s2s: Command, damage: Callable[[Path], None]
 ) -> None:
-    """No table is made of damaged evidence, and the file is named; a container alone is refused, too."""
     packed = pack(results)
     path = packed / "main" / "cohort" / "native-s1" / "records.xz"
     damage(path)
-    assert main(["rebuild", str(packed), "--out", str(tmp_path / "shipped")]) == 4
-    assert "main/cohort/native-s1/records.xz" in (told := capsys.readouterr().err)
+    said = s2s("rebuild", packed, "--out", tmp_path / "shipped", code=4)
+    assert "main/cohort/native-s1/records.xz" in (told := said.err)
     assert "it was the records of run main/cohort/native-s1" in told
     assert not (tmp_path / "shipped").exists()
-    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) in (1, 4)
+    assert s2s("unpack", packed, "--out", tmp_path / "out", code=None).code in (1, 4)
 
 
 def test_a_container_of_other_records_is_found_without_the_list(results: Path, tmp_path: Path) -> None:
@@ -337,16 +304,6 @@ def test_a_container_of_other_records_is_found_without_the_list(results: Path, t
     for name in ("manifest.json", "config.json", "SHA256SUMS"):
         shutil.copy(packed / "main/cohort/frozen-s1" / name, packed / "main/cohort/native-s1" / name)
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 4
-
-
-def test_containers_hold_no_times(results: Path) -> None:
-    """Packing again elsewhere gives the same bytes."""
-    first = files(pack(results))
-    shutil.rmtree(results.parent.parent / "evidence")
-    assert files(pack(results)) == first
-    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
-    assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
-    lzma.open(container).close()
 
 
 @pytest.mark.parametrize(
@@ -364,9 +321,14 @@ def test_guessed_programs(code: str, right: bool | None) -> None:
     assert (None if guess is None else guess == program_sha256(code)) is right
 
 
-def test_records_are_found_again_by_rule(results: Path) -> None:
-    """Hashes and credit do not lie in the container: they follow from texts and scores."""
+def test_containers_hold_no_times_and_nothing_that_follows(results: Path) -> None:
     packed = pack(results)
     parts = read_container(packed / "main" / "cohort" / "native-s1" / "records.xz")
     line = msgspec.json.decode(parts["completions.jsonl"].splitlines()[0], type=dict[str, object])
     assert not {"response_sha256", "prompt_sha256", "reward", "advantage", "archive_gap"} & set(line)
+    first = files(pack(results))
+    shutil.rmtree(results.parent.parent / "evidence")
+    assert files(pack(results)) == first
+    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
+    assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
+    lzma.open(container).close()

@@ -24,7 +24,6 @@ BEST = ((6.2240 - 6.1771) + (6.2303 - 6.2163) + (6.2445 - 6.2336)) / 3
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three conditions of three seeds."""
     root = tmp_path_factory.mktemp("recorded")
     for condition in CONDITIONS:
         for seed in (1, 2, 3):
@@ -41,7 +40,6 @@ def plan_file(tmp_path: Path, **changes: object) -> Path:
 
 
 def outcomes(root: Path, tmp_path: Path, **changes: object) -> list[QuestionOutcome]:
-    """The plan's outcomes."""
     return list(compute_outcomes(root, read_plan(plan_file(tmp_path, **changes))))
 
 
@@ -55,7 +53,6 @@ def cells(found: list[QuestionOutcome], verdict: OutcomeVerdict) -> list[BesideC
 
 
 def test_the_papers_numbers_by_hand(root: Path, tmp_path: Path) -> None:
-    """Means within its seeds; a condition that it does not have is compared with nothing."""
     found = outcomes(root, tmp_path)
     valid, best, *others = cells(found, OutcomeVerdict.ABOVE)
     assert valid is not None
@@ -85,19 +82,9 @@ def test_only_a_verdict_agrees(root: Path, tmp_path: Path, verdict: OutcomeVerdi
     assert valid.verdict == f"n = 3: {verdict.value}"
 
 
-def test_seeds_that_differ_agree_with_nothing(
+def test_other_questions_and_seeds_that_differ_agree_with_nothing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the paper's own seeds have both signs, no verdict of ours has its direction."""
-    monkeypatch.setattr(
-        "search_to_signal.study.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
-    )
-    valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
-    assert valid is not None
-    assert valid.standing == "undecided: the paper's seeds differ"
-
-
-def test_other_questions_are_not_set_beside_it(root: Path, tmp_path: Path) -> None:
     """Signs, secondary questions, and sides of two cohorts are no comparison of the paper's cohort."""
     across = '[["main/cohort/native", "other/cohort/frozen"]]'
     for changes in (
@@ -106,6 +93,13 @@ def test_other_questions_are_not_set_beside_it(root: Path, tmp_path: Path) -> No
         {"pairs": across},
     ):
         assert build_beside_the_paper(outcomes(root, tmp_path, **changes)) is None
+    # Where the paper's own seeds have both signs, no verdict of ours has its direction.
+    monkeypatch.setattr(
+        "search_to_signal.study.formatting._published_differences", lambda _: [0.1, -0.1, 0.2]
+    )
+    valid, *_ = cells(outcomes(root, tmp_path), OutcomeVerdict.ABOVE)
+    assert valid is not None
+    assert valid.standing == "undecided: the paper's seeds differ"
 
 
 def test_the_page_begins_with_it(root: Path, tmp_path: Path) -> None:

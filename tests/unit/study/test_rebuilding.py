@@ -5,6 +5,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from tests.command import Command
 
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
@@ -18,42 +19,29 @@ pytestmark = pytest.mark.slow
 CONDITIONS = ("frozen", "native")
 
 
-def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and output."""
-    capsys.readouterr()
-    code = main(["rebuild", str(evidence), "--out", str(out)])
-    return code, capsys.readouterr().out
-
-
-def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line is OK and the page, which is there with those of the profiles."""
-    code, out = rebuild(shipped, tmp_path / "out", capsys)
+def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, s2s: Command) -> None:
+    out = s2s("rebuild", shipped, "--out", tmp_path / "out").out
     page = tmp_path / "out" / "report" / "evidence.html"
-    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {page}")
+    assert out.splitlines()[-1] == f"s2s: OK: 0 problems; open {page}"
     assert 'href="../main/report.html"' in page.read_text()
     assert (tmp_path / "out" / "main" / "report.html").is_file()
     assert "PARTIAL" not in page.read_text()
     assert "PARTIAL" not in (page.parent / "claims" / "claims.md").read_text()
 
 
-def test_a_changed_table_has_both_values(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Table, row and column, what is shipped and what the records give."""
+def test_a_changed_table_has_both_values(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     table = evidence / "main" / "report" / "core_results.csv"
     lines = table.read_text().splitlines()
     row, column, value, spread, n = lines[1].split(",")
     table.write_text("\n".join([lines[0], f"{row},{column},-1.5,{spread},{n}", *lines[2:]]) + "\n")
     list_evidence(evidence)
-    code, out = rebuild(evidence, tmp_path / "out", capsys)
-    assert code == 1
+    out = s2s("rebuild", evidence, "--out", tmp_path / "out", code=1).out
     assert f"main/report/core_results.csv: {row} / {column}, value: shipped -1.5 | rebuilt {value}" in out
     assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problem;")
 
 
 def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tmp_path: Path) -> None:
-    """Another processor's rounding stays as shipped; a changed and a lacking table are made anew."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     report = evidence / "main" / "report"
     names = ("core_results.csv", "signal.csv", "normalizer_values.csv")
@@ -73,15 +61,11 @@ def test_shipping_again_leaves_what_differs_in_last_bits_alone(shipped: Path, tm
     assert not (report / "stray.csv").exists()
 
 
-def test_a_missing_run_makes_it_partial(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Only seeds with all their runs are in the tables, which say how many of how many; no verdict stands."""
+def test_a_missing_run_makes_it_partial(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
     list_evidence(evidence)
-    code, out = rebuild(evidence, tmp_path / "out", capsys)
-    assert code == 1  # the shipped tables are of three seeds
+    out = s2s("rebuild", evidence, "--out", tmp_path / "out", code=1).out
     assert "main: cohort PARTIAL: 5 of 6 planned runs are there" in out
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
@@ -90,24 +74,20 @@ def test_a_missing_run_makes_it_partial(
         "of our estimates is decided"
     )
     assert mark in (tmp_path / "out" / "report" / "claims" / "claims.md").read_text()
-    assert main(["claims", "--results", str(evidence), "--out", str(tmp_path / "claims")]) == 0
-    assert mark in capsys.readouterr().out.splitlines()
+    assert mark in s2s("claims", "--results", evidence, "--out", tmp_path / "claims").out.splitlines()
     assert mark in (tmp_path / "claims" / "claims.md").read_text()
     assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()
     assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
-    assert main(["trace", str(evidence / "main"), "core_results", "native", "Final best"]) == 0
-    assert "cohort/native-s2/completions.jsonl" in capsys.readouterr().out
+    told = s2s("trace", evidence / "main", "core_results", "native", "Final best").out
+    assert "cohort/native-s2/completions.jsonl" in told
 
 
-def test_a_condition_has_its_own_seeds_in_the_course(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its finished runs are all there, which the captions say; of a whole cohort they say nothing."""
+def test_a_condition_has_its_own_seeds_in_the_course(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
     list_evidence(evidence)
-    rebuild(shipped, tmp_path / "whole", capsys)
-    rebuild(evidence, tmp_path / "out", capsys)
+    s2s("rebuild", shipped, "--out", tmp_path / "whole")
+    s2s("rebuild", evidence, "--out", tmp_path / "out", code=1)
     whole, course = (
         CsvFrame.read((tmp_path / made / "main/figures/course.csv").read_text()) for made in ("whole", "out")
     )
@@ -123,31 +103,25 @@ def test_a_condition_has_its_own_seeds_in_the_course(
         assert UNPAIRED not in unescape((tmp_path / "whole" / page).read_text())
 
 
-def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A number of a profile and one of the plan lead to their records; the ledger has seeds k of n."""
-    assert main(["trace", str(shipped / "main"), "core_results", "native", "Final best", "--show", "1"]) == 0
-    assert "cohort/native-s1/completions.jsonl" in capsys.readouterr().out
-    assert main(["trace", str(shipped), "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
-    assert "main/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+def test_trace_and_claims_read_it(shipped: Path, s2s: Command) -> None:
+    said = s2s("trace", shipped / "main", "core_results", "native", "Final best", "--show", "1")
+    assert "cohort/native-s1/completions.jsonl" in said.out
+    said = s2s("trace", shipped, "outcomes", "main.q/native minus frozen", "Estimate")
+    assert "main/cohort/frozen-s1/completions.jsonl" in said.out
     assert "core_results" in load_reports(shipped).tables
-    assert main(["claims", "--results", str(shipped)]) == 0
-    assert " same direction, " in capsys.readouterr().out.splitlines()[0]
+    said = s2s("claims", "--results", shipped)
+    assert " same direction, " in said.out.splitlines()[0]
 
 
 @pytest.mark.parametrize("below", ["", "main", "report"])
-def test_claims_are_not_made_of_what_was_made(
-    shipped: Path, below: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing there says which runs are awaited: one line leads to its verdicts, and to the evidence."""
+def test_claims_are_not_made_of_what_was_made(shipped: Path, below: str, s2s: Command) -> None:
     made = shipped.parent / "made"
-    assert main(["claims", "--results", str(made / below)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = s2s("claims", "--results", made / below, code=2).err.splitlines()
     assert f"in {made / 'report' / 'claims' / 'claims.md'}" in line
     assert "give --results the evidence" in line
 
 
 def test_lines_of_one_name_are_all_compared(tmp_path: Path) -> None:
-    """Of two lines with the same row and column the first counts as much as the last."""
     for folder, value in (("one", 1.0), ("other", 2.0)):
         (tmp_path / folder).mkdir()
         text = f"row,column,value,spread,n\na,b,{value},,3\na,b,5.0,,3\n"

@@ -40,18 +40,11 @@ def test_each_has_a_row_of_its_own_in_the_figure(outcomes: list[QuestionOutcome]
     }
     alone = list(csv.DictReader(outcome_lines(outcomes[:1], "score").splitlines()))
     assert {row["comparison"] for row in alone} == {"native minus frozen (n = 3)"}
-
-
-def test_a_row_that_the_other_lacks_says_whose_it_is_too(outcomes: list[QuestionOutcome]) -> None:
-    """Among rows with a profile's name one without it would be a riddle."""
+    # Among rows with a profile's name one without it would be a riddle.
     first, other = outcomes
     elsewhere = replace(other, sides=tuple(side.replace("native", "rank") for side in other.sides))
     rows = list(csv.DictReader(outcome_lines([first, elsewhere], "score").splitlines()))
     assert {row["comparison"].partition(":")[0] for row in rows} == {"main", "small"}
-
-
-def test_each_line_of_a_verdict_says_whose_it_is(outcomes: list[QuestionOutcome]) -> None:
-    """Only where another profile has a line of the same name."""
     lines = [line for group in group_by_verdict(outcomes) for line in group.lines]
     assert [line.partition(" against frozen, n = 3: native ")[0] for line in lines] == [
         "main: Valid (points)",
@@ -80,7 +73,6 @@ def test_what_the_plan_describes_beside_the_paper_is_in_short(outcomes: list[Que
 
 
 def test_a_question_that_is_undecided_throughout_has_the_plans_words(outcomes: list[QuestionOutcome]) -> None:
-    """Of all its comparisons: one that is decided leaves the others their line alone."""
     first, other = outcomes
     asked = first.question
     same = [replace(first, verdict=OutcomeVerdict.OPEN), replace(other, question=asked, source=asked)]

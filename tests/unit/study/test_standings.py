@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.command import Command
 from tests.plans import pack_study, plan_text
 
 from search_to_signal.cli import main
@@ -67,13 +68,6 @@ def few_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scored_standings, "known_heuristics", lambda: known_heuristics()[:2])
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str]]:
-    """Exit code and lines of a command."""
-    capsys.readouterr()
-    code = main([str(argument) for argument in arguments])
-    return code, capsys.readouterr().out.splitlines()
-
-
 def changed(shipped: Path, tmp_path: Path, change: Any) -> Path:
     """A copy of the evidence with other scores, which its list has."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
@@ -84,12 +78,9 @@ def changed(shipped: Path, tmp_path: Path, change: Any) -> Path:
     return evidence
 
 
-def test_the_page_says_where_programs_stand(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One row per heuristic of the field and per condition, by training score, with the code of each."""
-    code, lines = run(capsys, "rebuild", shipped, "--out", tmp_path)
-    assert (code, lines[-1].split(";")[0]) == (0, "s2s: OK: 0 problems")
+def test_the_page_says_where_programs_stand(shipped: Path, tmp_path: Path, s2s: Command) -> None:
+    lines = s2s("rebuild", shipped, "--out", tmp_path).out.splitlines()
+    assert lines[-1].split(";")[0] == "s2s: OK: 0 problems"
     rows = (tmp_path / "report" / "standings.csv").read_text().splitlines()
     gaps = [row.split("Gap (%) 200,")[1].split(",")[0] for row in rows if "Gap (%) 200" in row]
     assert len(gaps) == len(known_heuristics()) + 2
@@ -117,52 +108,45 @@ def test_the_page_says_where_programs_stand(
 
 
 @pytest.mark.usefixtures("few_known")
-def test_scores_can_be_made_again(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recorded scores, the field's and ours, are those that the evaluation gives now; none is made twice."""
-    code, lines = run(capsys, "standings", shipped, "--check", 1)
-    assert (code, lines[-1]) == (0, "s2s: OK: 0 problems, on the first 1 instance of each size")
+def test_scores_can_be_made_again(shipped: Path, s2s: Command) -> None:
+    lines = s2s("standings", shipped, "--check", 1).out.splitlines()
+    assert lines[-1] == "s2s: OK: 0 problems, on the first 1 instance of each size"
     before = (shipped / FILE).read_bytes()
-    _, lines = run(capsys, "standings", shipped)
+    lines = s2s("standings", shipped).out.splitlines()
     assert not any("heldout_50" in line for line in lines)
     assert (shipped / FILE).read_bytes() == before
 
 
 @pytest.mark.usefixtures("few_known")
-def test_a_changed_score_is_found(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scoring again finds one that is listed; s2s rebuild an impossible one, and the table of others."""
-
+def test_a_changed_score_is_found(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     def longer(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines[0]["scores"][0] -= 0.001
         return lines
 
     evidence = changed(shipped, tmp_path, longer)
-    code, lines = run(capsys, "standings", evidence, "--check", 1)
-    assert code == 1
+    lines = s2s("standings", evidence, "--check", 1, code=1).out.splitlines()
     assert lines[-2].startswith("PROBLEM main: frozen, best of 3 seeds on heldout_50, instance 1: recorded -")
-    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
-    assert code == 1
+    lines = s2s("rebuild", evidence, "--out", tmp_path / "out", code=1).out.splitlines()
     assert any("report/standings.csv: main: frozen, best of 3 seeds" in line for line in lines)
 
     def shorter(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines[0]["scores"][0] = -1.0
         return lines
 
-    code, lines = run(capsys, "rebuild", changed(shipped, tmp_path / "2", shorter), "--out", tmp_path / "out")
-    assert code == 1
+    lines = s2s(
+        "rebuild", changed(shipped, tmp_path / "2", shorter), "--out", tmp_path / "out", code=1
+    ).out.splitlines()
     assert any("scores that no tours of these instances have" in line for line in lines)
 
 
-def test_another_best_program_asks_for_scores(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A program without scores, and scores of a program that is no best one, are problems that name it."""
-
+def test_another_best_program_asks_for_scores(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     def other(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         lines[0]["code_sha256"] = "0" * 64
         return lines
 
-    code, lines = run(capsys, "rebuild", changed(shipped, tmp_path, other), "--out", tmp_path / "out")
-    assert code == 1
+    lines = s2s(
+        "rebuild", changed(shipped, tmp_path, other), "--out", tmp_path / "out", code=1
+    ).out.splitlines()
     assert (
         f"PROBLEM {FILE}: main: frozen, best of 3 seeds has no scores on heldout_50: s2s standings makes them"
     ) in lines
@@ -171,27 +155,19 @@ def test_another_best_program_asks_for_scores(
     )
 
 
-def test_what_is_not_packed_is_not_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plan without packed runs, and a check of no instance, are one line that says what to do."""
-    (tmp_path / "plan.toml").write_text(plan_text({}))
-    assert main(["standings", str(tmp_path)]) == 4
-    assert "holds no packed evidence: s2s pack makes it" in capsys.readouterr().err
-    assert main(["standings", str(tmp_path), "--check", "0"]) == 2
-    assert "--check 0: give a number of instances of at least 1" in capsys.readouterr().err
-
-
-def test_evidence_without_scores_says_so(
-    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Before they are made there is no table, and the command that makes them is named."""
+def test_what_is_not_packed_or_scored_says_so(shipped: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "heldout")
     (evidence / "report" / "standings.csv").unlink()
     list_evidence(evidence)
-    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
-    assert code == 0
+    lines = s2s("rebuild", evidence, "--out", tmp_path / "out").out.splitlines()
     assert any(line.startswith(f"no {FILE}: s2s standings") for line in lines)
     assert 'id="standings"' not in (tmp_path / "out" / "report" / "evidence.html").read_text()
+    (tmp_path / "1" / "plan.toml").write_text(plan_text({}))
+    said = s2s("standings", tmp_path / "1", code=4)
+    assert "holds no packed evidence: s2s pack makes it" in said.err
+    said = s2s("standings", tmp_path / "1", "--check", "0", code=2)
+    assert "--check 0: give a number of instances of at least 1" in said.err
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +183,10 @@ def every_run(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_final_best_stands_beside_the_seed_heuristic(
-    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    every_run: Path, tmp_path: Path, s2s: Command
 ) -> None:
-    """Means over each condition's own runs, differences within shared seeds, and how many are shorter."""
-    code, lines = run(capsys, "rebuild", every_run, "--out", tmp_path)
-    assert (code, lines[-1].split(";")[0]) == (0, "s2s: OK: 0 problems")
+    lines = s2s("rebuild", every_run, "--out", tmp_path).out.splitlines()
+    assert lines[-1].split(";")[0] == "s2s: OK: 0 problems"
     with (tmp_path / "report" / "final_bests.csv").open() as rows:
         table = list(csv.DictReader(rows))
     cells = {(row["row"], row["column"]): row["value"] for row in table}
@@ -247,51 +222,43 @@ def test_every_final_best_stands_beside_the_seed_heuristic(
     assert "### Every final best, compared" in (tmp_path / "report" / "evidence.md").read_text()
 
 
-def test_whole_seeds_alone_choose_a_conditions_program(
-    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Frozen's best is of a seed that lacks its native run: the best of the others stands."""
+def test_whole_seeds_alone_choose_a_conditions_program(every_run: Path, tmp_path: Path, s2s: Command) -> None:
     evidence = Path(shutil.copytree(every_run, tmp_path / "evidence"))
     shutil.rmtree(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
-    assert run(capsys, "standings", evidence)[0] == 0
+    s2s("standings", evidence)
     listed = {json.loads(line)["code_sha256"] for line in (evidence / FILE).open()}
     rules = [rule for rule in ("min", "max") if sha256_text(PROGRAM.format(rule, "current_node")) in listed]
     assert rules == ["max"]
-    run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
+    s2s("rebuild", evidence, "--out", tmp_path / "out", code=None)
     assert "main: frozen, best of 1 seed" in (tmp_path / "out" / "report" / "standings.csv").read_text()
 
 
 @pytest.mark.usefixtures("few_known")
-def test_scores_of_final_bests_are_kept_and_checked(
-    every_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Once begun they are kept without the option; a changed, a missing and a foreign one are found."""
+def test_scores_of_final_bests_are_kept_and_checked(every_run: Path, tmp_path: Path, s2s: Command) -> None:
     before = (every_run / FINALS).read_bytes()
-    _, lines = run(capsys, "standings", every_run)
+    lines = s2s("standings", every_run).out.splitlines()
     assert not any("heldout_50" in line for line in lines)
     assert (every_run / FINALS).read_bytes() == before
-    assert run(capsys, "standings", every_run, "--check", 1)[0] == 0
+    s2s("standings", every_run, "--check", 1)
 
     evidence = Path(shutil.copytree(every_run, tmp_path / "evidence"))
     first, *others = [json.loads(line) for line in before.splitlines()]
     first["scores"][0] -= 0.001
     (evidence / FINALS).write_text("".join(json.dumps(line) + "\n" for line in (first, *others)))
     list_evidence(evidence)
-    code, lines = run(capsys, "standings", evidence, "--check", 1)
-    assert code == 1
+    lines = s2s("standings", evidence, "--check", 1, code=1).out.splitlines()
     assert any("-s1, its final best on heldout_50, instance 1: recorded -" in line for line in lines)
-    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
+    lines = s2s("rebuild", evidence, "--out", tmp_path / "out", code=1).out.splitlines()
     assert any("report/final_bests.csv: main: " in line for line in lines)
 
     others[0]["code_sha256"] = "0" * 64
     (evidence / FINALS).write_text("".join(json.dumps(line) + "\n" for line in others))
     list_evidence(evidence)
-    code, lines = run(capsys, "rebuild", evidence, "--out", tmp_path / "out")
-    assert code == 1
+    lines = s2s("rebuild", evidence, "--out", tmp_path / "out", code=1).out.splitlines()
     assert any(f"PROBLEM {FINALS}: main/cohort/" in line and "has no scores on" in line for line in lines)
     assert any(f"PROBLEM {FINALS}: program 000000000000 on" in line for line in lines)
-    assert run(capsys, "standings", evidence)[0] == 0
+    s2s("standings", evidence)
     assert (evidence / FINALS).read_bytes() == before
 
 
@@ -299,9 +266,8 @@ def test_a_stop_keeps_what_is_scored(
     shipped: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    s2s: Command,
 ) -> None:
-    """Scores are written as they come: the same command goes on with the programs that lack them."""
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "heldout")
     list_evidence(evidence)
@@ -315,8 +281,8 @@ def test_a_stop_keeps_what_is_scored(
         return score(codes, *arguments)
 
     monkeypatch.setattr(scored_standings, "score_programs", stopped)
-    assert run(capsys, "standings", evidence, "--every-run")[0] == 130
-    assert run(capsys, "standings", evidence)[0] == 0
+    s2s("standings", evidence, "--every-run", code=130)
+    s2s("standings", evidence)
     # Two programs are no seed heuristic: the nearest node, scored before the stop, and the farthest.
     assert calls == [1, 1, 1]
     assert (evidence / FILE).read_bytes() == (shipped / FILE).read_bytes()
@@ -324,7 +290,6 @@ def test_a_stop_keeps_what_is_scored(
 
 
 def test_final_bests_differ_from_another_plans_controls() -> None:
-    """By seed, under a name that says whose runs they are; a seed without its control is left out."""
     seed = {scored.split: scored for scored in known_scores() if scored.code_sha256 == standings.SEED_SHA256}
     finals, scores = {}, []
     for profile, condition, longer in (("own", "distinct", 1.05), ("other", "frozen", 1.02)):

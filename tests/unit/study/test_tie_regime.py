@@ -18,7 +18,7 @@ from search_to_signal.report.metrics.replay import tally
 from search_to_signal.report.metrics.search import barren_start
 from search_to_signal.report.results import load_runs
 from search_to_signal.report.tables.measures import FLAT, FLAT_VALID
-from search_to_signal.study.exploratory import add_exploratory_questions
+from search_to_signal.study.conclusions import add_exploratory_questions
 from search_to_signal.study.formatting import format_outcome
 from search_to_signal.study.verdicts import OutcomeVerdict, QuestionOutcome, compute_outcomes
 
@@ -44,7 +44,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(root: Path, tmp_path: Path, metric: str, side: str = "native", **more: object) -> QuestionOutcome:
-    """The description of one side."""
     path = tmp_path / "plan.toml"
     facts = {"metric": metric, "pairs": f'[["main/cohort/{side}"]]', "estimator": "description"}
     path.write_text(plan_text({**facts, **more}))
@@ -74,7 +73,6 @@ def improving(record: dict[str, Any]) -> bool:
 
 
 def test_groups_without_any_advantage(root: Path, tmp_path: Path) -> None:
-    """Those in which every advantage is zero, of all groups; a frozen run has no advantages to count."""
     found = asked(root, tmp_path, "zero_advantage_groups")
     for seed, value in found.values.items():
         told = groups(root, f"native-s{seed}")
@@ -82,10 +80,16 @@ def test_groups_without_any_advantage(root: Path, tmp_path: Path) -> None:
         assert value >= 14 / 40
     assert found.verdict is OutcomeVerdict.DESCRIBED
     assert asked(root, tmp_path, "zero_advantage_groups", "frozen").verdict is OutcomeVerdict.MISSING
+    # Native and Factorized within 0.001, as the audit counts that pair; frozen runs have such groups too.
+    found = asked(root, tmp_path, "equal_advantage_groups", "frozen")
+    (run,) = load_runs(root / "main/cohort/frozen-s1")
+    names = {name: MAPPINGS[name] for name in ("native", "factorized")}
+    counted = tally("tsp", run.batch, names, {"group": find_normalizer("group")})
+    (pair,) = counted.pairs.values()
+    assert found.values[1] == pair.equivalent[-1] / pair.groups
 
 
 def test_credit_of_what_improves_nothing(root: Path, tmp_path: Path) -> None:
-    """Valid non-improvers with positive advantage, and groups that have one and improve nothing."""
     of_class, of_rounds = (
         asked(root, tmp_path, metric).values
         for metric in ("positive_non_improvers", "rounds_with_idle_credit")
@@ -101,18 +105,7 @@ def test_credit_of_what_improves_nothing(root: Path, tmp_path: Path) -> None:
         assert of_rounds[seed] == sum(rounds) / len(told)
 
 
-def test_groups_that_two_mappings_leave_equal(root: Path, tmp_path: Path) -> None:
-    """Native and Factorized within 0.001, as the audit counts that pair; frozen runs have such groups too."""
-    found = asked(root, tmp_path, "equal_advantage_groups", "frozen")
-    (run,) = load_runs(root / "main/cohort/frozen-s1")
-    names = {name: MAPPINGS[name] for name in ("native", "factorized")}
-    counted = tally("tsp", run.batch, names, {"group": find_normalizer("group")})
-    (pair,) = counted.pairs.values()
-    assert found.values[1] == pair.equivalent[-1] / pair.groups
-
-
 def test_groups_that_factorized_would_leave_without_advantage(root: Path, tmp_path: Path) -> None:
-    """Counted of any run by Factorized's rewards, of frozen runs too: a group of failures alike is one."""
     (run,) = load_runs(root / "main/cohort/frozen-s1")
     rewards = [
         MAPPINGS["factorized"](group).reward for group in (run.batch.at(slice(n, n + 1)) for n in range(40))
@@ -135,7 +128,6 @@ def test_groups_that_factorized_would_leave_without_advantage(root: Path, tmp_pa
 
 
 def test_groups_before_the_first_valid_answer() -> None:
-    """None where the first group has one, all where none has."""
     made = synthetic_groups("native", 1, 8, 4)
     failed = [[msgspec.structs.replace(one, score=None) for one in group] for group in made]
     assert barren_start([*failed[:3], *made[3:]]) == pytest.approx(3 / 8)
@@ -144,7 +136,6 @@ def test_groups_before_the_first_valid_answer() -> None:
 
 
 def test_the_papers_number_stands_beside_it(root: Path, tmp_path: Path) -> None:
-    """In the unit of the metric, behind the answer."""
     path = tmp_path / "plan.toml"
     text = plan_text(
         {
@@ -160,7 +151,6 @@ def test_the_papers_number_stands_beside_it(root: Path, tmp_path: Path) -> None:
 
 
 def test_equal_time_by_the_wall(tmp_path: Path) -> None:
-    """Elapsed seconds buy other groups than processor seconds where a step waits for a card."""
     for condition, layer, number in (
         ("frozen", "anchor", 80),
         ("frozen", "cohort", 40),

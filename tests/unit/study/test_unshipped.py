@@ -1,10 +1,10 @@
 """Adapters that packing left out are said and no problem; the same files missing otherwise are one."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command, Make
 from tests.forging import edit_line
 
 from search_to_signal.cli import main
@@ -14,7 +14,6 @@ from search_to_signal.study.container import read_container
 from search_to_signal.verify.directory import verify
 from search_to_signal.verify.tables import table_findings
 
-Make = Callable[..., Path]
 RUN = Path("cohort", "native-s1")
 ADAPTER = ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
 MISSING = {f"{name}: missing" for name in ADAPTER}
@@ -40,15 +39,10 @@ def unpacked(results: Path, *options: str) -> Path:
     return root / "out" / results.name
 
 
-def test_an_unpacked_run_without_its_adapter_passes_and_says_so(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Alone, with its layer, and with the whole results directory."""
+def test_an_unpacked_run_without_its_adapter_passes_and_says_so(results: Path, s2s: Command) -> None:
     out = unpacked(results)
     for directory, names in ((out / RUN, 2), (out / "cohort", 2), (out, 2)):
-        capsys.readouterr()
-        assert main(["verify", str(directory)]) == 0
-        told = capsys.readouterr().out
+        told = s2s("verify", directory).out
         assert f"NOT COMPARED {names} x belongs to a final adapter" in told
         assert "PROBLEM" not in told
     assert "never packed (cohort/interrupted/frozen-s1-1/" in told
@@ -63,16 +57,11 @@ def test_an_adapter_that_is_lost_is_a_problem(results: Path) -> None:
         assert {f"{RUN}/{line}" for line in MISSING} < set(verify(directory).problems)
 
 
-def test_half_an_adapter_is_a_problem(results: Path) -> None:
-    """It is left out as a whole, or not at all."""
+def test_an_adapter_that_is_back_is_read_again(results: Path) -> None:
     run = unpacked(results) / RUN
     (run / "adapter").mkdir()
     shutil.copy(results / RUN / ADAPTER[0], run / "adapter")
     assert f"{ADAPTER[1]}: missing" in verify(run).problems
-
-
-def test_an_adapter_that_is_back_is_read_again(results: Path) -> None:
-    """Where it was put into place, what was left out once excuses nothing."""
     run = unpacked(results) / RUN
     shutil.copytree(results / RUN / "adapter", run / "adapter")
     assert verify(run).findings == ()
@@ -92,14 +81,12 @@ def test_no_other_file_is_excused(results: Path) -> None:
 
 
 def test_an_adapter_that_the_list_does_not_have_was_not_left_out(results: Path) -> None:
-    """A list that was written anew without it does not make a trained run whole."""
     run = unpacked(results) / RUN
     write_sums(run)
     assert any("adapter holds []" in problem for problem in verify(run).problems)
 
 
 def test_records_of_such_a_run_are_compared_as_ever(results: Path) -> None:
-    """What was left out covers nothing else of the run, nor damage in the whole directory."""
     out = unpacked(results)
     edit_line(out / RUN / "steps.jsonl", 1, lambda line: line.update(mapping="factorized"))
     assert any(problem.startswith(f"{RUN}/steps.jsonl: bytes differ") for problem in verify(out).problems)
@@ -107,7 +94,6 @@ def test_records_of_such_a_run_are_compared_as_ever(results: Path) -> None:
 
 
 def test_the_list_of_contents_may_name_what_was_not_shipped(results: Path) -> None:
-    """It is as it was written, and every other file has to stand in it as ever."""
     out = unpacked(results)
     assert [finding for finding in table_findings(out) if finding.where == CRATE] == []
     crate = out / CRATE
@@ -118,7 +104,6 @@ def test_the_list_of_contents_may_name_what_was_not_shipped(results: Path) -> No
 
 
 def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> None:
-    """A run's container has the same bytes, and no container holds the names of what is missing."""
     out, evidence = unpacked(results), results.parent.parent / "evidence"
     again = evidence.with_name("again")
     assert main(["pack", str(out), "--into", str(again)]) == 0
@@ -127,10 +112,7 @@ def test_what_was_unpacked_packs_again_without_these_names(results: Path) -> Non
     assert not any(name.endswith(UNSHIPPED) for name in read_container(again / "main" / "files.xz"))
 
 
-def test_packed_runs_are_neither_reported_nor_compared(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their records lie in containers: two packed directories with other records are not called equal."""
+def test_packed_runs_are_neither_reported_nor_compared(results: Path, tmp_path: Path, s2s: Command) -> None:
     whole = unpacked(results)
     packed = results.parent.parent / "evidence" / "main"
     changed = Path(shutil.copytree(packed, tmp_path / "changed"))
@@ -141,33 +123,25 @@ def test_packed_runs_are_neither_reported_nor_compared(
         ["compare", str(whole), str(changed)],
         ["report", str(packed), "--out", str(tmp_path / "page")],
     ):
-        capsys.readouterr()
-        assert main(arguments) == 4
-        told = capsys.readouterr()
+        told = s2s(*arguments, code=4)
         assert "holds packed runs: " in told.err
         assert f"--out OUT writes what s2s {arguments[0]} reads" in told.err
         assert told.out == ""
 
 
-def test_what_cannot_be_verified_at_once_says_what_can(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Packed runs are no damaged ones, and where no list covers all runs, those of the runs are named."""
+def test_what_cannot_be_verified_at_once_says_what_can(results: Path, s2s: Command) -> None:
     for name in ("SHA256SUMS", "cohort/SHA256SUMS"):
         (results / name).unlink()
     out = unpacked(results)
     packed = results.parent.parent / "evidence"
     for directory in (packed, packed / "main" / "cohort" / "native-s1"):
-        capsys.readouterr()
-        assert main(["verify", str(directory)]) == 4
-        told = capsys.readouterr()
+        told = s2s("verify", directory, code=4)
         assert f"{directory} holds packed runs: s2s rebuild checks shipped evidence" in told.err
         assert "PROBLEM" not in told.out
-    assert main(["verify", str(out)]) == 4
-    assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in capsys.readouterr().err
+    said = s2s("verify", out, code=4)
+    assert f"verify its 2 runs one by one, {out / 'cohort' / 'frozen-s1'} first" in said.err
     run = out / "cohort" / "frozen-s1"
-    assert main(["verify", str(run)]) == 0
+    s2s("verify", run)
     (run / "SHA256SUMS").unlink()
-    capsys.readouterr()
-    assert main(["verify", str(run)]) == 4
-    assert "not a finished results directory" in capsys.readouterr().err
+    said = s2s("verify", run, code=4)
+    assert "not a finished results directory" in said.err

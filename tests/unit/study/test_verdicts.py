@@ -21,8 +21,7 @@ from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.report.metrics.replay import tally
 from search_to_signal.report.results import RecordedRun, load_runs
-from search_to_signal.study.conclusions import conclude
-from search_to_signal.study.exploratory import add_exploratory_questions
+from search_to_signal.study.conclusions import add_exploratory_questions, conclude
 from search_to_signal.study.formatting import (
     build_outcome_table,
     build_study_grid,
@@ -48,7 +47,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(root: Path, tmp_path: Path, **question: object) -> QuestionOutcome:
-    """The outcome of one question."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text(question))
     (found,) = compute_outcomes(root, read_plan(path))
@@ -63,7 +61,6 @@ def _differences(root: Path, field: str) -> list[float]:
 
 
 def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
-    """Mean, interval and verdict of three paired differences; the verdict's interval is the wider one."""
     found = asked(root, tmp_path, comparisons=4)
     values = _differences(root, "valid_rate")
     assert list(found.values.values()) == pytest.approx(values)
@@ -76,7 +73,6 @@ def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
-    """A row per comparison, a column per metric: the difference, the means of both sides, n and verdict."""
     found = asked(root, tmp_path)
     sides = [
         [
@@ -96,11 +92,6 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
     assert cell[0].startswith(f"{native - frozen:+.2f} [")
     assert cell[1:] == (f"{native:.2f} against {frozen:.2f}", f"n = 3: {found.verdict.value}")
     assert build_study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
-
-
-def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
-    """The second side's mean, then difference, interval and verdict; nothing of what is secondary."""
-    found = asked(root, tmp_path)
     assert found.mean is not None
     head, base, row = headline_rows([found])
     assert (head, base) == (["Comparison", "Valid (%)"], ["frozen", f"{100 * found.levels[1]:.2f}"])
@@ -111,16 +102,17 @@ def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
     assert headline_rows([asked(root, tmp_path, role="secondary")]) == []
 
 
-def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
+def test_signs_sides_and_missing_seeds_by_hand(root: Path, tmp_path: Path) -> None:
     """Three of three seeds decide nothing at 5 %: a two-sided sign test gives 1/4."""
     found = asked(root, tmp_path, estimator="sign_count", interval="none")
     assert (found.above, found.below) == (3, 0)
     assert found.verdict is OutcomeVerdict.OPEN
     assert "above in 3 of 3 seeds, below in 0, n = 3: undecided" in format_outcome(found)
-
-
-def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
-    """Three of four planned seeds give an estimate and say that they are three of four."""
+    found = asked(
+        root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
+    )
+    assert found.verdict is OutcomeVerdict.DESCRIBED
+    assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
     found = asked(root, tmp_path, seeds=4)
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert "n = 3 of 4 planned: partial: no verdict" in format_outcome(found)
@@ -128,16 +120,12 @@ def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
     assert (nothing.verdict, nothing.mean) == (OutcomeVerdict.MISSING, None)
 
 
-def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: Path) -> None:
+def test_equal_time_takes_or_cuts_groups(root: Path, tmp_path: Path) -> None:
     """A trained step costs 1.5 frozen ones: 40 groups of native are 60 of the longer frozen run."""
     pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
     found = asked(root, tmp_path, match="processor_time", pairs=pairs, metric="final_best")
     assert {side.groups for pair in found.pairs for side in pair.sides[1:]} == {60}
     assert [pair.remark for pair in found.pairs] == [""] * 3
-
-
-def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: Path) -> None:
-    """40 frozen groups take the time of 26 trained ones, whichever side they are on, and stay 40."""
     sides = ["main/cohort/native", "main/cohort/frozen"]
     for first, second, groups in ((*sides, [26, 40]), (*sides[::-1], [40, 26])):
         found = asked(
@@ -149,10 +137,11 @@ def test_equal_time_cuts_both_where_the_shorter_one_ends(root: Path, tmp_path: P
         )
         assert [[side.groups for side in pair.sides] for pair in found.pairs] == [groups] * 3
         assert metric_heading(found) == "Final best, equal processor time"
+    found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
+    assert not found.values
 
 
 def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, tmp_path: Path) -> None:
-    """One of another processor: its seed has no difference, the others keep theirs, and it is said why."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/cohort/frozen-s2", 0.5)
     pairs = '[["main/cohort/native", "main/cohort/frozen"]]'
@@ -160,11 +149,21 @@ def test_runs_whose_times_do_not_compare_are_left_out_of_equal_time(root: Path, 
     assert list(found.values) == [1, 3]
     assert found.verdict is OutcomeVerdict.PARTIAL
     assert found.pairs[1].remark.endswith("took the times, which do not compare")
+    copy = Path(shutil.copytree(root, tmp_path / "1" / "copy"))
+    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
+    found = asked(copy, tmp_path / "1", **BY_TIME)
+    assert list(found.values) == [1, 3]
+    assert found.pairs[1].remark == "main/anchor/frozen-s2 ends before the time does"
+    copy = Path(shutil.copytree(root, tmp_path / "2" / "copy"))
+    for seed in (1, 2, 3):
+        record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
+    found = asked(copy, tmp_path / "2", **BY_TIME)
+    plan = read_plan(tmp_path / "2" / "plan.toml")
+    said = find_deviations(plan, "", read_recorded_runs(copy), [found])["main"]
+    assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
 
 
 def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path) -> None:
-    """Of programs and both clocks where a primary question compares them after as many completions."""
-
     def added() -> list[str]:
         plan = add_exploratory_questions(read_plan(tmp_path / "plan.toml"))
         return [
@@ -180,7 +179,6 @@ def test_final_bests_are_asked_again_of_equal_effort(root: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("match", ["fewest_programs", "fewest_calls"])
 def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_path: Path, match: str) -> None:
-    """As many distinct valid programs, or evaluator calls, on both sides, counted again, of every seed."""
     count = distinct if match == "fewest_programs" else evaluator_calls
     found = asked(
         root,
@@ -196,12 +194,6 @@ def test_equal_counts_cut_both_where_the_one_with_fewer_ends(root: Path, tmp_pat
         for run, side in zip(runs, pair.sides, strict=True):
             assert count(run, side.groups) <= least
             assert side.groups == 40 or count(run, side.groups + 1) > least
-
-
-def test_a_horizon_of_no_group_compares_nothing(root: Path, tmp_path: Path) -> None:
-    """Fewer completions than a group has: no pair counts, and nothing breaks."""
-    found = asked(root, tmp_path, match="fewest_programs", metric="final_best", horizon=1)
-    assert not found.values
 
 
 def distinct(run: RecordedRun, groups: int) -> int:
@@ -223,7 +215,6 @@ BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/an
 def test_times_taken_elsewhere_are_scaled_by_the_groups_that_both_did(
     root: Path, tmp_path: Path, moved: dict[str, str | None]
 ) -> None:
-    """A long run on a machine or by a source of twice the speed buys the same 60 groups, and it is said."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
     record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, **moved)
     found = asked(copy, tmp_path, **BY_TIME)
@@ -237,7 +228,6 @@ def test_times_taken_elsewhere_are_scaled_by_the_groups_that_both_did(
 
 
 def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -> None:
-    """Where the cohort's frozen run is missing, from elsewhere or another search, the pair is left out."""
     for number, breaks in enumerate((shutil.rmtree, partial(record_elsewhere, pace=1.0), _other_search)):
         copy = Path(shutil.copytree(root, tmp_path / str(number)))
         record_elsewhere(copy / "main/anchor/frozen-s2", 0.5)
@@ -248,42 +238,12 @@ def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -
         assert found.pairs[1].remark.endswith("took the times, which do not compare")
 
 
-def test_a_remark_on_many_seeds_is_one_deviation(root: Path, tmp_path: Path) -> None:
-    """Every long run is from elsewhere: one sentence for three seeds, not three."""
-    copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    for seed in (1, 2, 3):
-        record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
-    found = asked(copy, tmp_path, **BY_TIME)
-    plan = read_plan(tmp_path / "plan.toml")
-    said = find_deviations(plan, "", read_recorded_runs(copy), [found])["main"]
-    assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
-
-
 def _other_search(run: Path) -> None:
     steps = (run / "steps.jsonl").read_bytes()
     (run / "steps.jsonl").write_bytes(steps.replace(b'"step":3,', b'"step":4,', 1))
 
 
-def test_a_long_run_that_ends_before_the_time_counts_for_nothing(root: Path, tmp_path: Path) -> None:
-    """Steps of half the time, on the same machine: 80 groups are over before the trained run's time is."""
-    copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
-    found = asked(copy, tmp_path, **BY_TIME)
-    assert list(found.values) == [1, 3]
-    assert found.pairs[1].remark == "main/anchor/frozen-s2 ends before the time does"
-
-
-def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
-    """A description has a mean and no verdict; half of a horizon is half of the groups."""
-    found = asked(
-        root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
-    )
-    assert found.verdict is OutcomeVerdict.DESCRIBED
-    assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
-
-
 def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
-    """Question, numbers, comparisons, what counts against and every deviation stand on the page."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({}, {"key": "main.r", "seeds": 4, "role": "secondary"}, seeds=4))
     summary = build_plan_summary(root, read_plan(path), plan_sha256(path))
@@ -309,7 +269,6 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
 
 
 def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> None:
-    """Each of the shipped plan's lines has one name; what tells profiles apart stands before it."""
     plan = read_plan(PLAN)
     found = compute_outcomes(tmp_path, plan)
     names = Counter((one.question.key, one.name) for one in found)
@@ -321,7 +280,6 @@ def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> No
 
 
 def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> None:
-    """Of a study without a run one line says so; one that was begun before another had its seeds is named."""
     path = tmp_path / "plan.toml"
     later = 'key = "later"\ntitle = "Later"\nprofiles = ["main"]\nlayers = ["anchor"]\nseeds = 3\nhours = 1\n'
     path.write_text(plan_text({"seeds": 4}, seeds=4) + f"\n[[studies]]\n{later}")
@@ -336,7 +294,6 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
 
 
 def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
-    """Of sources and processors that lie between the two sides of a difference, and of no others."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({"seeds": 4}, seeds=4))
     plan, runs = read_plan(path), read_recorded_runs(root)
@@ -359,7 +316,6 @@ def test_what_differs_within_seeds_is_told(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
-    """Every seed's adapter against the one initial model; a checkpoint that was not probed is missing."""
     answers = {
         "initial": [(-1.0, None), (None, None)],
         "native-s1": [(-1.0, -1.0), (-1.0, None)],
@@ -379,8 +335,7 @@ def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
         asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=2, metric="final_best")
 
 
-def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
-    """The share of groups in which two mappings differ, no less than any pair's."""
+def test_groups_told_apart_and_metrics_unknown(root: Path, tmp_path: Path) -> None:
     question = {"estimator": "description", "interval": "none", "pairs": '[["main/cohort/frozen"]]'}
     found = asked(root, tmp_path, metric="advantage_difference", seeds=1, **question)
     (run,) = load_runs(root / "main" / "cohort" / "frozen-s1")
@@ -389,10 +344,6 @@ def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
     assert found.mean is not None
     assert max(shares) <= found.mean <= sum(shares)
     assert "Groups told apart (%)" in format_outcome(found)
-
-
-def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
-    """A plan that asks for what no run has is refused by name, with the choices."""
     with pytest.raises(ConfigError, match="'speed': choose one of .*valid_rate"):
         asked(root, tmp_path, metric="speed")
 
@@ -415,16 +366,10 @@ def concluded(root: Path, path: Path, seeds: int) -> str:
     return conclude(compute_outcomes(root, read_plan(path)))
 
 
-def test_comparisons_of_several_seed_counts_are_concluded_from_the_least_to_the_most(
-    uneven: Path, tmp_path: Path
-) -> None:
-    """Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``."""
-    assert "n = 1 to 3 of 4 seeds: no verdict yet" in concluded(uneven, tmp_path / "plan.toml", 4)
-
-
-def test_what_has_a_verdict_is_concluded_alone_and_the_rest_named(uneven: Path, tmp_path: Path) -> None:
-    """Means of conditions that lack seeds are not mixed with those that have a verdict."""
+def test_verdicts_are_concluded_apart_from_what_lacks_seeds(uneven: Path, tmp_path: Path) -> None:
     sentence = concluded(uneven, tmp_path / "plan.toml", 3)
     assert "; native against frozen, n = 3: " in sentence
     assert " in 1 of 1 (" in sentence
     assert sentence.endswith("; awaited: factorized (2 of 3 seeds), tail_weighted (1 of 3 seeds).")
+    # Conditions that have one, two and three of four seeds are one sentence of ``1 to 3``.
+    assert "n = 1 to 3 of 4 seeds: no verdict yet" in concluded(uneven, tmp_path / "plan.toml", 4)

@@ -255,32 +255,28 @@ def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
 
     def row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
-        made = _row(record, position, options, named)
+        step = count(record.get("step"))
+        name = "uid" if named else "input"
+        if record.get(name) is None:
+            # Rows without one would be a group that nobody sampled.
+            raise ValueError(f"no {name}, by which the rows before are grouped")
+        output = record.get("output")
+        letters = {} if output is None else {LETTERS: float(len(str(output)))}
+        made = RolloutRow(
+            group=(step, digest(str(record[name]))),
+            name=str(record[name]) if named else "",
+            prompt=options.prompts.add(record.get("input")),
+            position=position,
+            step=step,
+            reward=float32(score(record.get(options.reward or "score"))),
+            response=digest(None if output is None else str(output)),
+            label=value_at(record, options.label),
+            metrics=numbers(record, without=_BASE) | letters,
+        )
         samples.keep(position, record)
         return made
 
     return read_json(path, options, row, samples.grouped, samples.evidence, rewards=dict)
-
-
-def _row(record: dict[str, Any], position: int, options: ReadOptions, named: bool) -> RolloutRow:
-    step = count(record.get("step"))
-    name = "uid" if named else "input"
-    if record.get(name) is None:
-        # Rows without one would be a group that nobody sampled.
-        raise ValueError(f"no {name}, by which the rows before are grouped")
-    output = record.get("output")
-    letters = {} if output is None else {LETTERS: float(len(str(output)))}
-    return RolloutRow(
-        group=(step, digest(str(record[name]))),
-        name=str(record[name]) if named else "",
-        prompt=options.prompts.add(record.get("input")),
-        position=position,
-        step=step,
-        reward=float32(score(record.get(options.reward or "score"))),
-        response=digest(None if output is None else str(output)),
-        label=value_at(record, options.label),
-        metrics=numbers(record, without=_BASE) | letters,
-    )
 
 
 VERL = Format(

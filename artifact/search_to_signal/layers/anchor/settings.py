@@ -2,14 +2,12 @@
 
 from typing import Annotated
 
-import msgspec
-
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 from search_to_signal.records.anchor import Clock
 
 
-class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AnchorSettings(Settings, frozen=True, kw_only=True):
     """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
 
     The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
@@ -17,11 +15,12 @@ class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     processor time does not see an accelerator, so runs on one take wall time.
     """
 
+    TABLE = "anchor"
     conditions: tuple[str, ...] = ("native", "factorized")
     clock: Clock = "processor"
     margin: Annotated[float, Range(0, 10)] = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.conditions:
             raise ConfigError("anchor.conditions is empty: name at least one trained condition")
-        check_ranges(self, "anchor")

@@ -40,7 +40,7 @@ from search_to_signal.report.metrics.replay import (
 )
 from search_to_signal.run.planned_runs import Reproduction, tasks_of
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import AsRecorded, Played, replayed
+from search_to_signal.run.recorded import AsRecorded, replayed
 from search_to_signal.search.hosts.calm.selection import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 
@@ -74,19 +74,15 @@ def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has search settings that this version cannot read: {error}") from error
     for played in replayed(run, AsRecorded(settings)):
-        yield _record(name, manifest.facts.seed, played, settings)
-
-
-def _record(name: str, seed: int, played: Played, settings: SearchSettings) -> ExposureRecord:
-    step = played.recorded.step.step
-    rng = stream(seed, "exposure", step)
-    # Draws of the sampler are independent, so the number of hits is binomial with the exact probability.
-    sampled = (
-        r.exposure if r.exposure is None else rng.binomial(DRAWS, r.exposure) / DRAWS
-        for r in played.recorded.group
-    )
-    unconditional = exposures(played.request.state, played.results, settings, unconditional=True)
-    return ExposureRecord(run=name, step=step, unconditional=unconditional, sampled=tuple(sampled))
+        step = played.recorded.step.step
+        rng = stream(manifest.facts.seed, "exposure", step)
+        # Draws of the sampler are independent, so the number of hits is binomial with the exact probability.
+        sampled = (
+            r.exposure if r.exposure is None else rng.binomial(DRAWS, r.exposure) / DRAWS
+            for r in played.recorded.group
+        )
+        unconditional = exposures(played.request.state, played.results, settings, unconditional=True)
+        yield ExposureRecord(run=name, step=step, unconditional=unconditional, sampled=tuple(sampled))
 
 
 PAGE = "audit.md"

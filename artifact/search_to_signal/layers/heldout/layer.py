@@ -84,8 +84,31 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     out.mkdir(exist_ok=True)
     write_heldout(out, manifest)
     limits = EvaluationSettings(timeout_s=settings.timeout_s, slots=settings.slots, replay="off")
-    isolation = _score_finals(runs, problem, splits, settings, limits, out / SCORES, progress)
-    _score_behaviours(runs, problem, settings, limits, out / BEHAVIOURS, progress)
+    finals = [(run, final_heuristic(run.directory)) for run in runs]
+    isolation: dict[str, str | bool] = {}
+    with RecordWriter(out / SCORES) as writer:
+        for split in splits:
+            subset = first_instances(problem, settings.instances)
+            with EvaluationPool(subset, split, limits) as pool:
+                isolation = dict(pool.barriers())
+                for number, (run, best) in enumerate(finals, start=1):
+                    (result,) = pool.evaluate([best.code])
+                    writer.write(score_record(run, split, best, result))
+                    progress.update(f"heldout/{split}", number, len(finals))
+    programs = list(valid_programs(runs).items())
+    subset = first_instances(problem, settings.behaviour_instances)
+    with (
+        EvaluationPool(subset, settings.behaviour_split, limits) as pool,
+        RecordWriter(out / BEHAVIOURS) as writer,
+    ):
+        for start in range(0, len(programs), BATCH):
+            batch = programs[start : start + BATCH]
+            for (key, _), result in zip(batch, pool.evaluate([code for _, code in batch]), strict=True):
+                behaviour = behaviour_sha256(result.per_instance)
+                writer.write(
+                    BehaviourRecord(program_sha256=key, outcome=result.outcome, behaviour_sha256=behaviour)
+                )
+            progress.update("heldout/behaviours", start + len(batch), len(programs))
     files = {name: sha256_file(out / name) for name in (SCORES, BEHAVIOURS)}
     complete = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
     write_heldout(out, complete)
@@ -141,29 +164,6 @@ def valid_programs(runs: Sequence[RecordedRun]) -> dict[str, str]:
     return programs
 
 
-def _score_finals(
-    runs: Runs,
-    problem: Problem,
-    splits: Sequence[str],
-    settings: HeldoutSettings,
-    limits: EvaluationSettings,
-    path: Path,
-    progress: Progress,
-) -> dict[str, str | bool]:
-    finals = [(run, final_heuristic(run.directory)) for run in runs]
-    barriers: dict[str, str | bool] = {}
-    with RecordWriter(path) as writer:
-        for split in splits:
-            subset = first_instances(problem, settings.instances)
-            with EvaluationPool(subset, split, limits) as pool:
-                barriers = dict(pool.barriers())
-                for number, (run, best) in enumerate(finals, start=1):
-                    (result,) = pool.evaluate([best.code])
-                    writer.write(score_record(run, split, best, result))
-                    progress.update(f"heldout/{split}", number, len(finals))
-    return barriers
-
-
 def score_record(run: RecordedRun, split: str, best: HeuristicRecord, result: Evaluation) -> HeldoutRecord:
     """Return the record of a run's final heuristic on one split."""
     return HeldoutRecord(
@@ -174,27 +174,6 @@ def score_record(run: RecordedRun, split: str, best: HeuristicRecord, result: Ev
         detail=result.detail,
         scores=result.per_instance,
     )
-
-
-def _score_behaviours(
-    runs: Runs,
-    problem: Problem,
-    settings: HeldoutSettings,
-    limits: EvaluationSettings,
-    path: Path,
-    progress: Progress,
-) -> None:
-    programs = list(valid_programs(runs).items())
-    subset = first_instances(problem, settings.behaviour_instances)
-    with EvaluationPool(subset, settings.behaviour_split, limits) as pool, RecordWriter(path) as writer:
-        for start in range(0, len(programs), BATCH):
-            batch = programs[start : start + BATCH]
-            for (key, _), result in zip(batch, pool.evaluate([code for _, code in batch]), strict=True):
-                behaviour = behaviour_sha256(result.per_instance)
-                writer.write(
-                    BehaviourRecord(program_sha256=key, outcome=result.outcome, behaviour_sha256=behaviour)
-                )
-            progress.update("heldout/behaviours", start + len(batch), len(programs))
 
 
 def behaviour_sha256(scores: Sequence[float]) -> str | None:

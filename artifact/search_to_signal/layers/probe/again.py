@@ -40,7 +40,13 @@ MANIFEST = PROBE_MANIFEST
 def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     """Yield the differences of a results directory's probe; raises S2SError if it is unusable."""
     folder, manifest = directory / PROBE, read_probe(directory / PROBE)
-    frozen = _frozen_runs(directory, manifest)
+    # The Frozen runs of the cohort, in the profile's order of seeds, which is that of the checkpoints.
+    runs = [
+        run for run in run_directories(directory / COHORT) if read_manifest(run).facts.condition == FROZEN
+    ]
+    order = [checkpoint.seed for checkpoint in manifest.checkpoints]
+    seeds = {run: read_manifest(run).facts.seed for run in runs}
+    frozen = sorted(runs, key=lambda run: (order.index(seeds[run]) if seeds[run] in order else 0, seeds[run]))
     config = _probe_config(frozen, manifest)
     problem = find_problem(config.problem)
     tokenizer = tools.tokenizers.of(manifest.model_files)
@@ -57,7 +63,15 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
         answers = groupby(read_records(file, ProbeRecord), key=lambda record: record.prompt)
         for done, (prompt, records) in enumerate(answers, start=1):
             group = list(records)
-            texts = [_recorded_text(record) for record in group]
+            # A probe does not record the token ids of its answers.
+            texts = [
+                RecordedText(
+                    f"{one.checkpoint}, prompt {prompt}, position {one.position}",
+                    one,
+                    Completion((), one.text, one.truncated),
+                )
+                for one in group
+            ]
             tools.tally.update(groups=1, completions=len(texts), executed=prompt in chosen)
             if {record.checkpoint for record in group} != {checkpoint.name}:
                 yield Finding(f"{checkpoint.name}, prompt {prompt}", "it is an answer of another checkpoint")
@@ -67,12 +81,6 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
             tools.progress.update(task, done, manifest.prompts)
     if tokenizer is None:
         yield Finding("all", NO_TOKENIZER, False)
-
-
-def _recorded_text(record: ProbeRecord) -> RecordedText:
-    # A probe does not record the token ids of its answers.
-    where = f"{record.checkpoint}, prompt {record.prompt}, position {record.position}"
-    return RecordedText(where, record, Completion((), record.text, record.truncated))
 
 
 def _prompt_findings(
@@ -86,16 +94,6 @@ def _prompt_findings(
         if text.record.prompt_tokens != length:
             recorded = text.record.prompt_tokens
             yield Finding(text.where, f"prompt_tokens is {recorded}, its prompt has {length}")
-
-
-def _frozen_runs(directory: Path, manifest: ProbeManifest) -> list[Path]:
-    """The Frozen runs of the cohort, in the profile's order of seeds, which is that of the checkpoints."""
-    runs = [
-        run for run in run_directories(directory / COHORT) if read_manifest(run).facts.condition == FROZEN
-    ]
-    order = [checkpoint.seed for checkpoint in manifest.checkpoints]
-    seeds = {run: read_manifest(run).facts.seed for run in runs}
-    return sorted(runs, key=lambda run: (order.index(seeds[run]) if seeds[run] in order else 0, seeds[run]))
 
 
 def _probe_config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:

@@ -1,7 +1,7 @@
 """Evidence layer "common-context probe": evaluated completions of every checkpoint for the same prompts."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import Kind, read_own
 from search_to_signal.run.planned_runs import LOADING, Reproduction, make_adapters
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import Played, host_search, replayed
+from search_to_signal.run.recorded import host_search, replayed
 from search_to_signal.search.hosts import open_host
 
 # The bank of the common-context probe: prompts of Frozen search, rebuilt from its records.
@@ -63,22 +63,20 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
     return [steps[position] for position in spread(len(steps), prompts)]
 
 
-def _played_of(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[Played]:
-    search = host_search(open_host(config.host, config.host_setup), config)
-    return (played for played in replayed(run, search) if played.recorded.step.step in steps)
-
-
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
     """Return the bank of Frozen runs; equal records give equal banks.
 
     Raises ConfigError as ``chosen_steps``, RecordError as ``replayed``.
     """
     chosen = chosen_steps(list(runs), prompts)
-    groups = [
-        (run, played.recorded, played.request.prompt)
-        for run, config in runs.items()
-        for played in _played_of(run, config, [step for other, step in chosen if other == run])
-    ]
+    groups = []
+    for run, config in runs.items():
+        search = host_search(open_host(config.host, config.host_setup), config)
+        groups += [
+            (run, played.recorded, played.request.prompt)
+            for played in replayed(run, search)
+            if (run, played.recorded.step.step) in chosen
+        ]
     return [
         BankPrompt(
             prompt=number,
@@ -96,7 +94,7 @@ def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
 
 
 if TYPE_CHECKING:
-    from search_to_signal.layers.probe.answers import Barriers, ProbeTask
+    from search_to_signal.layers.probe.answers import Barriers
 
 KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
@@ -158,36 +156,21 @@ def _stored_manifest(
     return stored or fresh
 
 
-def _write_bank(directory: Path, bank: bytes) -> None:
-    file = directory / BANK
-    directory.mkdir(parents=True, exist_ok=True)
-    if file.exists() and read_regular(file) != bank:
-        raise RunDirectoryError(
-            f"{file} does not hold the prompts that the cohort's records give: move {directory} away"
-        )
-    write_atomically(file, bank)
-
-
 def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
 ) -> "tuple[Barriers, ProbedCheckpoint]":
     # It loads torch, which neither a finished probe nor the estimate of the time needs.
-    from search_to_signal.layers.probe.answers import ProbeTask
+    from search_to_signal.layers.probe.answers import ProbeTask, write_answers, write_answers_apart
 
     bank = read_regular(directory / BANK)
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    isolation = _writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
+    # An engine has a process of its own.
+    write = write_answers_apart if config.generation.backend in ENGINES else write_answers
+    isolation = write(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
-
-
-def _writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
-    """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
-    from search_to_signal.layers.probe.answers import write_answers, write_answers_apart
-
-    return write_answers_apart if config.generation.backend in ENGINES else write_answers
 
 
 def tasks(profile: Profile) -> list[Task]:
@@ -212,7 +195,13 @@ def run(reproduction: Reproduction) -> None:
     manifest = _stored_manifest(
         directory, _manifest(config, settings.prompts, bank), planned, reproduction.execution.plan
     )
-    _write_bank(directory, bank)
+    file = directory / BANK
+    directory.mkdir(parents=True, exist_ok=True)
+    if file.exists() and read_regular(file) != bank:
+        raise RunDirectoryError(
+            f"{file} does not hold the prompts that the cohort's records give: move {directory} away"
+        )
+    write_atomically(file, bank)
     kept = {checkpoint.name for checkpoint in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:

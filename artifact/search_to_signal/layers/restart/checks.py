@@ -29,19 +29,15 @@ def _restart_problems(run: Path, parent: dict[str, Any], live_run: Path) -> Iter
     initial = parent.get("adapter_sha256") is None and manifest.initial_adapter_sha256 is None
     if len(recorded) != 1 and not (initial and parent.get("archive_sha256")):
         yield f"it did not begin with the final adapter of {live_run.name}"
-    yield from _population_problems(run, live_run)
+    # A given first archive holds heuristics of the run's parent alone (D45).
+    population = given(read_records(run / HEURISTICS, HeuristicRecord))
+    known = {_content(record) for record in read_records(live_run / HEURISTICS, HeuristicRecord)}
+    if any(_content(record) not in known for record in population):
+        yield f"it was given a heuristic that {live_run.name} does not hold"
     if sha256_file(live_run / COMPLETIONS) != parent.get("completions_sha256"):
         yield f"{live_run.name} has other completions than when it was restarted"
     if any(s.training_tokens or s.adapter_sha256 for s in read_records(run / STEPS, StepRecord)):
         yield "a restart was trained"
-
-
-def _population_problems(run: Path, parent: Path) -> Iterator[str]:
-    """Whether a given first archive holds heuristics of the run's parent alone (D45)."""
-    population = given(read_records(run / HEURISTICS, HeuristicRecord))
-    known = {_content(record) for record in read_records(parent / HEURISTICS, HeuristicRecord)}
-    if any(_content(record) not in known for record in population):
-        yield f"it was given a heuristic that {parent.name} does not hold"
 
 
 def _content(record: HeuristicRecord) -> tuple[Any, ...]:

@@ -91,11 +91,8 @@ def run(reproduction: Reproduction) -> None:
     As many seeds are executed at a time as there are jobs, so that finished runs stay balanced: first the
     missing final adapters of these seeds, then their restarts.
     """
-    profile, out, cohort = (
-        reproduction.profile,
-        reproduction.results / RESTART,
-        reproduction.finished_cohort(),
-    )
+    profile, out = reproduction.profile, reproduction.results / RESTART
+    cohort = reproduction.finished_cohort()
     settings = profile.restart or RestartSettings()
     plan = {out: restarts(profile, settings, cohort)}
     plan |= {out / where: runs for where, runs in archive_restarts(profile, settings, cohort).items()}

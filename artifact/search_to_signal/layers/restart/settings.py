@@ -2,12 +2,10 @@
 
 from typing import Annotated
 
-import msgspec
-
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 
 
-class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RestartSettings(Settings, frozen=True, kw_only=True):
     """Frozen restarts of the cohort's trained runs; without ``conditions`` all of them.
 
     ``groups`` is the horizon, the cohort's when absent; only a smoke profile may give another. The restart
@@ -17,9 +15,7 @@ class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     Frozen run these are all four of checkpoint x archive (D45).
     """
 
+    TABLE = "restart"
     conditions: tuple[str, ...] | None = None
     archive_conditions: tuple[str, ...] = ()
     groups: Annotated[int | None, Range(1, 1_000_000)] = None
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "restart")

@@ -60,15 +60,14 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         if manifest.source.sha256 != setup.source_sha256:
             yield f"{SETUP} names another source than {source.run}"
     updates = list(read_records(folder / UPDATES, UpdateRecord))
-    updates_by_key = {_key(record): record for record in updates}
+    updates_by_key: dict[Key, UpdateRecord] = {
+        (record.run, record.variant, record.steps, (record.mapping, record.normalizer)): record
+        for record in updates
+    }
     if len(updates_by_key) != len(updates):
         yield f"{UPDATES} holds an update twice"
     yield from _update_problems(updates, manifests, credit)
     yield from _pair_problems(folder, updates_by_key, setup.settings)
-
-
-def _key(record: UpdateRecord) -> Key:
-    return record.run, record.variant, record.steps, (record.mapping, record.normalizer)
 
 
 def _credit(run: Path, settings: Mapping[str, Any]) -> Credit:

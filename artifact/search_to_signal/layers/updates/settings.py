@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
-import msgspec
-
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 from search_to_signal.credit import PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.run.config import Count, Groups
 
 
-class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class UpdateSettings(Settings, frozen=True, kw_only=True):
     """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
 
     The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
@@ -19,6 +17,7 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ``threads`` than a run did; others give other last bits.
     """
 
+    TABLE = "updates"
     groups: Groups = 3
     withheld: Groups = 1
     mappings: tuple[str, ...] = tuple(PUBLISHED)
@@ -27,6 +26,6 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     threads: Count = 1
 
     def __post_init__(self) -> None:
-        check_ranges(self, "updates")
+        super().__post_init__()
         if not self.mappings or not self.normalizers:
             raise ConfigError("matched updates need at least one mapping and one normalizer: name them")

@@ -1,11 +1,12 @@
 """The colonies of CVRP and OP, and what the host does to a matrix before its ants see it."""
 
 import math
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.problems.ant_colony import fallback, kernels
+from search_to_signal.problems.ant_colony import kernels
 from search_to_signal.problems.ant_colony.noise import Colony, noise_for
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, ScorePath
 
@@ -32,11 +33,6 @@ PHEROMONE_FLOOR = 1e-10
 LARGEST_LOAD = 2.0**20
 
 
-def colony_of(demands: Array, ants: int, iterations: int) -> Colony:
-    """A path visits every customer once and the depot at most as often."""
-    return Colony(iterations * 2 * (len(demands) - 1), ants, len(demands))
-
-
 def score_path(demands: Array, capacity: float) -> ScorePath:
     """Say which colony runs: the compiled one takes whole loads, as it keeps them in single precision."""
     loads = np.append(demands, capacity)
@@ -49,23 +45,19 @@ def best_cost(
 ) -> float:
     """Return the cost of the best path; InfeasibleAnswerError when the matrix gives no probabilities."""
     weights, rates = floored(matrix), (iterations, DECAY, PHEROMONE_FLOOR)
-    noise = noise_for(colony_of(demands, ants, iterations))
+    # A path visits every customer once and the depot at most as often.
+    noise = noise_for(Colony(iterations * 2 * (len(demands) - 1), ants, len(demands)))
     if score_path(demands, capacity) == "fast":
         loads = demands.astype(np.float32)
         cost = kernels.route(np.array(distance), loads, capacity, weights, noise.exact, noise.coarse, *rates)
     else:
-        cost = fallback.route(distance, demands, capacity, weights, noise.exact, *rates)
+        cost = route_by_steps(distance, demands, capacity, weights, noise.exact, *rates)
     if math.isnan(cost):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: not finite, or all zero")
     return cost
 
 
 # The colony of OP.
-
-
-def orienteering_colony_of(nodes: int, ants: int, iterations: int) -> Colony:
-    """A path visits every node at most once; a further node is where finished ants stay."""
-    return Colony(iterations * nodes, ants, nodes + 1)
 
 
 def best_prize(
@@ -77,8 +69,69 @@ def best_prize(
     refuses to write its uniform fallback, of single precision, into double precision.
     """
     weights, rates = floored(matrix), (iterations, DECAY)
-    noise, ways = noise_for(orienteering_colony_of(len(prize), ants, iterations)), np.array(distance)
-    collected = kernels.orient(np.array(prize), ways, maxlen, weights, noise.exact, noise.coarse, *rates)
+    # A path visits every node at most once; a further node is where finished ants stay.
+    noise = noise_for(Colony(iterations * len(prize), ants, len(prize) + 1))
+    collected = kernels.orient(
+        np.array(prize), np.array(distance), maxlen, weights, noise.exact, noise.coarse, *rates
+    )
     if math.isnan(collected):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: nothing it may go to weighs")
     return collected
+
+
+Reals = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@np.errstate(over="ignore")  # a weight may overflow; what is not finite is refused
+def route_by_steps(
+    distance: Reals,
+    demand: Reals,
+    capacity: float,
+    heuristic: Reals,
+    noise: Reals,
+    iterations: int,
+    decay: float,
+    floor: float,
+) -> float:
+    """Cost of the best path, as ``kernels.route``; NaN when an ant has no probabilities.
+
+    For loads that the kernels' single precision could round; much slower.
+    """
+    pheromone, lowest = np.ones_like(heuristic), np.inf
+    draws = count()
+    for _ in range(iterations):
+        paths = _paths(pheromone * heuristic, demand, capacity, noise, draws)
+        if paths is None:
+            return float("nan")
+        edges = distance[paths[:-1], paths[1:]]
+        costs = [kernels.sum_steps(edges, len(edges), ant) for ant in range(edges.shape[1])]
+        lowest = min(lowest, *costs)
+        pheromone *= decay
+        # Ant by ant: a repeated edge of one path counts once.
+        for path, cost in zip(paths.T, costs, strict=True):
+            pheromone[path[:-1], path[1:]] += 1.0 / cost
+        pheromone[pheromone < floor] = floor
+    return lowest
+
+
+def _paths(weight: Reals, demand: Reals, capacity: float, noise: Reals, draws: "count[int]") -> Ints | None:
+    """The nodes (steps, ants) that ants go to from the depot and back; None without probabilities."""
+    if not np.isfinite(weight).all():
+        return None
+    ants = noise.shape[1]
+    here, ant = np.zeros(ants, np.int64), np.arange(ants)
+    room, closed = np.full(ants, capacity), np.zeros((ants, len(demand)), bool)
+    path = [here]
+    while True:
+        closed[ant, here] = True
+        left = (~closed[:, 1:]).any(axis=1)
+        if not (left.any() or here.any()):
+            return np.stack(path)
+        closed[:, 0] = (here == 0) & left
+        allowed = np.where(closed | (demand > room[:, None]), 0.0, weight[here])
+        if (allowed.sum(axis=1) == 0).any():
+            return None
+        here = (allowed / noise[next(draws)]).argmax(axis=1)
+        room = np.where(here == 0, capacity, room - demand[here])
+        path.append(here)

@@ -16,9 +16,8 @@ from search_to_signal.report.figures.cohort import (
     STAGE_DYNAMICS,
 )
 from search_to_signal.report.figures.course import COURSE
-from search_to_signal.report.figures.layers import BREADTH, HELDOUT, RESTART, TOURS_PLOT
+from search_to_signal.report.figures.layers import BREADTH, HELDOUT, RESTART, SIGNAL, TOURS_PLOT
 from search_to_signal.report.figures.plot import Plot, redraw, write_data
-from search_to_signal.report.figures.signal import SIGNAL
 from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables.catalogue import Evidence
 

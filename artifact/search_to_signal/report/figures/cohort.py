@@ -3,7 +3,7 @@
 Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-atlas.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain, repeat
 
 import numpy as np
@@ -16,11 +16,10 @@ from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
-from search_to_signal.report.results import NoTableError, RecordedRun, Results
-from search_to_signal.report.tables import measures, paired, proposals
+from search_to_signal.report.results import NoTableError, Results
+from search_to_signal.report.tables import core, measures, paired
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
-from search_to_signal.report.tables.core import RECURRENCE_GROUPS, RECURRING_GAP, recurrence_cells
 
 _ENDS = (measures.FINAL_BEST, measures.AUC)
 _COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
@@ -157,8 +156,16 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
-        _draw_differences(axes, own)
+    for axes, panel in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
+        drawing.zero_line(axes)
+        for place, (_, own) in enumerate(panel.by("comparison")):
+            known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
+            if not len(known):
+                continue
+            axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
+            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
+            axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
+        axes.locator_params(axis="x", nbins=4)
     labels = []
     for _, own in frame.by("comparison"):
         first, second = (drawing.display_name(own.rows[0][which]) for which in ("first", "second"))
@@ -170,50 +177,34 @@ def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
     figure.supxlabel(note, fontsize=7.5)
 
 
-def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
-    drawing.zero_line(axes)
-    for place, (_, own) in enumerate(frame.by("comparison")):
-        known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
-        if not len(known):
-            continue
-        axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
-        axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
-        axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
-    axes.locator_params(axis="x", nbins=4)
-
-
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
     units = {one: unit_of(one.heading, evidence.unit) for one in measures.STREAM}
     rows = [
         (run.condition, run.seed, stage, one.heading, cells[one.heading].number, unit)
         for run in evidence.results.cohort
-        for stage, cells in proposals.stages.function(run).items()
+        for stage, cells in core.stages.function(run).items()
         for one, unit in units.items()
     ]
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
 
 
 def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure"):
-        _draw_stage(axes, own)
-    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
-
-
-def _draw_stage(axes: Axes, frame: CsvFrame) -> None:
-    conditions, parts = frame.names("condition"), frame.names("stage")
-    for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
-        own = [frame.where(condition=condition, stage=part) for part in parts]
-        places = np.arange(len(parts)) + offset
-        means = [part.mean() for part in own]
-        axes.plot(places, means, **drawing.line_style(condition))
-        for place, part in zip(places, own, strict=True):
-            known = part.known().numbers()
-            if len(known):
-                axes.plot((place, place), (known.min(), known.max()), color=drawing.color(condition), lw=0.8)
-    axes.set_xticks(range(len(parts)), parts)
-    axes.set_xlim(-0.4, len(parts) - 0.6)
-    axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+    conditions, stages = frame.names("condition"), frame.names("stage")
+    for axes, panel in drawing.panels(figure, frame, "measure"):
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
+            parts = [panel.where(condition=condition, stage=stage) for stage in stages]
+            places = np.arange(len(stages)) + offset
+            axes.plot(places, [part.mean() for part in parts], **drawing.line_style(condition))
+            for place, part in zip(places, parts, strict=True):
+                known = part.known().numbers()
+                if len(known):
+                    hue = drawing.color(condition)
+                    axes.plot((place, place), (known.min(), known.max()), color=hue, lw=0.8)
+        axes.set_xticks(range(len(stages)), stages)
+        axes.set_xlim(-0.4, len(stages) - 0.6)
+        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+    drawing.legend(figure, conditions, note=drawing.seed_count(frame))
 
 
 PAIRED_EFFECTS = Plot(
@@ -250,29 +241,26 @@ _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 def atlas_table(evidence: Evidence) -> str:
     """Panels a to d: condition, seed, part (an operator, a measure), what, value and its unit."""
-    names = proposals.operator_names(evidence.results.cohort)
-    rows = [
-        (panel, run.condition, run.seed, *row)
-        for run in evidence.results.cohort
-        for panel, *row in _atlas_rows(run, names, evidence.unit)
-    ]
+    names, rows = core.operator_names(evidence.results.cohort), list[tuple[Value, ...]]()
+    for run in evidence.results.cohort:
+        of_run = run.condition, run.seed
+        for operator, cells in core.funnels(run, names).items():
+            if operator != "all":
+                shares = ((stage, cells[stage].number) for stage in core.FUNNEL)
+                rows += (("a", *of_run, operator, *share, PERCENT) for share in shares)
+        admitted = core.admissions.function(run)
+        rows.append(("b", *of_run, "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT))
+        rows.append(("b", *of_run, "", _PRECISION, admitted["Precision (%)"].number, PERCENT))
+        parts = core.collapse_parts(run)
+        for measure in _AROUND:
+            change = parts[measure.heading]["Change"].number
+            rows.append(
+                ("c", *of_run, measure.change, "change", change, unit_of(measure.change, evidence.unit))
+            )
+        if run.trained and len(run.groups) > core.RECURRENCE_GROUPS:
+            gap = core.recurrence_cells(run)[core.RECURRING_GAP].number
+            rows.append(("d", *of_run, "", core.RECURRING_GAP, gap, POINTS))
     return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
-
-
-def _atlas_rows(run: RecordedRun, names: Sequence[str], unit: str) -> Iterator[tuple[Value, ...]]:
-    for operator, cells in proposals.funnels(run, names).items():
-        if operator != "all":
-            for stage in proposals.FUNNEL:
-                yield "a", operator, stage, cells[stage].number, PERCENT
-    admitted = proposals.admissions.function(run)
-    yield "b", "", _ADMITTED, admitted["Admitted (%)"].number, PERCENT
-    yield "b", "", _PRECISION, admitted["Precision (%)"].number, PERCENT
-    parts = proposals.collapse_parts(run)
-    for measure in _AROUND:
-        change = parts[measure.heading]["Change"]
-        yield "c", measure.change, "change", change.number, unit_of(measure.change, unit)
-    if run.trained and len(run.groups) > RECURRENCE_GROUPS:
-        yield "d", "", RECURRING_GAP, recurrence_cells(run)[RECURRING_GAP].number, POINTS
 
 
 def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
@@ -287,7 +275,7 @@ def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
     drawing.panel_title(around[0], "c", "Around collapses")
-    _draw_dots(last, frame.where(panel="d"), f"no run has more than {RECURRENCE_GROUPS} groups")
+    _draw_dots(last, frame.where(panel="d"), f"no run has more than {core.RECURRENCE_GROUPS} groups")
     last.set_ylabel("recurring: positive minus\nnot positive (points)")
     drawing.panel_title(last, "d", "Recurrence")
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
@@ -299,12 +287,12 @@ def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
     for axes, operator in zip(panels, operators, strict=True):
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
-            shares = [same.where(what=stage).mean() for stage in proposals.FUNNEL]
+            shares = [same.where(what=stage).mean() for stage in core.FUNNEL]
             axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
         axes.set_title(drawing.display_name(operator))
-        axes.set_xticks(range(len(proposals.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_xticks(range(len(core.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
         axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
@@ -343,7 +331,7 @@ ATLAS = Plot(
     much of that beat the frontier before its group; a marker is a run. (c) Validity and valid-only
     performance after a collapse minus before it, mean over a run's windows with a value on both sides;
     n is the runs that have one. (d) Share of responses whose exact text recurs within
-    {RECURRENCE_GROUPS} later groups: with positive advantage minus without. Open markers are seeds, bars
+    {core.RECURRENCE_GROUPS} later groups: with positive advantage minus without. Open markers are seeds, bars
     their means. All of it is descriptive and identifies no effect of an operator or a collapse.""",
     atlas_table,
     _draw_atlas,

@@ -17,7 +17,6 @@ from search_to_signal.report.figures import drawing
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
 from search_to_signal.report.metrics.search import program_uniqueness, valid_only_performance, valid_rate
 from search_to_signal.report.results import Runs
-from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import unit_of
 
 PARTS = 10
@@ -47,11 +46,6 @@ class Planned(NamedTuple):
 
 
 NOTHING_PLANNED: Mapping[str, Planned] = {}
-
-
-def course_table(evidence: Evidence) -> str:
-    """Return the courses of all finished runs of a cohort."""
-    return courses_of(evidence.results.finished)
 
 
 def courses_of(runs: Runs) -> str:
@@ -107,7 +101,7 @@ COURSE = Plot(
     """Each panel is a measure in ten equal parts of a run: lines are means over seeds, bands reach from the
     lowest to the highest seed. Distinct programs are canonical programs per valid completion of the part.
     Higher is better; fewer distinct programs are a loss of variety.""",
-    course_table,
+    lambda evidence: courses_of(evidence.results.finished),
     _draw_course,
     (7.0, 4.2),
     ("core_results", "stages"),

@@ -248,8 +248,9 @@ MEASURES: Mapping[str, Measure] = {
 """Every metric that a plan may ask for, by its name there."""
 
 
-def stream_cells(batch: GroupBatch, origin: Origin) -> Cells:
-    """The measures of the proposal stream over some groups of a run."""
+def stream_cells(run: RecordedRun, start: int, stop: int) -> Cells:
+    """The measures of the proposal stream over groups start to stop - 1 of a run, counted from 0."""
+    batch, origin = run.batch.at(slice(start, stop)), run.completions_of(start, stop)
     return {measure.heading: measure.of(metric(batch), origin) for measure, metric in _OF_BATCH.items()}
 
 

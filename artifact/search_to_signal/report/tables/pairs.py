@@ -265,23 +265,19 @@ def pairs(run: RecordedRun, signals: Signals) -> Cells:
 )
 def pair_gaps(run: RecordedRun, signals: Signals) -> Parts:
     """Pairs left of all, and with a least gap at each quartile of a run's pairs of scores."""
-    gap = signals.pairs.gap
-    finite = np.isfinite(gap)
-    gaps = np.percentile(gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
+    pairs, finite = signals.pairs, np.isfinite(signals.pairs.gap)
+    gaps = np.percentile(pairs.gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
     cuts = {"all": 0.0, **{f"p{q}": float(gap) for q, gap in zip(QUARTILES, gaps, strict=True)}}
-    return {name: _gap_cells(run, signals.pairs, cut) for name, cut in cuts.items()}
-
-
-def _gap_cells(run: RecordedRun, pairs: PairTable, cut: float) -> Cells:
-    left, finite, origin = pairs.gap >= cut, np.isfinite(pairs.gap), run.all_completions
-    frontier = beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite
-    least = cut if np.isfinite(cut) else None
+    frontier, origin = beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite, run.all_completions
     of_frontier = "pairs of two scores that choose a frontier improver left / those"
-    failed = "pairs left whose rejected one failed / pairs left"
-    return {
-        "Least gap": Cell(least, formula="least difference of the two scores", origins=(origin,)),
-        "Pairs left (%)": percent_cell(int(left.sum()), left.size, "pairs left / pairs", origin),
-        "Pairs of scores left (%)": _part(finite, left, "pairs of two scores left / those", origin),
-        "Frontier choices left (%)": _part(frontier, left, of_frontier, origin),
-        "Rejected for failing alone (%)": _part(left, ~finite, failed, origin),
-    }
+    failed, parts = "pairs left whose rejected one failed / pairs left", dict[str, Cells]()
+    for name, cut in cuts.items():
+        left, least = pairs.gap >= cut, cut if np.isfinite(cut) else None
+        parts[name] = {
+            "Least gap": Cell(least, formula="least difference of the two scores", origins=(origin,)),
+            "Pairs left (%)": percent_cell(int(left.sum()), left.size, "pairs left / pairs", origin),
+            "Pairs of scores left (%)": _part(finite, left, "pairs of two scores left / those", origin),
+            "Frontier choices left (%)": _part(frontier, left, of_frontier, origin),
+            "Rejected for failing alone (%)": _part(left, ~finite, failed, origin),
+        }
+    return parts

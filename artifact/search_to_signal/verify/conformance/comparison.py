@@ -30,12 +30,13 @@ from search_to_signal.search.hosts.released.checkout import (
     NAMES,
     ReleasedCheckout,
     known_words,
+    offered,
     opened,
     require_checkout,
+    require_interface,
     require_pinned,
 )
 from search_to_signal.search.hosts.released.host import TIME_LIMIT_S, quiet, released_host
-from search_to_signal.search.hosts.released.interface import offered, require_interface
 from search_to_signal.search.hosts.released.trainer import changed, settings_of, severities_of
 from search_to_signal.verify.conformance.answers import evaluators, parsing, rewards
 from search_to_signal.verify.conformance.pair import (

@@ -22,8 +22,7 @@ from search_to_signal.base.progress import one_line
 from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.credit import get_mapping
 from search_to_signal.problems.base import Problem
-from search_to_signal.recipe.grammar import draw_program, render_code
-from search_to_signal.recipe.pairs import sources
+from search_to_signal.problems.grammar import SPOKEN, draw_program, render_code
 from search_to_signal.records.groups import Candidate, ExternalGroup, external_batch
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.sandbox.pool import EvaluationPool
@@ -38,8 +37,7 @@ from search_to_signal.sandbox.programs import (
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.search.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, state_of
-from search_to_signal.search.hosts.calm.transition import collapsed, transition
+from search_to_signal.search.hosts.calm.state import SearchState, collapsed, state_of, transition
 from search_to_signal.search.hosts.released.host import (
     MOST_TRIES,
     AskedPrompt,
@@ -154,8 +152,7 @@ def _line(text: str) -> str:
 
 def programs(problem: Problem, count: int) -> list[str]:
     """Programs that run, drawn from the grammar of the training corpus."""
-    (source,) = sources([problem.name])
-    words = source.vocabulary
+    words, _ = SPOKEN[problem.name]
     rng = stream(0, "conformance", "bank", problem.name)
     return [render_code(words, draw_program(words, rng)).strip() for _ in range(count)]
 
@@ -305,7 +302,10 @@ class ReferenceSide:
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
         results = [self._judged(text) for text in texts]
-        rewards = self._native(state, asked, results)
+        candidates = tuple(Candidate(result.outcome, result.score) for result in results)
+        bases = tuple(state.archive[position].score for position in asked.bases)
+        credit = get_mapping("native")(external_batch([ExternalGroup(candidates, bases=bases)]))
+        rewards = tuple(float(reward) for reward in credit.reward[0])
         step = 1 + max(member.step for member in state.archive)
         after, _ = transition(state, results, operator=asked.operator, step=step, settings=self.settings)
         scores = tuple(result.score for result in results)
@@ -320,13 +320,6 @@ class ReferenceSide:
             return Evaluated(proposal.outcome)
         (evaluation,) = self.pool.evaluate([proposal.code])
         return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score, response=text)
-
-    @staticmethod
-    def _native(state: SearchState, asked: AskedPrompt, results: Sequence[Evaluated]) -> tuple[float, ...]:
-        candidates = tuple(Candidate(result.outcome, result.score) for result in results)
-        bases = tuple(state.archive[position].score for position in asked.bases)
-        rewards = get_mapping("native")(external_batch([ExternalGroup(candidates, bases=bases)]))
-        return tuple(float(reward) for reward in rewards.reward[0])
 
 
 # How often a host asks which prompt, against the exact chances of ours.

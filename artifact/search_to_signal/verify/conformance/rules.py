@@ -23,8 +23,7 @@ from search_to_signal.search.hosts.calm.prompts import (
 )
 from search_to_signal.search.hosts.calm.selection import primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import EQUAL_WITHIN, SearchState, state_of
-from search_to_signal.search.hosts.calm.transition import collapse_probability
+from search_to_signal.search.hosts.calm.state import EQUAL_WITHIN, SearchState, collapse_probability, state_of
 from search_to_signal.search.hosts.released.trainer import THRESHOLD_SHARE, changed
 from search_to_signal.search.member import Member
 from search_to_signal.verify.conformance.answers import rewarded

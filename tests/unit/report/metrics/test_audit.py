@@ -35,8 +35,7 @@ SAMPLES = [
 ]
 
 
-def test_pair_by_hand() -> None:
-    """Of three groups two are equivalent at 1e-3, both by construction, and one of them exactly."""
+def test_pairs_by_hand_add_up() -> None:
     tally = audit([("tsp", sample) for sample in SAMPLES], TWO, GROUP).pairs[
         "tsp", "group", "native", "factorized"
     ]
@@ -44,17 +43,21 @@ def test_pair_by_hand() -> None:
     assert tally.equivalent.tolist() == [1, 1, 2]
     assert tally.by_construction.tolist() == [1, 1, 2]
     assert tally.differences.largest > 0.1
+    result = audit([("tsp", SAMPLES[0]), ("obp", SAMPLES[1]), ("tsp", SAMPLES[2])], TWO, GROUP)
+    assert dict(result.groups) == {"tsp": 2, "obp": 1, "all": 3}
+    assert result.pairs["all", "group", "native", "factorized"].equivalent.tolist() == [1, 1, 2]
+    assert result.credit["all", "group", "native"].groups == 3
 
+    def lopsided(rewards: np.ndarray) -> np.ndarray:
+        return np.zeros_like(rewards)
 
-def test_the_median_of_many_equal_signals_is_zero() -> None:
-    """Beyond the numbers that are kept, a majority of exact zeros still has the median 0, no small number."""
-    many = np.zeros(EXACT + 1)
-    many[: EXACT // 3] = 1.0
-    assert Magnitudes.of(many).median == 0.0
+    result = audit([("tsp", SAMPLES[1])], TWO, {"erased": lopsided})
+    assert next(table_lines(audit_tables(result, {})["pairs"]))["basis"] == "by data"
+    apart = audit([("tsp", SAMPLES[1])], TWO, GROUP)
+    assert next(table_lines(audit_tables(apart, {})["pairs"]))["basis"] == "never equivalent"
 
 
 def test_a_mapping_that_some_groups_cannot_be_asked_is_left_out_of_all() -> None:
-    """A log without exposures beside one with them: no pair, credit or reading of Search-Exposure is left."""
     silent = group([-5.0, -7.0, FAILED, FAILED], bases=[-6.0], frontier=-6.0, exposure=[np.nan] * 4)
     three = {name: MAPPINGS[name] for name in ("native", "factorized", "search_exposure")}
     whole, mixed = (
@@ -67,21 +70,8 @@ def test_a_mapping_that_some_groups_cannot_be_asked_is_left_out_of_all() -> None
     assert {key[0] for key in mixed.pairs} == {"tsp", "obp", "all"}
 
 
-def test_basis() -> None:
-    """Equivalence that no affine relation explains is reported as by data."""
-
-    def lopsided(rewards: np.ndarray) -> np.ndarray:
-        return np.zeros_like(rewards)
-
-    result = audit([("tsp", SAMPLES[1])], TWO, {"erased": lopsided})
-    assert next(table_lines(audit_tables(result, {})["pairs"]))["basis"] == "by data"
-    apart = audit([("tsp", SAMPLES[1])], TWO, GROUP)
-    assert next(table_lines(audit_tables(apart, {})["pairs"]))["basis"] == "never equivalent"
-
-
 @given(batch=ordinary_groups(), slope=st.floats(0.1, 10.0), offset=st.floats(-5.0, 5.0))
 def test_affine(batch: GroupBatch, slope: float, offset: float) -> None:
-    """Positive affine images are recognized, mirrored ones are not."""
     reward = MAPPINGS["native"](batch).reward
     assert affinely_related(reward, slope * reward + offset).all() or np.ptp(reward) < 1e-6
     if np.ptp(reward) > 1e-3 and not np.allclose(np.sort(reward), np.sort(-reward)):
@@ -96,7 +86,6 @@ def test_monotone_indicators_never_reorder(batch: GroupBatch) -> None:
 
 
 def test_context_by_hand() -> None:
-    """Novelty reorders where a worse score is new; repetition where a better one is repeated."""
     archived = group([-6.5, -8.0], bases=[-6.0], frontier=-6.0, gap=[0.0, 1.0])
     repeated = group([-6.5, -6.5, -8.0], bases=[-6.0], frontier=-6.0, responses=[0, 0, 1])
     assert context_tallies(archived)["score_novelty"].reordered == 1
@@ -104,15 +93,7 @@ def test_context_by_hand() -> None:
     assert context_tallies(repeated)["response_repetition"].reordered == 1
 
 
-def test_problems_add_up() -> None:
-    """The problem "all" sums the others, and a batch of three is three batches of one."""
-    result = audit([("tsp", SAMPLES[0]), ("obp", SAMPLES[1]), ("tsp", SAMPLES[2])], TWO, GROUP)
-    assert dict(result.groups) == {"tsp": 2, "obp": 1, "all": 3}
-    assert result.pairs["all", "group", "native", "factorized"].equivalent.tolist() == [1, 1, 2]
-    assert result.credit["all", "group", "native"].groups == 3
-
-
-def test_median() -> None:
+def test_medians_are_exact_or_near() -> None:
     """The median is exact for few numbers and within 0.2 % for many, in any number of parts."""
     values = np.abs(np.random.default_rng(1).lognormal(0.0, 4.0, size=3 * EXACT + 1))
     values[:100] = 0.0
@@ -124,10 +105,12 @@ def test_median() -> None:
     assert many.median == pytest.approx(float(np.median(values)), rel=2e-3)
     assert many.mean == pytest.approx(float(values.mean()))
     assert many.largest == values.max()
+    many = np.zeros(EXACT + 1)
+    many[: EXACT // 3] = 1.0
+    assert Magnitudes.of(many).median == 0.0
 
 
 def test_replay_of_a_run(tmp_path: Path) -> None:
-    """A run directory gives a page and four tables; ratios without denominator are empty fields."""
     run = tmp_path / "run" / "seed-42"
     run.mkdir(parents=True)
     records = [
@@ -151,17 +134,12 @@ def test_replay_of_a_run(tmp_path: Path) -> None:
     assert {row["positive_rate"] for row in invalid} == {""}
 
 
-def test_replay_is_reproducible(tmp_path: Path) -> None:
-    """Replaying twice gives the same bytes."""
+def test_a_replay_is_reproducible_and_takes_a_stranger(tmp_path: Path) -> None:
     file = outside(tmp_path, 50)
     for name in ("a", "b"):
         replay([file], tmp_path / name, ["native", "factorized"], ["group", "rank"])
     for table in ("audit.md", "pairs.csv", "credit.csv", "signal.csv", "context.csv"):
         assert (tmp_path / "a" / table).read_bytes() == (tmp_path / "b" / table).read_bytes()
-
-
-def test_replay_of_a_stranger(tmp_path: Path) -> None:
-    """A mapping and a normalizer by import path are replayed on groups from outside."""
     page = replay(
         [outside(tmp_path, 20)],
         tmp_path / "out",
@@ -171,17 +149,12 @@ def test_replay_of_a_stranger(tmp_path: Path) -> None:
     assert "native, spec.test_mappings:STRANGER" in page.read_text(encoding="utf-8")
 
 
-def test_batches_are_bounded(tmp_path: Path) -> None:
-    """Groups are batched per problem and size, at most so many at once, and none is lost."""
+def test_batches_are_bounded_and_what_cannot_be_asked_is_refused(tmp_path: Path) -> None:
     file = outside(tmp_path, 100)
     batches = list(read_batches([file], size=16))
     assert sum(len(batch.outcome) for _, batch in batches) == 100
     assert max(len(batch.outcome) for _, batch in batches) == 16
     assert {problem for problem, _ in batches} == {"tsp", "obp"}
-
-
-def test_refusals(tmp_path: Path) -> None:
-    """Unknown names, empty inputs and missing context are refused with what to do."""
     file = outside(tmp_path, 3)
     with pytest.raises(ConfigError, match="use one of"):
         replay([file], tmp_path / "out", ["nativ"], ["group"])
@@ -194,7 +167,6 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 def test_csv() -> None:
-    """Numbers keep nine digits, commas are quoted, absent values are empty."""
     row = Row("tsp/native", (Cell(1.0 / 3.0), Cell("x, y"), Cell(None)))
     table = Table("any", "Any", "audit", ("a", "b", "c"), (row,), "problem/mapping")
     assert csv_text(table) == 'problem,mapping,a,b,c\ntsp,native,0.333333333,"x, y",\n'

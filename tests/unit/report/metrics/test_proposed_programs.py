@@ -29,7 +29,6 @@ def proposed(program: str, score: float | None, copy: bool = False) -> Completio
 
 
 def test_every_program_counts_once() -> None:
-    """Repeats of a good program raise the mean of completions, not that of programs; failures are neither."""
     groups = [
         [proposed("a", -1.0, copy=True), proposed("a", -1.0, copy=True), proposed("b", -4.0)],
         [proposed("a", -1.0), proposed("c", None, copy=True), proposed("d", -4.0)],
@@ -38,10 +37,6 @@ def test_every_program_counts_once() -> None:
     assert parent_copies(groups) == pytest.approx(2 / 5)
     assert valid_rate_without_copies(groups) == pytest.approx(3 / 6)
     assert distinct_performance(groups) == pytest.approx(-3.0)
-
-
-def test_nothing_valid_has_no_share() -> None:
-    """Absent is not zero."""
     groups = [[proposed("a", None)]]
     assert [measure(groups) for measure in (program_uniqueness, parent_copies, distinct_performance)] == [
         None,
@@ -52,7 +47,6 @@ def test_nothing_valid_has_no_share() -> None:
 
 
 def test_validity_is_a_usable_function_times_a_valid_one() -> None:
-    """A failure at run time had the function, a missing one had not; the median ignores one bad score."""
     lacking = msgspec.structs.replace(proposed("a", None), outcome=Outcome.MISSING_FUNCTION)
     groups = [
         [proposed("a", -1.0), proposed("b", -2.0), proposed("c", -900.0)],
@@ -66,12 +60,10 @@ def test_validity_is_a_usable_function_times_a_valid_one() -> None:
 
 
 def test_new_programs_are_counted_where_they_come_first() -> None:
-    """A program counts in its first group, once; a group without one counts none."""
     assert new_programs([(0, "a"), (0, "a"), (2, "b"), (2, "a"), (2, "c"), (3, "b")], 5) == [1, 0, 2, 0, 0]
 
 
 def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
-    """Of admitted heuristics alone, and of any of their parents."""
     codes = {"seed": "def f(a):\n    return 2 * a", "other": "def f(a):\n    return a - 1"}
     codes |= {"tuned": "def f(a):\n    return 3 * a", "new": "def f(a):\n    return 3 / a"}
 
@@ -87,10 +79,6 @@ def test_a_parent_with_other_numbers_is_told_from_a_new_heuristic() -> None:
     assert retuned_admissions([[answer("new", duplicate, "seed")]], codes) is None
     assert retuned_admissions([[answer("new", admitted, "lost")]], codes) is None
 
-
-def test_a_score_of_a_parent_by_other_code_is_no_copy_by_code() -> None:
-    """Within the search's tolerance of any base; copies by code are counted elsewhere, failures nowhere."""
-
     def answer(score: float | None, copy: bool = False) -> CompletionRecord:
         return msgspec.structs.replace(proposed("a", score, copy), base_scores=(-3.0, -1.0))
 
@@ -103,7 +91,6 @@ def test_a_score_of_a_parent_by_other_code_is_no_copy_by_code() -> None:
 
 
 def test_a_new_form_with_a_new_score_is_neither_other_numbers_nor_other_code_of_one_score() -> None:
-    """Of what was admitted, against all before it: the seed's form and score are known from the start."""
     codes = {
         "seed": "def f(a):\n    return 2 * a",
         "tuned": "def f(a):\n    return 3.5 * a  # other numbers",

@@ -45,7 +45,6 @@ def rate(batch: GroupBatch, advantages: Floats, kind: int, nested: bool = False)
 @given(batch=ordinary_groups())
 @pytest.mark.slow
 def test_a_construction_read_otherwise_is_counted_as_it_is(batch: GroupBatch) -> None:
-    """Changed groups, largest change and positive rates are those of the two mappings side by side."""
     tallies = reading_tallies(batch, MAPPINGS)
     for reading in READINGS:
         tally = tallies[reading.mapping.name, reading.chosen]
@@ -78,17 +77,9 @@ def test_every_replayed_reading_has_a_decision() -> None:
     batch = group([-6.5, -7.0, FAILED], bases=[-6.0], frontier=-6.0)
     applied = {reading for reading, _ in reading_tallies(batch, MAPPINGS)} | set(EXPOSURES)
     assert applied == set(DECISIONS)
-
-
-def test_a_stranger_of_a_known_name_is_not_read_otherwise() -> None:
-    """The alternatives are of our constructions; of another's they say nothing."""
     batch = group([-6.5, -7.0, FAILED], bases=[-6.0], frontier=-6.0)
     tallies = reading_tallies(batch, {"native": MAPPINGS["factorized"]})
     assert {reading for reading, _ in tallies} == {"trl_float32", "classes_nested"}
-
-
-def test_other_exposures_reach_one_mapping() -> None:
-    """Only the search-exposure residual reads exposures; the others are there to be ranked beside it."""
     batch = group([-5.0, -6.0, -7.0], bases=[-6.0], exposure=[1.0, 0.0, 0.0])
     flat = {"exposure_sampled": np.array([[0.5, 0.5, 0.5]])}
     tallies = exposure_tallies(batch, MAPPINGS, flat)
@@ -99,7 +90,6 @@ def test_other_exposures_reach_one_mapping() -> None:
 
 
 def test_rankings_are_by_rate_and_enrichment_of_improvers() -> None:
-    """Score first credits the archived improver that indicators put last, and ties with the others."""
     batch = group(
         [-5.9, -6.5, -6.6, -6.7], bases=[-6.0], frontier=-5.0, gap=[0.0, 1.0, 1.0, 1.0], exposure=[0.5] * 4
     )
@@ -117,7 +107,6 @@ def test_rankings_are_by_rate_and_enrichment_of_improvers() -> None:
 
 
 def test_problems_add_up_in_readings_too() -> None:
-    """The problem "all" counts the groups of every problem."""
     samples = [group([-6.5, -8.0, FAILED], [-6.0], -6.0, gap=[0.0, 1.0, 0.0])] * 3
     result = audit(zip(("tsp", "obp", "tsp"), samples, strict=True), MAPPINGS, GROUP)
     found = {
@@ -133,13 +122,11 @@ def test_problems_add_up_in_readings_too() -> None:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV."""
     with path.open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
 
 def test_a_replay_applies_every_reading_of_its_mappings(tmp_path: Path) -> None:
-    """Nobody has to ask; the page and readings.csv name decision, groups, classes and rankings."""
     run = tmp_path / "run"
     run.mkdir()
     made = [

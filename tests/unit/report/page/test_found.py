@@ -51,7 +51,6 @@ def found(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_lineage_leads_to_the_best(found: Path) -> None:
-    """It ends with the best of all runs, and each heuristic had the one before among its parents."""
     lineage = find_best_lineage(read_evidence(found))
     assert lineage is not None
     stored = [
@@ -67,7 +66,6 @@ def test_the_lineage_leads_to_the_best(found: Path) -> None:
 
 
 def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path) -> None:
-    """Code and scores stand on it; runs without heuristics have a page without them."""
     report(found, tmp_path / "out")
     page = html.unescape((tmp_path / "out" / "report.html").read_text())
     lineage = find_best_lineage(read_evidence(found))
@@ -80,7 +78,6 @@ def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path
 
 
 def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) -> None:
-    """Order and score agree, and a figure is drawn of them; a changed order is a problem."""
     toured = Path(shutil.copytree(found, tmp_path / "results"))
     assert record_tours(toured)
     assert list(tour_problems(toured)) == []
@@ -100,7 +97,6 @@ def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) 
 def test_tours_and_page_name_the_problem_as_its_runs_do(
     found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of somebody's own has a name of its own, too, under which nobody finds it."""
     (tmp_path / "my_tours.py").write_text(
         "from search_to_signal.problems.tsp import Tsp\n\nproblem = Tsp()\n"
     )

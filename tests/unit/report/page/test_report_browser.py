@@ -84,7 +84,6 @@ class _Handler(SimpleHTTPRequestHandler):
     asked: list[str] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
-        """Answer and remember."""
         self.asked.append(self.path)
         if self.path != "/probe.html":
             super().do_GET()
@@ -127,7 +126,6 @@ def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit
 
 
 def test_they_load_without_complaint_and_ask_for_their_own_pictures(visit: Visit, drawn_report: Path) -> None:
-    """No message on the console, and no request but for the pages and the pictures beside them."""
     assert visit.console == []
     assert visit.asked[0] == "/probe.html"
     pictures = {f"/figures/{path.name}" for path in (drawn_report / "figures").glob("*.png")}
@@ -137,7 +135,6 @@ def test_they_load_without_complaint_and_ask_for_their_own_pictures(visit: Visit
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_is_wider_than_the_screen(visit: Visit, page: str, width: int) -> None:
-    """With all sections open, a page does not scroll sideways; wide tables scroll in their box."""
     seen = visit.seen[f"{page}{width}"]
     assert seen["client"] == width
     assert seen["scroll"] == width
@@ -148,7 +145,6 @@ def test_nothing_is_wider_than_the_screen(visit: Visit, page: str, width: int) -
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_everything_is_there(visit: Visit, drawn_report: Path, width: int) -> None:
-    """The first page shows every figure, and links every table but the one that it has."""
     seen = visit.seen[f"report.html{width}"]
     tables = {path.stem for path in drawn_report.glob("*.csv")}
     assert sorted(seen["tables"]) == sorted(tables - {"core_results"})
@@ -158,7 +154,6 @@ def test_everything_is_there(visit: Visit, drawn_report: Path, width: int) -> No
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES[:2])
 def test_a_row_opens_without_scripts_of_its_own(visit: Visit, page: str, width: int) -> None:
-    """Its records are shown at the foot of the screen, before all else, and what was open closes."""
     left, right, bottom, height, on_top, closed = visit.seen[f"{page}{width}"]["panel"]
     assert (left, right, bottom) == (0, width, height)
     assert on_top

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command import Command, Make, Patch
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.package_data import MODELS, PUBLISHED
-from search_to_signal.cli import main
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.records.layers import LAYERS, in_paper_order
 from search_to_signal.records.manifest import Accelerator, Manifest
@@ -31,7 +31,6 @@ from search_to_signal.report.tracing import line_ranges, short_origins
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
 AGAIN = f"""
 import sys
@@ -66,7 +65,6 @@ def cohort(make_run: Make, directory: Path, purpose: str = "formal") -> Path:
 
 
 def written(directory: Path) -> dict[str, bytes]:
-    """Every file of a report."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
@@ -84,10 +82,6 @@ def pages(results: Path) -> dict[Path, str]:
 
 
 def test_equal_records_give_equal_bytes(results: Path, figures: Path, tmp_path: Path) -> None:
-    """Tables, ledger and pages are the same bytes when another process makes them.
-
-    So are figures that it draws from their CSVs, without any record.
-    """
     other = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "1", "TZ": "Asia/Tokyo"}
     (tmp_path / "figures").mkdir()
     for data in figures.glob("*.csv"):
@@ -101,7 +95,6 @@ def test_equal_records_give_equal_bytes(results: Path, figures: Path, tmp_path: 
 
 
 def test_smoke_runs_get_smoke_tables_only(make_run: Make, tmp_path: Path) -> None:
-    """A smoke run's tables and figures bear its name, and both pages say that it is no evidence."""
     page = report(cohort(make_run, tmp_path / "runs", "smoke"), tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").rglob("*") if path.suffix in (".tex", ".csv", ".png")}
     assert len(names) > 20
@@ -113,17 +106,20 @@ def test_smoke_runs_get_smoke_tables_only(make_run: Make, tmp_path: Path) -> Non
     assert "ran (smoke)" in html
 
 
-def test_formal_pages_do_not_cry_smoke(html: str) -> None:
+def test_formal_pages_do_not_cry_smoke_and_open_small(html: str) -> None:
     """A formal report bears no mark of a smoke run, and says first that it is not the paper's."""
     assert "smoke" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL).lower()
     assert html.index('class="banner scale"') < html.index("What ran</h2>")
     assert "None is pooled with a number of the paper" in html
+    assert html.count("<table") <= 5
+    assert html.count("<details") < 50
+    assert len(re.sub(r'src="data:[^"]*"', "", html)) < 100_000
+    assert "<li>table <code>probe</code>: layer probe has not run</li>" in html
+    assert "<li>figure <code>heldout</code>: layer heldout has not run</li>" in html
+    assert "<li>table <code>intervals</code>: " in html
 
 
-def test_embedded_models_are_called_so(
-    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model whose recorded card is here is embedded: its size and the disclaimer stand on the page."""
+def test_embedded_models_are_called_so(make_run: Make, tmp_path: Path, monkeypatch: Patch) -> None:
     models = tmp_path / "models"
     (models / "tiny").mkdir(parents=True)
     card = (
@@ -145,7 +141,6 @@ def test_embedded_models_are_called_so(
 
 
 def test_the_card_and_the_engines_are_named(manifest: Callable[..., Manifest]) -> None:
-    """A run on a card says which, with its share of it, and what sampled; one on a processor names none."""
     plain = manifest({"condition": "native"})
     card = Accelerator(name="NVIDIA H200", driver="580.1", cuda="13.0", memory_mib=143771, share="40")
     packages = {"torch": "2.5.1", "unsloth": "2025.3.18", "vllm": "0.7.3", "bitsandbytes": None}
@@ -158,8 +153,7 @@ def test_the_card_and_the_engines_are_named(manifest: Callable[..., Manifest]) -
     assert (both.count("; "), both.count("driver")) == (1, 1)
 
 
-def test_layers_say_what_ran(html: str, results: Path) -> None:
-    """Every layer is listed with its claim and its state, in both pages."""
+def test_layers_say_what_ran_and_claim_what_the_paper_does(html: str, results: Path) -> None:
     text = (results / "report" / "report.md").read_text(encoding="utf-8")
     ran = {layer.name for layer in LAYERS if f"| {layer.name} | ran |" in text}
     assert ran == {
@@ -174,27 +168,15 @@ def test_layers_say_what_ran(html: str, results: Path) -> None:
         assert row is not None
         assert (row[1] == "ran") == (layer.name in ran)
         assert layer.claim in row[0]
-
-
-def test_claims_of_layers_are_the_paper_s() -> None:
-    """Names and strongest claims are those of the evidence matrix."""
     with (PUBLISHED / "evidence_matrix.csv").open(encoding="utf-8", newline="") as file:
         published = {row["Layer"]: row["Claim supported"] for row in csv.DictReader(file)}
     assert {layer.name: layer.claim for layer in LAYERS if layer.row} == published
     assert [layer.name for layer in in_paper_order() if layer.row] == list(published)
 
 
-def test_absent_tables_and_figures_have_reasons(html: str) -> None:
-    """What was not made is listed with the reason."""
-    assert "<li>table <code>probe</code>: layer probe has not run</li>" in html
-    assert "<li>figure <code>heldout</code>: layer heldout has not run</li>" in html
-    assert "<li>table <code>intervals</code>: " in html
-
-
 def test_every_cell_leads_to_its_records(
-    pages: dict[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, results: Path
+    pages: dict[Path, str], s2s: Command, monkeypatch: Patch, results: Path
 ) -> None:
-    """A row has the command of its cells, which prints the cell's own value, formula and records."""
     monkeypatch.chdir(results)
     rows = [(page, *found) for page in pages.values() for found in ROW.findall(page)]
     assert len(rows) > 300
@@ -204,8 +186,7 @@ def test_every_cell_leads_to_its_records(
         column, _, value = cells[number % len(cells)].partition(": ")
         program, *arguments = shlex.split(unescape(command))
         assert (program, arguments[:2], arguments[-1]) == ("s2s", ["trace", "."], "COLUMN")
-        assert main([*arguments[:-1], column]) == 0
-        out = capsys.readouterr().out
+        out = s2s(*arguments[:-1], column).out
         assert f"value    {value.split(' ± ')[0].split(', n = ')[0]}\n" in out
         assert f"n        {value.split('n = ')[1]}\n" in out
         (formula,) = re.findall(r"formula  (.*)\n", out)
@@ -215,7 +196,6 @@ def test_every_cell_leads_to_its_records(
 
 
 def test_tables_have_pages_with_the_cells_of_the_csv(pages: dict[Path, str], results: Path) -> None:
-    """Every table that was written has a page, cell by cell."""
     for path in (results / "report").glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             expected = [row["n"] for row in csv.DictReader(file)]
@@ -223,15 +203,7 @@ def test_tables_have_pages_with_the_cells_of_the_csv(pages: dict[Path, str], res
         assert re.findall(r", n = (\d+)", page) == expected, path.stem
 
 
-def test_the_first_page_is_small(html: str) -> None:
-    """It opens on the answer: of the tables it has one, and of the ledger the counts."""
-    assert html.count("<table") <= 5
-    assert html.count("<details") < 50
-    assert len(re.sub(r'src="data:[^"]*"', "", html)) < 100_000
-
-
 def test_pages_ask_for_nothing(pages: dict[Path, str]) -> None:
-    """No script, no external address: what is linked or shown lies in the report, and is there."""
     for path, page in pages.items():
         assert "<script" not in page
         assert "default-src 'none'" in page
@@ -244,8 +216,7 @@ def test_pages_ask_for_nothing(pages: dict[Path, str]) -> None:
             assert (path.parent / link).is_file(), link
 
 
-def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path) -> None:
-    """All entries by verdict, with our own estimates beside them; the first page counts them."""
+def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path, tmp_path: Path) -> None:
     ledger = read_ledger(results / "report")
     assert ledger is not None
     assert f"{ledger.total} published numbers and statements" in html
@@ -255,10 +226,6 @@ def test_the_ledger_has_a_page(html: str, pages: dict[Path, str], results: Path)
         assert f"{len(rows)} entries" in page
     assert sum(counts[0] for _, counts in ledger.counts) == ledger.total
     assert ledger.estimated == sum(ledger.directions.values()) > 150
-
-
-def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
-    """A ledger without its columns is named; without a ledger there is none to show."""
     assert read_ledger(tmp_path) is None
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "claims.csv").write_text("id,where\na,b\n")
@@ -267,7 +234,6 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
 
 
 def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
-    """Each run's speed and the shares of its phases stand on the short page."""
     text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
     head, row = (line for line in text.splitlines() if line.startswith(("| Run |", "| native-s2 |")))
     shown = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
@@ -288,12 +254,10 @@ def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    """Seconds, minutes and hours as people read them."""
     assert format_duration(seconds) == text
 
 
 def test_origins_in_short() -> None:
-    """Runs that share a file name and lines are named together; many lines are counted."""
     both = [Origin(f"cohort/native-s{seed}/steps.jsonl") for seed in (1, 2)]
     assert short_origins(both) == "cohort/{native-s1,native-s2}/steps.jsonl: all lines"
     assert short_origins([Origin("run/steps.jsonl", (1, 2, 9))]) == "run/steps.jsonl: lines 1-2, 9"
@@ -302,41 +266,33 @@ def test_origins_in_short() -> None:
 
 @given(st.sets(st.integers(1, 400), max_size=120))
 def test_only_lines_that_take_too_much_room_are_counted(lines: set[int]) -> None:
-    """Short ranges stand as they are, however many lines they name; long ones are a number of lines."""
     full = line_ranges(sorted(lines))
     told = short_origins([Origin("run/steps.jsonl", sorted(lines))]).removeprefix("run/steps.jsonl: ")
     assert told == (full if len(full) <= 60 else f"{len(lines)} lines")
 
 
-def test_scores_have_a_direction(make_run: Make, tmp_path: Path) -> None:
-    """The unit is what the manifest says; in one of an earlier version, what the built-in problem says."""
+def test_scores_have_a_direction_and_models_their_cards(make_run: Make, tmp_path: Path) -> None:
     cases = {"one": ("op", None), "two": ("mine:problem", "collected fruit"), "three": ("mine:problem", None)}
     for name, (problem, unit) in cases.items():
         make_run(tmp_path / name / "cohort" / "frozen-s1", config={"problem": problem}, score_unit=unit)
     units = [Results(tmp_path / name).cohort[0].unit for name in cases]
     assert units == ["collected prize", "collected fruit", "score"]
-
-
-def test_cards_of_the_shipped_models_are_read(make_run: Make, tmp_path: Path) -> None:
-    """Every model that the artifact ships has a card that the page can read."""
     models = sorted(path.parent for path in MODELS.glob("*/card.json"))
     assert models
     for model in models:
         digest = hashlib.sha256((model / "card.json").read_bytes()).hexdigest()
         config = {"model": model.name}
-        make_run(tmp_path / f"native-{model.name}", config=config, model_files={"card.json": digest})
-    facts = read_facts(tmp_path)
+        make_run(tmp_path / "1" / f"native-{model.name}", config=config, model_files={"card.json": digest})
+    facts = read_facts(tmp_path / "1")
     assert facts.embedded
     assert [card.parameters > 1_000_000 for card in facts.cards.values() if card] == [True] * len(models)
 
 
 def doubled(rewards: Floats) -> Floats:
-    """A normalizer of somebody's own."""
     return 2.0 * rewards
 
 
 def test_commands_allow_what_is_somebodys_own(make_run: Make, tmp_path: Path) -> None:
-    """Copied from the page they work, where mapping and normalizer of a run are none of ours."""
     normalizer = f"{__name__}:doubled"
     assert get_normalizer(normalizer) is doubled  # which a user names
     own = {"purpose": "formal", "normalizer": normalizer, "condition": f"nowhere:mine+{normalizer}"}

@@ -23,7 +23,6 @@ def found(results: Path) -> dict[str, PageFinding]:
 
 
 def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, PageFinding]) -> None:
-    """How often a condition ended above frozen is what its runs' best scores say."""
     best = {(run.condition, run.seed): float(run.best[-1]) for run in Results(results).cohort}
     seeds = sorted({seed for _, seed in best})
     for condition in ("native", "factorized"):
@@ -39,7 +38,6 @@ def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Pa
 def test_endpoints_are_not_counted_while_seeds_are_awaited(
     results: Path, tmp_path: Path, layer: str, closed: str, counted: bool
 ) -> None:
-    """Of a cohort that lacks seeds the page says so: 1 of 1 is no answer. A closed one has all it will."""
     cohort = shutil.copytree(results, tmp_path / "results")
     write_partial(cohort, Partial({layer: Gap(2, 9, closed)}))
     (answer,) = (f.answer for f in build_findings(read_evidence(cohort)) if "Did search" in f.question)
@@ -48,19 +46,28 @@ def test_endpoints_are_not_counted_while_seeds_are_awaited(
     assert ("2 of 9 planned runs" in answer) != counted
 
 
-def test_the_trained_mappings_are_compared(results: Path, found: dict[str, PageFinding]) -> None:
-    """The share of groups that two trained mappings do not tell apart has its number of groups."""
+def test_trained_mappings_are_compared_and_nothing_that_did_not_run(
+    results: Path, found: dict[str, PageFinding]
+) -> None:
     groups = sum(len(run.groups) for run in Results(results).cohort)
     table = read_evidence(results).tables["replay_pairs"]
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % (native and factorized) of the same {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
+    table = read_evidence(results).tables["reward_changes"]
+    answer = found["reward_changes"].answer
+    assert "over 2 seeds" in answer
+    for column in table.columns:
+        cells = {one: table.cell(one, column) for one in ("native", "factorized")}
+        low, high = sorted(cells, key=lambda one: cells[one].number or 0.0)
+        least, most = (f"{cells[one].text()} %" for one in (low, high))
+        assert (f": {least}" if least == most else f": {least} ({low}) to {most} ({high})") in answer
+    assert "matched_mappings" not in found
 
 
 def test_equality_says_how_much_of_it_could_not_be_otherwise(
     results: Path, found: dict[str, PageFinding]
 ) -> None:
-    """Of equal groups those whose rewards are one line; of all, those near, those reordered, the median."""
     gaps, turned, lined = [], 0, 0
     for run in Results(results).cohort:
         rewards = [rewards_of(MAPPINGS[name], run.batch).reward for name in ("native", "factorized")]
@@ -78,24 +85,6 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 
 
-def test_what_the_normalizer_erases(results: Path, found: dict[str, PageFinding]) -> None:
-    """Every change has its least and its greatest share of moved groups, with the number of seeds."""
-    table = read_evidence(results).tables["reward_changes"]
-    answer = found["reward_changes"].answer
-    assert "over 2 seeds" in answer
-    for column in table.columns:
-        cells = {one: table.cell(one, column) for one in ("native", "factorized")}
-        low, high = sorted(cells, key=lambda one: cells[one].number or 0.0)
-        least, most = (f"{cells[one].text()} %" for one in (low, high))
-        assert (f": {least}" if least == most else f": {least} ({low}) to {most} ({high})") in answer
-
-
-def test_what_did_not_run_is_not_answered(found: dict[str, PageFinding]) -> None:
-    """Without matched updates there is no sentence about weights."""
-    assert "matched_mappings" not in found
-
-
 def test_a_smoke_run_finds_nothing(tmp_path: Path) -> None:
-    """Whatever a smoke run's tables hold is no finding."""
     smoke = write_synthetic_results(tmp_path / "smoke", seeds=(1,), groups=12, purpose="smoke")
     assert build_findings(read_evidence(smoke)) == []

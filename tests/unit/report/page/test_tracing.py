@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command import Command, Make
 
 from search_to_signal.cli import main
 from search_to_signal.report.tracing import line_ranges
 
-Make = Callable[..., Path]
-
 
 @pytest.fixture
 def cohort(make_run: Make, tmp_path: Path) -> Path:
-    """Two conditions of two seeds."""
     for condition in ("frozen", "native"):
         for seed in (1, 2):
             make_run(tmp_path / f"{condition}-s{seed}", condition, seed, shift=0.01 * seed)
@@ -41,7 +39,6 @@ Trace = Callable[..., tuple[int, str, str]]
 
 @given(st.sets(st.integers(1, 60), min_size=1))
 def test_ranges_name_exactly_the_lines(lines: set[int]) -> None:
-    """Ranges read back are the lines again, and no two of them touch."""
     text = line_ranges(sorted(lines)).split(" ", 1)[1]
     ends = [(int(part.split("-")[0]), int(part.split("-")[-1])) for part in text.split(", ")]
     assert {line for start, stop in ends for line in range(start, stop + 1)} == lines
@@ -49,13 +46,11 @@ def test_ranges_name_exactly_the_lines(lines: set[int]) -> None:
 
 
 def test_ranges_of_all_and_of_none() -> None:
-    """Without line numbers the whole file is meant, which an empty list is not."""
     assert (line_ranges(None), line_ranges([])) == ("all lines", "no lines")
     assert (line_ranges([7]), line_ranges(range(1, 241))) == ("line 7", "lines 1-240")
 
 
 def test_a_number_leads_to_its_records(trace: Trace, cohort: Path) -> None:
-    """The lines that a count names are as many as it counts, and each is of that kind."""
     code, out, _ = trace("admissions", "native-s2", "Admissions")
     assert code == 0
     value = int(re.findall(r"value +(\d+)", out)[0])
@@ -66,10 +61,14 @@ def test_a_number_leads_to_its_records(trace: Trace, cohort: Path) -> None:
     assert file == "native-s2/completions.jsonl"
     assert len(numbers) == value == 8
     assert all(json.loads(lines[n - 1])["archive_event"] == "admitted" for n in numbers)
+    _, out, _ = trace("admissions", "native-s1", "Admissions", "--show", "2")
+    shown = re.findall(r"^    (\d+): (.+)$", out, re.MULTILINE)
+    assert [number for number, _ in shown] == ["1", "4"]
+    assert all(text.startswith('{"step":0,"index":') and len(text) < 200 for _, text in shown)
+    assert not re.search(r"[0-9a-f]{64}", out)
 
 
 def test_a_mean_names_n_spread_formula_and_every_run(trace: Trace) -> None:
-    """A mean over seeds tells how it came about."""
     _, out, _ = trace("core_results", "native", "Final best")
     assert re.search(r"n +2\n", out)
     assert float(re.findall(r"value +(\S+)", out)[0]) == pytest.approx(-7 + 4 * 0.115)
@@ -78,19 +77,6 @@ def test_a_mean_names_n_spread_formula_and_every_run(trace: Trace) -> None:
     assert re.findall(r"records +(\S+): (.+)", out) == [
         (f"native-s{seed}/completions.jsonl", "all lines") for seed in (1, 2)
     ]
-
-
-def test_records_are_shown_on_demand(trace: Trace) -> None:
-    """--show prints the first of the named lines, cut to what a person reads."""
-    _, out, _ = trace("admissions", "native-s1", "Admissions", "--show", "2")
-    shown = re.findall(r"^    (\d+): (.+)$", out, re.MULTILINE)
-    assert [number for number, _ in shown] == ["1", "4"]
-    assert all(text.startswith('{"step":0,"index":') and len(text) < 200 for _, text in shown)
-    assert not re.search(r"[0-9a-f]{64}", out)
-
-
-def test_names_are_listed(trace: Trace) -> None:
-    """Tables with the reasons of those that are absent, then rows and columns, then the values of a row."""
     _, tables, _ = trace()
     assert re.search(r"^core_results +Core results", tables, re.MULTILINE)
     assert re.search(r"^restart +absent: layer restart has not run", tables, re.MULTILINE)
@@ -111,24 +97,20 @@ def test_names_are_listed(trace: Trace) -> None:
     ],
 )
 def test_unknown_names_list_the_choices(trace: Trace, arguments: list[str], code: int, text: str) -> None:
-    """One line says what there is instead."""
     found, out, err = trace(*arguments)
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert text in err
 
 
-def test_smoke_tables_go_by_both_names(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A smoke table is found with and without its prefix, and shows it either way."""
+def test_smoke_tables_go_by_both_names(make_run: Make, tmp_path: Path, s2s: Command) -> None:
     make_run(tmp_path / "native-s1", "native", 1, config={"purpose": "smoke"})
     for name in ("core_results", "smoke_core_results"):
-        assert main(["trace", str(tmp_path), name, "native", "Final best"]) == 0
-        assert capsys.readouterr().out.startswith("smoke_core_results / native / Final best")
+        said = s2s("trace", tmp_path, name, "native", "Final best")
+        assert said.out.startswith("smoke_core_results / native / Final best")
 
 
-def test_a_lost_record_file_is_an_error(cohort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_record_file_is_an_error(cohort: Path, s2s: Command) -> None:
     """What cannot be read is named, in one line."""
     (cohort / "native-s1" / "completions.jsonl").unlink()
-    assert main(["trace", str(cohort), "core_results", "native", "Final best"]) == 4
-    assert "native-s1" in capsys.readouterr().err
+    said = s2s("trace", cohort, "core_results", "native", "Final best", code=4)
+    assert "native-s1" in said.err

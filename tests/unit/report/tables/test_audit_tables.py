@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.command import Command
 
-from search_to_signal.cli import main
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.layers.audit import tables as audit_module
@@ -44,19 +44,15 @@ def test_the_directorys_files_follow_from_its_records(audited: Path, name: str) 
     assert csv_text(build(Results(audited), f"audit_{name}")) == written
 
 
-def test_a_number_is_traced_to_the_runs_of_its_problem(
-    audited: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The records of a row are those of its problem; a row of all problems has every run."""
+def test_a_number_is_traced_to_the_runs_of_its_problem(audited: Path, s2s: Command) -> None:
     row = ("group/native/factorized", "share_0.001")
-    assert main(["trace", str(audited), "audit_pairs", f"obp/{row[0]}", row[1]]) == 0
-    assert capsys.readouterr().out.count("records ") == 1
-    assert main(["trace", str(audited), "audit_pairs", f"all/{row[0]}", row[1]]) == 0
-    assert capsys.readouterr().out.count("records ") == 5
+    said = s2s("trace", audited, "audit_pairs", f"obp/{row[0]}", row[1])
+    assert said.out.count("records ") == 1
+    said = s2s("trace", audited, "audit_pairs", f"all/{row[0]}", row[1])
+    assert said.out.count("records ") == 5
 
 
 def test_every_run_is_replayed_once_for_all_tables(audited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs, contexts and readings of a report come from one replay of every run."""
     calls: list[str] = []
     tally = audit_module.tally
 

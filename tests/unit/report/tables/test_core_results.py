@@ -1,13 +1,20 @@
-"""The core table: means and deviations by hand, and what is absent shown as absent."""
+"""The core table: means by hand, what is absent as absent, and one table in three forms."""
 
-from collections.abc import Callable
+import csv
+import io
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.command import Make
 
 from search_to_signal.report.results import Origin, Results
 from search_to_signal.report.tables.cells import (
     Cell,
+    Row,
+    Table,
     count_above,
     count_directions,
     difference_cell,
@@ -15,34 +22,35 @@ from search_to_signal.report.tables.cells import (
     listed_cell,
     mean_cell,
     ratio_cell,
+    to_csv,
+    to_latex,
+    to_markdown,
     total_cell,
+    write_table,
 )
 from search_to_signal.report.tables.core import core_results, core_seeds
 
-Make = Callable[..., Path]
-
 
 def values(*numbers: float | None) -> list[Cell]:
-    """Cells of several seeds."""
     return [Cell(number, formula="f", origins=(Origin(f"run{i}"),)) for i, number in enumerate(numbers)]
 
 
-def test_mean_and_sample_deviation() -> None:
-    """Three values by hand: mean 2, sample (not population) deviation 1, from all three runs."""
+def test_means_deviations_and_counts_by_hand() -> None:
     cell = mean_cell(values(1.0, 2.0, 3.0))
     assert (cell.value, cell.spread, cell.n) == (2.0, 1.0, 3)
     assert cell.text() == "2.0000 ± 1.0000"
     assert [origin.path for origin in cell.origins] == ["run0", "run1", "run2"]
-
-
-def test_one_seed_has_no_deviation() -> None:
-    """A single run has a value and no spread."""
     cell = mean_cell(values(1.5))
     assert (cell.value, cell.spread, cell.n) == (1.5, None, 1)
+    cell = known_mean_cell(values(1.0, None, 3.0))
+    assert (cell.value, cell.n) == (2.0, 2)
+    assert "2 of 3 seeds" in cell.formula
+    assert total_cell(values(2, 3)).value == 5
+    assert count_above(values(0.5, 0.0, -1.0)).value == 1
+    assert [cell.value for cell in count_directions(values(0.5, 0.0, -1.0, -2.0)).values()] == [1, 1, 2]
 
 
 def test_one_seed_is_one_seed(make_run: Make, tmp_path: Path) -> None:
-    """Notes and formulas, which s2s trace prints, count a single seed as one."""
     make_run(tmp_path / "native-s1", "native", 1)
     table = core_results(Results(tmp_path))
     assert "deviation over 1 seed; " in table.note
@@ -59,24 +67,9 @@ def test_one_seed_is_one_seed(make_run: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbers", [[None], [1.0, None]])
 def test_a_missing_value_makes_a_dash(numbers: list[float | None]) -> None:
-    """An aggregate over a missing value is missing, not an aggregate of the rest."""
     assert mean_cell(values(*numbers)).text() == "–"
     assert difference_cell(*values(1.0, None)).value is None
     assert count_above(values(*numbers)).value is None
-
-
-def test_events_that_a_run_lacks_shrink_n() -> None:
-    """Where runs without an event are left out on purpose, n says how many are in."""
-    cell = known_mean_cell(values(1.0, None, 3.0))
-    assert (cell.value, cell.n) == (2.0, 2)
-    assert "2 of 3 seeds" in cell.formula
-
-
-def test_counts_add_up() -> None:
-    """A count over seeds is their sum, and directions count strict ones alone."""
-    assert total_cell(values(2, 3)).value == 5
-    assert count_above(values(0.5, 0.0, -1.0)).value == 1
-    assert [cell.value for cell in count_directions(values(0.5, 0.0, -1.0, -2.0)).values()] == [1, 1, 2]
 
 
 def test_core_results_by_hand(make_run: Make, tmp_path: Path) -> None:
@@ -102,7 +95,6 @@ def test_core_results_by_hand(make_run: Make, tmp_path: Path) -> None:
 
 
 def test_seed_rows_hold_each_run(make_run: Make, tmp_path: Path) -> None:
-    """One row per run with its tokens, no deviation, and the lines that it came from."""
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     make_run(tmp_path / "cohort" / "native-s2", "native", 2)
     table = core_seeds(Results(tmp_path))
@@ -111,3 +103,57 @@ def test_seed_rows_hold_each_run(make_run: Make, tmp_path: Path) -> None:
     assert table.cell("native-s2", "Frontier (%)").value == 25.0
     assert all(cell.spread is None and cell.n == 1 for row in table.rows for cell in row.cells)
     assert table.cell("native-s2", "Valid (%)").origins == (Origin("cohort/native-s2/completions.jsonl"),)
+
+
+ROWS = [["Condition", "Valid (%)"], ["tail_weighted", "75.00 ± 1.00"], ["my.pkg:a|b", "–"]]
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=8)
+
+
+@given(st.lists(st.lists(texts, min_size=2, max_size=2), min_size=1, max_size=4))
+@pytest.mark.slow
+def test_csv_survives_any_text(rows: list[list[str]]) -> None:
+    assert list(csv.reader(io.StringIO(to_csv(rows), newline=""))) == rows
+
+
+def test_each_form_of_a_table() -> None:
+    assert to_csv(ROWS) == "Condition,Valid (%)\ntail_weighted,75.00 ± 1.00\nmy.pkg:a|b,–\n"
+    lines = to_markdown(ROWS).splitlines()
+    assert lines[0] == "| Condition | Valid (%) |"
+    assert lines[1] == "| :-- | --: |"
+    assert lines[3] == r"| my.pkg:a\|b | – |"
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3}
+    assert to_latex(ROWS).splitlines() == [
+        r"\begin{tabular}{@{}lr@{}}",
+        r"\toprule",
+        r"Condition & Valid (\%) \\",
+        r"\midrule",
+        r"tail\_weighted & 75.00 $\pm$ 1.00 \\",
+        r"my.pkg:a|b & -- \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+@pytest.mark.parametrize("character", "%_&#${}~^\\")
+def test_latex_specials_never_stand_bare(character: str) -> None:
+    line = to_latex([["h"], [f"a{character}b"]]).splitlines()[4]
+    assert line != f"a{character}b \\\\"
+    assert re.fullmatch(r"a\\(?:[%_&#${}]|textbackslash\{\}|textasciitilde\{\}|\^\{\})b \\\\", line)
+
+
+def test_three_forms_side_by_side(tmp_path: Path) -> None:
+    cells = (Cell(1 / 3, 3, spread=0.25, decimals=2), Cell(None, 3), Cell(7))
+    table = Table("core", "Core", "cohort", ("a", "b", "c"), (Row("native", cells),), "Condition", "n is 3.")
+    write_table(table, tmp_path)
+    found = {path.name: path.read_bytes().decode() for path in tmp_path.iterdir()}
+    rows = [["Condition", "a", "b", "c"], ["native", "0.33 ± 0.25", "–", "7"]]
+    assert found["core.md"] == to_markdown(rows) + "\nn is 3.\n"
+    assert found["core.tex"] == to_latex(rows)
+    assert found["core.csv"].splitlines() == [
+        "row,column,value,spread,n",
+        "native,a,0.3333333333333333,0.25,3",
+        "native,b,,,3",
+        "native,c,7,,1",
+    ]

@@ -57,7 +57,6 @@ def reshape(directory: Path, adapter: str | None) -> None:
 def test_the_statement_is_judged_by_seeds(
     results: Write, gains: list[tuple[float, float]], counts: tuple[int, int], statement: str
 ) -> None:
-    """A live gain without one of its restart is an instance; without live gains there is nothing to say."""
     table = build(results(gains), "endpoints")
     row = {column: table.cell("native", column) for column in table.columns}
     assert (row["Live above frozen"].value, row["Of these the restart is not"].value) == counts

@@ -23,11 +23,19 @@ from search_to_signal.report.metrics.positive_credit import CLASSES, CandidateCl
 from search_to_signal.report.results import RecordedRun, Results, load_runs
 from search_to_signal.report.tables.cells import Cell, Cells, combined_cell
 from search_to_signal.report.tables.core import (
+    admissions,
     calls_after,
+    collapse_parts,
+    collapses,
     coverage,
+    funnel_cells,
+    funnels,
     next_occurrence,
+    operator_gains,
     recurrence_cells,
+    stages,
     truncated,
+    windows,
 )
 from search_to_signal.report.tables.credit import (
     claim_matrix,
@@ -47,16 +55,6 @@ from search_to_signal.report.tables.paired import (
     paired,
     paired_signs,
     percentile_interval,
-)
-from search_to_signal.report.tables.proposals import (
-    admissions,
-    collapse_parts,
-    collapses,
-    funnel_cells,
-    funnels,
-    operator_gains,
-    stages,
-    windows,
 )
 
 Make = Callable[..., Path]
@@ -95,8 +93,7 @@ def pair(make_run: Make, tmp_path: Path) -> Results:
     return Results(tmp_path)
 
 
-def test_funnel_by_hand() -> None:
-    """Of five: one lacks code, one fails at run time, one is random, one valid, one valid and improving."""
+def test_funnels_by_hand(native: RecordedRun) -> None:
     batch = group(
         [Outcome.MISSING_CODE, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS, -9.0, -5.0],
         bases=[-6.0],
@@ -104,10 +101,6 @@ def test_funnel_by_hand() -> None:
     )
     cells = funnel_cells(batch, None)  # type: ignore[arg-type]
     assert values(cells) == [5, 80.0, 60.0, 40.0, 20.0, 20.0]
-
-
-def test_funnels_by_operator(native: RecordedRun) -> None:
-    """All groups replaced: that operator has everything, the others nothing; shares of nothing are absent."""
     parts = funnels(native, CALM_OPERATORS)
     assert values(parts["replacement"]) == values(parts["all"]) == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
     assert values(parts["injection"]) == [0, None, None, None, None, None]
@@ -115,14 +108,9 @@ def test_funnels_by_operator(native: RecordedRun) -> None:
 
 
 def test_admissions_by_hand(native: RecordedRun) -> None:
-    """Two admissions per group, of which the improvement alone beats the frontier; their lines are kept."""
     cells = admissions.function(native)
     assert values(cells) == [8, 4, 50.0, 50.0]
     assert cells["Beat the frontier"].origins[0].lines == (1, 5, 9, 13)
-
-
-def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
-    """The second of two equal new bests beats the frontier and is no admission."""
     kept, twice = native.groups[0][0], native.groups[0][2]
     again = msgspec.structs.replace(twice, score=kept.score)
     run = with_groups(native, [[kept, native.groups[0][1], again, native.groups[0][3]]])
@@ -130,7 +118,6 @@ def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
 
 
 def test_credit_by_hand(native: RecordedRun) -> None:
-    """Four frontier improvers of sixteen take all positive credit but what the copy of the best gets."""
     parts = credit.function(native)
     advantages = native.advantages
     assert advantages is not None
@@ -145,7 +132,6 @@ def test_credit_by_hand(native: RecordedRun) -> None:
 
 
 def test_enrichment_is_the_ratio_of_means(tmp_path: Path) -> None:
-    """Two unequal seeds: mean mass over mean prevalence in every table, each seed and their mean beside."""
     for seed in (1, 2):
         write_synthetic_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, groups=20)
     results = Results(tmp_path)
@@ -170,15 +156,13 @@ def test_enrichment_is_the_ratio_of_means(tmp_path: Path) -> None:
 
 
 def test_a_class_that_a_seed_lacks_still_has_its_enrichment() -> None:
-    """A seed without a candidate of the class counts as 0 of 0; a seed without any credit makes a dash."""
     present, absent = (Cell(v, terms=t) for v, t in ((4.0, (0.4, 0.1)), (None, (0.0, 0.0))))
     assert combined_cell([present, absent]).value == pytest.approx(4.0)
     assert combined_cell([absent, absent]).value is None
     assert combined_cell([present, Cell(None)]).value is None
 
 
-def test_stages_by_hand(native: RecordedRun) -> None:
-    """Four groups split 1, 1, 2; the best rises by a tenth each, and lines follow the groups."""
+def test_stages_coverage_and_prefix_by_hand(native: RecordedRun) -> None:
     parts = stages.function(native)
     assert [parts[name]["Best at the end"].value for name in parts] == pytest.approx([-6.9, -6.8, -6.6])
     assert [list(parts[name]["Valid (%)"].origins[0].lines) for name in parts] == [  # type: ignore[arg-type]
@@ -186,6 +170,16 @@ def test_stages_by_hand(native: RecordedRun) -> None:
         [5, 6, 7, 8],
         list(range(9, 17)),
     ]
+    responses, prompts, parents, programs, valid, scores = values(coverage.function(native))
+    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
+    # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
+    assert scores == pytest.approx(100.0 * 9 / 12)
+    head = native.prefix(2)
+    assert head.groups == native.groups[:2]
+    assert list(head.all_completions.lines or ()) == list(range(1, 9))
+    assert head.metrics.final_best == pytest.approx(-6.8)
+    with pytest.raises(RecordError, match="only 4"):
+        native.prefix(5)
 
 
 def test_recurrence_by_hand(native: RecordedRun) -> None:
@@ -205,22 +199,13 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
     assert values(recurrence_cells(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
     assert values(recurrence_cells(run, within=1))[0] == 0.0
     assert values(recurrence_cells(run, within=4)) == [None] * 4
-
-
-def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
-    """A completion without advantage counts among those that are not positive."""
     run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
     assert values(recurrence_cells(run, within=1)) == [100.0, None, 100.0, None]
 
 
-def test_windows_by_hand() -> None:
-    """Collapses at 3, 4 and 9 of ten groups, three groups wide: cut by neighbours and by the end."""
+def test_windows_and_their_change_by_hand(native: RecordedRun) -> None:
     assert windows([3, 4, 9], 10, 3) == [(0, 3, 4), (3, 4, 7), (6, 9, 10)]
     assert windows([0], 5, 3) == []
-
-
-def test_collapse_change_by_hand(native: RecordedRun) -> None:
-    """Before the collapse one of two is valid, after it both: plus fifty points."""
     failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
     groups = [
         [record(step=t, index=0), record(step=t, index=1, **(failed if t < 2 else {}))] for t in range(4)
@@ -232,10 +217,6 @@ def test_collapse_change_by_hand(native: RecordedRun) -> None:
         *(50.0, 100.0, 50.0),
     ]
     assert values(collapse_parts(run)["Valid (%)"]) == [0, 0, 0, 0, 0, None, None, None]
-
-
-def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> None:
-    """Of three collapses one has no window, two are cut, and one has valid scores on both sides."""
     failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
     groups = [[record(step=t, index=0, **(failed if t >= 4 else {"score": -6.0 - t}))] for t in range(6)]
     run = with_groups(native, groups)
@@ -247,7 +228,6 @@ def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> Non
 
 
 def test_collapses_over_seeds_count_seeds(make_run: Make, tmp_path: Path) -> None:
-    """A run without a collapse is not among the seeds that a row averages, and the row says so."""
     for seed in (1, 2):
         make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed)
     steps = tmp_path / "cohort" / "native-s1" / "steps.jsonl"
@@ -281,8 +261,7 @@ def outcomes_only(run: RecordedRun, *outcomes: Outcome) -> RecordedRun:
     )
 
 
-def test_truncation_by_hand(native: RecordedRun) -> None:
-    """Frozen reached the evaluator once per group, four times in all; the online run four times at once."""
+def test_evaluator_calls_by_hand(native: RecordedRun) -> None:
     failed = (Outcome.MISSING_RATIONALE,) * 3
     frozen = outcomes_only(native, Outcome.VALID, *failed)
     assert calls_after(frozen).tolist() == [1, 2, 3, 4]
@@ -291,10 +270,7 @@ def test_truncation_by_hand(native: RecordedRun) -> None:
     assert best == pytest.approx(-6.9)
     assert base == pytest.approx(-6.6)
     assert difference == pytest.approx(-0.3)
-
-
-def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun) -> None:
-    """The host looks for the function first (D04), so it counts what ran, failed or random; as parsed."""
+    # The host looks for the function first (D04), so it counts what ran, failed or random; as parsed.
     run = outcomes_only(
         native,
         Outcome.VALID,
@@ -305,14 +281,6 @@ def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()
     assert values(funnels(run, CALM_OPERATORS)["all"])[:2] == [16, 75.0]
-
-
-def test_coverage_by_hand(native: RecordedRun) -> None:
-    """Sixteen texts, four prompts, four sets of parents; a copy of the best has an old score."""
-    responses, prompts, parents, programs, valid, scores = values(coverage.function(native))
-    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
-    # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
-    assert scores == pytest.approx(100.0 * 9 / 12)
 
 
 def test_differences_are_within_seeds(pair: Results) -> None:
@@ -328,10 +296,12 @@ def test_differences_are_within_seeds(pair: Results) -> None:
     assert directions.cell("native minus frozen/equal", "Valid (points)").value == 2
     gains = operator_gains(pair)
     assert gains.cell("native minus frozen/replacement", "Valid (points)").value == 0.0
+    for table in (paired(pair), paired_signs(pair)):
+        assert "n = 2 seeds" in table.note
+        assert "p below 0.5." in table.note
 
 
 def test_ties_are_shown(make_run: Make, tmp_path: Path) -> None:
-    """One seed better, one equal, one worse are one each, and not one of three; the three add up to n."""
     for seed, shift in ((1, 0.01), (2, 0.0), (3, -0.01)):
         make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
         make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=shift)
@@ -345,22 +315,13 @@ def test_ties_are_shown(make_run: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_the_least_p_of_a_sign_flipping_test(n: int) -> None:
-    """The number in the note is what trying every flip of n differences of one sign gives."""
     differences = np.arange(1.0, n + 1.0)
     means = [abs((differences * flips).mean()) for flips in product((1, -1), repeat=n)]
     least = sum(mean >= means[0] for mean in means) / len(means)
     assert f"cannot give p below {least:.3g}." in few_seeds([n])
 
 
-def test_tables_of_differences_say_what_so_few_seeds_can_show(pair: Results) -> None:
-    """Two seeds: both tables say n and the least p."""
-    for table in (paired(pair), paired_signs(pair)):
-        assert "n = 2 seeds" in table.note
-        assert "p below 0.5." in table.note
-
-
 def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
-    """Over 200 groups: shuffled over the run enriches nobody, constant gives nothing."""
     run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=200))
     parts = controls.function(run)
     recorded = [values(cells)[3] for cells in credit.function(run).values()]
@@ -372,7 +333,6 @@ def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
 
 
 def test_full_group_size_is_the_record(tmp_path: Path) -> None:
-    """At the recorded size nothing is drawn and the row equals the recorded credit; smaller ones differ."""
     run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=60))
     parts, classes = size_parts(run), credit.function(run)
     assert list(parts) == ["G=2", "G=3", "G=4"]
@@ -382,7 +342,6 @@ def test_full_group_size_is_the_record(tmp_path: Path) -> None:
 
 
 def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
-    """The first column of the matrix is the recorded credit; a claim counts the seeds that hold."""
     run = pair.cohort[-1]
     again, seen = counts_under(run, NORMALIZERS["group"]), run_counts(run)
     assert again.total_mass == pytest.approx(seen.total_mass)
@@ -397,16 +356,6 @@ def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
     assert (claim.value, claim.n) == (2, 2)
 
 
-def test_a_prefix_is_exact(native: RecordedRun) -> None:
-    """The first two groups of a run, with its lines; more than are stored is an error."""
-    head = native.prefix(2)
-    assert head.groups == native.groups[:2]
-    assert list(head.all_completions.lines or ()) == list(range(1, 9))
-    assert head.metrics.final_best == pytest.approx(-6.8)
-    with pytest.raises(RecordError, match="only 4"):
-        native.prefix(5)
-
-
 def exact_coverage(seeds: int, trials: int) -> float:
     """Coverage of nominal 95 % intervals from all seeds^seeds resamples, of normal samples."""
     picks = np.array(list(product(range(seeds), repeat=seeds)))
@@ -416,7 +365,6 @@ def exact_coverage(seeds: int, trials: int) -> float:
 
 
 def test_intervals_state_their_measured_coverage(make_run: Make, tmp_path: Path) -> None:
-    """The table prints what its intervals cover, as measured, and how many of them there are at once."""
     for seed in range(1, 6):
         make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
         make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=0.01 * seed)

@@ -30,7 +30,6 @@ SEEDS = (1, 2)
 
 
 def rows(figures: Path, name: str) -> list[dict[str, str]]:
-    """The CSV of a figure."""
     with (figures / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -57,7 +56,6 @@ def restarted(root: Path, condition: str, seed: int, **changes: Any) -> None:
 
 
 def test_restarts_are_compared_with_parent_and_frozen(tmp_path: Path) -> None:
-    """Same-seed differences to both, at the common horizon, in both seeds."""
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed)
@@ -75,7 +73,6 @@ def test_restarts_are_compared_with_parent_and_frozen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("groups", [20, 60])
 def test_formal_restarts_of_another_horizon_are_not_joined(tmp_path: Path, groups: int) -> None:
-    """Neither the tables nor the figures compare 40 live groups with more or fewer; the reason is told."""
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed, groups=groups)
@@ -91,7 +88,6 @@ def test_formal_restarts_of_another_horizon_are_not_joined(tmp_path: Path, group
 
 @pytest.mark.parametrize("groups", [20, 60])
 def test_smoke_restarts_are_compared_over_the_shared_horizon(tmp_path: Path, groups: int) -> None:
-    """Table, restart figure and outcomes use the same cut of both sides, and say so."""
     results = cohort(tmp_path, "frozen", "native", purpose="smoke")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed, groups=groups, config={"purpose": "smoke"})
@@ -132,7 +128,6 @@ def test_runs_of_unequal_horizons_are_no_pair(tmp_path: Path) -> None:
 
 
 def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
-    """Forty groups in the cohort, twenty in the cells of breadth, single completions over HTTP."""
     cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed)
@@ -159,7 +154,6 @@ def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
     ],
 )
 def test_restarts_that_are_none_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """Another adapter, a learner, or another protocol: the restart is named and no table is made."""
     results = cohort(tmp_path, "frozen", "native")
     restarted(tmp_path, "native", 1, **changes)
     restarted(tmp_path, "native", 2)
@@ -167,25 +161,19 @@ def test_restarts_that_are_none_are_refused(tmp_path: Path, changes: dict[str, A
         restart_paired(results)
 
 
-def test_a_whole_layer_of_another_protocol_is_not_matched(tmp_path: Path) -> None:
-    """Restarts on other instances than the cohort's are refused where the two meet."""
+def test_what_is_no_restart_of_the_cohort_is_not_matched(tmp_path: Path) -> None:
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
         restarted(tmp_path, "native", seed, config={"split": "train"})
     with pytest.raises(RunDirectoryError, match=r"differ in split.*not matched"):
         restart_paired(results)
-
-
-def test_a_restart_needs_its_parent(tmp_path: Path) -> None:
-    """A restart whose live parent is not in the cohort is named."""
-    results = cohort(tmp_path, "frozen", "native")
-    restarted(tmp_path, "factorized", 1)
+    results = cohort(tmp_path / "1", "frozen", "native")
+    restarted(tmp_path / "1", "factorized", 1)
     with pytest.raises(RunDirectoryError, match=r"restart/factorized-s1 has no live parent"):
         restart(results)
 
 
 def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
-    """Every run is a row of its cell, differences stay within a cell, and nothing is averaged over cells."""
     for cell, problem in (("tsp-llama", "tsp"), ("cvrp-qwen", "cvrp")):
         for condition in ("frozen", "native"):
             where = tmp_path / "breadth" / cell / f"{condition}-s1"
@@ -205,7 +193,6 @@ def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
 
 
 def test_a_cell_without_a_trained_run_hides_no_other(tmp_path: Path) -> None:
-    """Directions of the cells that have both runs are shown, in the table and in its figure."""
     for cell, conditions in (("cvrp-qwen", ("frozen",)), ("tsp-llama", ("frozen", "native"))):
         for condition in conditions:
             where = tmp_path / "breadth" / cell / f"{condition}-s1"
@@ -249,19 +236,7 @@ def anchored(root: Path, groups: int = 60, budget: int = 50, clock: Clock = "pro
     return results
 
 
-def test_anchor_endpoints_come_from_exact_prefixes(tmp_path: Path) -> None:
-    """Final best after the budgeted groups, not at the end of the longer run."""
-    results = anchored(tmp_path)
-    table = anchor(results)
-    frozen, online = results.anchor[0], next(run for run in results.cohort if run.name == "native-s1")
-    assert table.cell("native-s1", "Frozen groups").value == 50.0
-    assert table.cell("native-s1", "Frozen final").value == frozen.best[49]
-    difference = table.cell("native-s1", "Final difference").value
-    assert difference == pytest.approx(float(online.best[-1] - frozen.best[49]))
-    assert table.cell("native", "Final difference").n == 2
-
-
-def test_realized_matches_count_seconds(tmp_path: Path) -> None:
+def test_realized_matches_and_endpoints_of_the_anchor(tmp_path: Path) -> None:
     """Forty online steps of 1.5 s are sixty Frozen steps of 1 s; the budget of fifty is 16.67 % short."""
     results = anchored(tmp_path)
     table = anchor_realized(results)
@@ -271,18 +246,23 @@ def test_realized_matches_count_seconds(tmp_path: Path) -> None:
     assert table.cell("native-s1", "Wall time gap (%)").value == pytest.approx(100 * (50 - 120) / 120)
     final = table.cell("native-s1", "Frozen final when matched").value
     assert final == results.anchor[0].best[59]
-
-
-def test_realized_matches_of_wall_seconds(tmp_path: Path) -> None:
-    """By a contract in wall time the waiting of the online runs buys Frozen groups, and the note says it."""
-    table = anchor_realized(anchored(tmp_path, groups=130, clock="wall"))
+    table = anchor(results)
+    frozen, online = results.anchor[0], next(run for run in results.cohort if run.name == "native-s1")
+    assert table.cell("native-s1", "Frozen groups").value == 50.0
+    assert table.cell("native-s1", "Frozen final").value == frozen.best[49]
+    difference = table.cell("native-s1", "Final difference").value
+    assert difference == pytest.approx(float(online.best[-1] - frozen.best[49]))
+    assert table.cell("native", "Final difference").n == 2
+    table = anchor_realized(anchored(tmp_path / "2", groups=130, clock="wall"))
     assert table.cell("native-s1", "Online seconds").value == 120.0
     assert table.cell("native-s1", "Matched groups").value == 120.0
     assert "wall seconds" in table.note
+    table = anchor_realized(anchored(tmp_path / "3", groups=51))
+    assert table.cell("native-s1", "Matched groups").value is None
+    assert table.cell("native", "Final difference when matched").value is None
 
 
 def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
-    """Beyond 20 percent on either side a run is marked, counted over seeds, and named in the note."""
     near = anchor_realized(anchored(tmp_path / "near"))
     assert [row.cells[3].value for row in near.rows] == [0, 0, 0]
     assert "No gap is beyond 20 %" in near.note
@@ -293,15 +273,7 @@ def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
         assert f"native-s1 ({gap}), native-s2 ({gap})" in far.note
 
 
-def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
-    """Where time is left when the Frozen run ends there is no match, not a match with its end."""
-    table = anchor_realized(anchored(tmp_path, groups=51))
-    assert table.cell("native-s1", "Matched groups").value is None
-    assert table.cell("native", "Final difference when matched").value is None
-
-
 def test_realized_matches_of_a_frozen_run_from_elsewhere(tmp_path: Path) -> None:
-    """A long run of twice the speed has the seconds of the cohort's machine; the note says the scale."""
     own = anchor_realized(anchored(tmp_path / "own"))
     assert "scaled" not in own.note
     results = anchored(tmp_path / "other")
@@ -317,7 +289,6 @@ def test_realized_matches_of_a_frozen_run_from_elsewhere(tmp_path: Path) -> None
 
 
 def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
-    """A missing or altered contract, or a run shorter than its budget, stops the table."""
     results = anchored(tmp_path / "short", groups=40)
     with pytest.raises(RunDirectoryError, match="shorter than its budget of 50"):
         anchor(results)
@@ -349,7 +320,6 @@ def test_api_runs_of_single_completions(tmp_path: Path) -> None:
 
 
 def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
-    """The replay has them as cells of their own; cohort and breadth are what they were without them."""
     results = cohort(tmp_path, "frozen", "native")
     write_synthetic_run(tmp_path / "breadth" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="breadth")
     without = (core_seeds(results), breadth(results))
@@ -366,7 +336,6 @@ def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
 
 
 def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:
-    """Each of these tables names its layer as not run."""
     results = cohort(tmp_path, "frozen")
     for build in (restart, breadth, anchor, api, heldout):
         with pytest.raises(NoTableError, match="has not run"):
@@ -383,7 +352,6 @@ def cut_prompts(run: Path, cuts: dict[int, int]) -> None:
 
 
 def test_cut_prompts_are_counted_by_condition_and_run(tmp_path: Path) -> None:
-    """Groups, cut prompts and tokens cut add up over seeds, with the steps behind them."""
     cohort(tmp_path, "frozen", "native")
     cut_prompts(tmp_path / "cohort" / "native-s1", {3: 10, 8: 250})
     cut_prompts(tmp_path / "cohort" / "native-s2", {5: 1})
@@ -395,16 +363,12 @@ def test_cut_prompts_are_counted_by_condition_and_run(tmp_path: Path) -> None:
     assert [table.cell(row, "Cut prompts").n for row in ("native", "native-s1")] == [2, 1]
     lines = {origin.path: origin.lines for origin in table.cell("native", "Cut prompts").origins}
     assert lines == {"cohort/native-s1/steps.jsonl": (4, 9), "cohort/native-s2/steps.jsonl": (6,)}
-
-
-def test_other_layers_show_their_cut_prompts_where_there_are_any(tmp_path: Path) -> None:
-    """A layer without one has no table, which says so; cells of breadth are shown run by run."""
-    cohort(tmp_path, "frozen")
+    cohort(tmp_path / "1", "frozen")
     for condition in ("frozen", "native"):
-        where = tmp_path / "breadth" / "tsp-tiny" / f"{condition}-s1"
+        where = tmp_path / "1" / "breadth" / "tsp-tiny" / f"{condition}-s1"
         write_synthetic_run(where, condition, 1, layer="breadth")
-    assert "over its limit" in catalogue(Results(tmp_path)).absent["breadth_prompts"]
+    assert "over its limit" in catalogue(Results(tmp_path / "1")).absent["breadth_prompts"]
     cut_prompts(where, {0: 7})
-    (table,) = [t for t in catalogue(Results(tmp_path)).tables if t.name == "breadth_prompts"]
+    (table,) = [t for t in catalogue(Results(tmp_path / "1")).tables if t.name == "breadth_prompts"]
     assert [row.label for row in table.rows] == ["tsp-tiny/frozen-s1", "tsp-tiny/native-s1"]
     assert table.cell("tsp-tiny/native-s1", "Tokens cut").value == 7

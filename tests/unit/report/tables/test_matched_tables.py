@@ -25,12 +25,10 @@ MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completio
 
 
 def tables(directory: Path) -> dict[str, Table]:
-    """The layer's tables by name."""
     return {table.name: table for table in matched_tables(directory)}
 
 
 def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
-    """Every number of every pair table is the mean over exactly the lines that its cell points to."""
     made = tables(write_updates(tmp_path / "updates"))
     records = list(read_records(tmp_path / "updates" / PAIRS, PairRecord))
     for name, column in (
@@ -50,19 +48,25 @@ def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
             assert cell.value == pytest.approx(mean(values))
 
 
-def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> None:
-    """One row per variant and two mappings; groups alone are averaged, with their deviation."""
+def test_mappings_normalizers_and_moves_are_compared(tmp_path: Path) -> None:
     table = tables(write_updates(tmp_path / "updates"))["matched_mappings"]
     assert [row.label for row in table.rows] == [ALONE, ROW]
     alone = table.cell(ALONE, "Cosine")
     assert (alone.text(), alone.n) == ("0.8500 ± 0.0707", 2)
     assert table.cell(ROW, "Cosine").text() == "0.7000"
     assert [table.cell(row, "Steps").value for row in (ALONE, ROW)] == [1, 2]
-
-
-def test_withheld_maxima_of_completions_and_of_tokens_stand_apart(tmp_path: Path) -> None:
-    """The largest difference of completion means and that of single tokens each have a column."""
-    made = tables(write_updates(tmp_path / "updates"))
+    table = tables(write_updates(tmp_path / "1" / "updates"))["matched_normalizers"]
+    row = "tsp tiny, one step: rank – group"
+    assert [
+        table.cell(row, column).value for column in ("Comparisons", "Without credit", "By construction")
+    ] == [4, 0, 4]
+    table = tables(write_updates(tmp_path / "2" / "updates"))["matched_moves"]
+    cell = table.cell("tsp tiny, one step: native", "Change")
+    assert cell.value == pytest.approx(0.75)
+    assert cell.origins[0].path == "updates/updates.jsonl"
+    assert cell.origins[0].lines == (1, 5)
+    assert table.cell("tsp tiny, several steps: native", "Training tokens").text() == "300"
+    made = tables(write_updates(tmp_path / "3" / "updates"))
     other = "tsp tiny, several steps: rank – group"
     for name, row in (("matched_mappings", ROW), ("matched_normalizers", other)):
         found = [made[name].cell(row, column).value for column in (MEANS, TOKENS)]
@@ -78,17 +82,7 @@ def test_withheld_maxima_of_completions_and_of_tokens_stand_apart(tmp_path: Path
         assert not unclear
 
 
-def test_moves_without_a_token_maximum_are_still_read(tmp_path: Path) -> None:
-    """Records from before the token maximum was recorded keep their other numbers."""
-    file = write_updates(tmp_path / "updates") / UPDATES
-    file.write_bytes(file.read_bytes().replace(b',"withheld_token_max_change":0.4', b""))
-    table = tables(tmp_path / "updates")["matched_moves"]
-    row = "tsp tiny, several steps: native"
-    assert table.cell(row, "Largest withheld change (single tokens)").value is None
-    assert table.cell(row, "Largest withheld change (completion means)").value == 0.002
-
-
-def test_cosines_by_construction_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_what_construction_or_credit_leave_out_is_counted(tmp_path: Path) -> None:
     """A cosine that is 1 because credit is equal enters the first mean, not the second, and is counted."""
     table = tables(write_updates(tmp_path / "updates", second="equal"))["matched_cosines"]
     place, column = "tsp tiny, one step: group", "native – factorized"
@@ -98,38 +92,20 @@ def test_cosines_by_construction_are_counted_and_left_out(tmp_path: Path) -> Non
     assert [found[name].value for name in ("comparisons", "without credit", "by construction")] == [2, 0, 1]
     mapped = tables(tmp_path / "updates")["matched_mappings"]
     assert mapped.cell(ALONE, "Cosine, not by construction").value == pytest.approx(0.9)
-
-
-def test_normalizers_are_compared_over_all_mappings(tmp_path: Path) -> None:
-    """A normalizer's row counts the comparisons of every mapping, and how many hold by construction."""
-    table = tables(write_updates(tmp_path / "updates"))["matched_normalizers"]
-    row = "tsp tiny, one step: rank – group"
-    assert [
-        table.cell(row, column).value for column in ("Comparisons", "Without credit", "By construction")
-    ] == [4, 0, 4]
-
-
-def test_groups_without_credit_are_counted_and_not_averaged(tmp_path: Path) -> None:
-    """A comparison without credit has no numbers, not even those that its records hold."""
-    table = tables(write_updates(tmp_path / "updates", second="without_credit"))["matched_mappings"]
+    table = tables(write_updates(tmp_path / "1" / "updates", second="without_credit"))["matched_mappings"]
     assert table.cell(ALONE, "Without credit").value == 1
     assert table.cell(ALONE, "Cosine").text() == "0.9000"
     assert table.cell(ALONE, MEANS).text() == "0.00300"
     assert table.cell(ALONE, TOKENS).text() == "0.20000"
-
-
-def test_moves_are_those_of_the_updates(tmp_path: Path) -> None:
-    """Distances are of single updates under the first normalizer, tokens whole numbers."""
-    table = tables(write_updates(tmp_path / "updates"))["matched_moves"]
-    cell = table.cell("tsp tiny, one step: native", "Change")
-    assert cell.value == pytest.approx(0.75)
-    assert cell.origins[0].path == "updates/updates.jsonl"
-    assert cell.origins[0].lines == (1, 5)
-    assert table.cell("tsp tiny, several steps: native", "Training tokens").text() == "300"
+    file = write_updates(tmp_path / "2" / "updates") / UPDATES
+    file.write_bytes(file.read_bytes().replace(b',"withheld_token_max_change":0.4', b""))
+    table = tables(tmp_path / "2" / "updates")["matched_moves"]
+    row = "tsp tiny, several steps: native"
+    assert table.cell(row, "Largest withheld change (single tokens)").value is None
+    assert table.cell(row, "Largest withheld change (completion means)").value == 0.002
 
 
 def test_a_smoke_run_says_so(tmp_path: Path) -> None:
-    """The page of a smoke run says that it is no evidence, that of a formal one does not."""
     assert "no evidence" in matched_page(write_updates(tmp_path / "smoke", purpose="smoke"))
     page = matched_page(write_updates(tmp_path / "formal"))
     assert "no evidence" not in page
@@ -137,7 +113,6 @@ def test_a_smoke_run_says_so(tmp_path: Path) -> None:
 
 
 def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
-    """Files without a record are an error, not an empty table."""
     for name in (UPDATES, PAIRS):
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(RecordError, match="is empty"):
@@ -145,7 +120,6 @@ def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_has_not_ended_gives_no_table(tmp_path: Path) -> None:
-    """Half of the updates must not pass for all of them, in a report or where they are verified."""
     (write_updates(tmp_path / "updates") / SETUP).unlink()
     with pytest.raises(NoTableError, match="layer updates has begun and not ended"):
         matched_mappings(Results(tmp_path))

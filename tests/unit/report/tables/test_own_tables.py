@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.command import Command
 
 from search_to_signal.base.errors import ConfigError, MappingError
-from search_to_signal.cli import main
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import BUILDERS, TRACED, Builder, added_table, catalogue
 
@@ -56,7 +56,6 @@ def add(monkeypatch: pytest.MonkeyPatch, place: Path, body: str, function: str =
 
 @pytest.fixture
 def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """One run."""
     make_run(tmp_path / "results" / "cohort" / "native-s1", "native", 1)
     return tmp_path / "results"
 
@@ -67,7 +66,7 @@ def test_a_wrong_table_is_one_line(
     results: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    s2s: Command,
     command: str,
     what: str,
 ) -> None:
@@ -75,8 +74,7 @@ def test_a_wrong_table_is_one_line(
     body, words = WRONG[what]
     add(monkeypatch, tmp_path, body)
     more = ["--out", str(tmp_path / "page")] if command == "report" else ["own"]
-    assert main([command, str(results), *more]) == MappingError.exit_code
-    err = capsys.readouterr().err
+    err = s2s(command, results, *more, code=MappingError.exit_code).err
     assert err.startswith("s2s: error: table own ")
     assert err.count("\n") == 1
     assert re.search(words, err), err
@@ -96,20 +94,17 @@ def test_a_table_that_is_not_there_is_one_line(
     results: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    s2s: Command,
     function: str,
     words: str,
 ) -> None:
-    """A slip in its name, or a name of something else, is the option's fault and not the report's."""
     add(monkeypatch, tmp_path, "table()", function)
-    assert main(["report", str(results), "--out", str(tmp_path / "page")]) == ConfigError.exit_code
-    err = capsys.readouterr().err
+    err = s2s("report", results, "--out", tmp_path / "page", code=ConfigError.exit_code).err
     assert err.startswith("s2s: error: table own: ")
     assert err.count("\n") == 1
     assert words in err
 
 
 def test_a_table_of_nothing_says_why(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has nothing to be made of is absent with its reason, as any other table."""
     add(monkeypatch, tmp_path, '(_ for _ in ()).throw(NoTableError("no run was cut"))')
     assert catalogue(Results(results)).absent["own"] == "no run was cut"

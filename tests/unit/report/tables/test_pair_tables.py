@@ -33,7 +33,6 @@ def paired(make_run: Callable[..., Path], tmp_path: Path) -> Results:
 
 
 def values(results: Results, table: str, row: str) -> Mapping[str, object]:
-    """A row by column."""
     found = build(results, table)
     return {column: found.cell(row, column).value for column in found.columns}
 
@@ -52,12 +51,10 @@ def values(results: Results, table: str, row: str) -> Mapping[str, object]:
     ],
 )
 def test_pairs_by_hand(scores: tuple[float | None, ...], texts: str, pairs: list[tuple[int, int]]) -> None:
-    """Better half against worse in order of rank, failures against the valid in turn, equal texts once."""
     assert pairs_of(scores, texts) == tuple(PairPositions(*pair) for pair in pairs)
 
 
 def test_pairs_as_a_reward() -> None:
-    """How often a completion is chosen less how often it is rejected; a copied text is in no pair."""
     batch = group([3.0, Outcome.RUNTIME_FAILURE, 0.0, 1.0, 1.0], responses=[0, 1, 2, 3, 3])
     rewards = OTHERS["pairs"](stacked(batch, group([Outcome.RUNTIME_FAILURE] * 5)))
     assert rewards.components["chosen"].tolist() == [[2, 0, 0, 0, 0], [0] * 5]
@@ -66,7 +63,6 @@ def test_pairs_as_a_reward() -> None:
 
 
 def test_a_threshold_takes_pairs_from_both_sides() -> None:
-    """Of three pairs two are kept: credit, debit and preferences above the threshold are those of the two."""
     both = stacked(group([-5.0, -6.0, -7.0]), group([-7.0, -5.0, -6.0]))
     places = [np.array(part) for part in ([0, 0, 1], [0, 0, 1], [1, 2, 0])]
     kept = np.array([True, False, True])
@@ -78,7 +74,6 @@ def test_a_threshold_takes_pairs_from_both_sides() -> None:
 
 
 def test_what_pairing_leaves_out(results: Results) -> None:
-    """Two pairs a group: the improvement over the copy and over the failure; the worse one is in none."""
     assert values(results, "pairs", "frozen-s42") == {
         "Pairs per group": 2.0,
         "Groups without a pair (%)": 0.0,
@@ -90,10 +85,22 @@ def test_what_pairing_leaves_out(results: Results) -> None:
         "Removed by the threshold (%)": 0.0,
         "Frontier choices removed (%)": 0.0,
     }
+    everything = values(results, "pair_gaps", "frozen-s42/all")
+    filtered = values(results, "pair_gaps", "frozen-s42/p75")
+    assert everything["Pairs left (%)"] == 100.0
+    assert everything["Rejected for failing alone (%)"] == 50.0
+    left = filtered["Pairs of scores left (%)"]
+    assert isinstance(left, float)
+    assert filtered["Rejected for failing alone (%)"] == pytest.approx(100 / (1 + left / 100))
+    for name in ("rules", "distinctions", "pairs", "pair_gaps"):
+        cells = [cell for row in build(results, name).rows for cell in row.cells]
+        assert all(cell.formula and cell.origins for cell in cells)
+        assert {origin.path.split("/")[-1] for cell in cells for origin in cell.origins} == {
+            "completions.jsonl"
+        }
 
 
-def test_which_distinctions_each_rule_tells(results: Results) -> None:
-    """Six of a group: factorized GRPO tells all, DPO the two of its pairs, both with the improver."""
+def test_what_each_rule_tells_and_credits(results: Results) -> None:
     told = {
         rule: values(results, "distinctions", f"frozen-s42/{rule}")
         for rule in ("factorized GRPO", "DPO", "DPO above the threshold")
@@ -104,10 +111,6 @@ def test_which_distinctions_each_rule_tells(results: Results) -> None:
     expected = [pytest.approx(100 * share) for share in (1 / 3, 1 / 3, 1 / 3, 2 / 3)]
     assert [told["DPO"][column] for column in shares] == expected
     assert [told["DPO above the threshold"][column] for column in shares] == expected
-
-
-def test_credit_and_debit_by_class(results: Results) -> None:
-    """All choice is the improver's; the failure and the copy share the rejections; base rates are one."""
     rows = {name: values(results, "rules", f"frozen-s42/DPO/{name}") for name in CLASSES}
     assert [rows[name]["Prevalence (%)"] for name in CLASSES] == [25.0, 50.0, 0.0, 25.0]
     assert [rows[name]["Credit mass (%)"] for name in CLASSES] == [0.0, 0.0, 0.0, 100.0]
@@ -124,24 +127,3 @@ def test_a_run_s_own_rounds_decide(paired: Results) -> None:
     kept = values(paired, "distinctions", "pairs-s42/DPO above the threshold")["Told (%)"]
     assert (told, kept) == (pytest.approx(100 / 3), pytest.approx(80 / 3))
     assert values(paired, "pairs", "pairs-s42")["Removed by the threshold (%)"] == 0.0
-
-
-def test_a_least_gap_never_removes_failures(results: Results) -> None:
-    """Behind a filter by gap, pairs with a failure make up more of what is left."""
-    everything = values(results, "pair_gaps", "frozen-s42/all")
-    filtered = values(results, "pair_gaps", "frozen-s42/p75")
-    assert everything["Pairs left (%)"] == 100.0
-    assert everything["Rejected for failing alone (%)"] == 50.0
-    left = filtered["Pairs of scores left (%)"]
-    assert isinstance(left, float)
-    assert filtered["Rejected for failing alone (%)"] == pytest.approx(100 / (1 + left / 100))
-
-
-def test_cells_lead_to_the_completions(results: Results) -> None:
-    """Every number has its formula and the records behind it."""
-    for name in ("rules", "distinctions", "pairs", "pair_gaps"):
-        cells = [cell for row in build(results, name).rows for cell in row.cells]
-        assert all(cell.formula and cell.origins for cell in cells)
-        assert {origin.path.split("/")[-1] for cell in cells for origin in cell.origins} == {
-            "completions.jsonl"
-        }

@@ -31,8 +31,7 @@ def test_probe_by_hand(probed: Path) -> None:
     assert table.cell("native-s1", "Valid").origins[0].path == "probe/native-s1.jsonl"
 
 
-def test_altered_answers_are_refused(probed: Path) -> None:
-    """A changed bank or changed answers are named."""
+def test_altered_and_unfinished_answers_are_refused(probed: Path) -> None:
     for name in ("native-s1.jsonl", "bank.jsonl"):
         file = probed / "probe" / name
         kept = file.read_bytes()
@@ -40,10 +39,6 @@ def test_altered_answers_are_refused(probed: Path) -> None:
         with pytest.raises(RunDirectoryError, match=name):
             probe(Results(probed))
         file.write_bytes(kept)
-
-
-def test_an_unfinished_probe_is_refused(probed: Path) -> None:
-    """A probe that is still running gives no table."""
     file = probed / "probe" / "probe.json"
     file.write_bytes(file.read_bytes().replace(b'"complete"', b'"running"'))
     with pytest.raises(RunDirectoryError, match="unfinished"):

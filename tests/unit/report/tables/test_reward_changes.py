@@ -18,17 +18,12 @@ def table(results: Path) -> Table:
 
 
 def test_the_normalizer_erases_shifts_only(results: Path, table: Table) -> None:
-    """A shift of the group moves no advantage, ten times the reward few, gating and spacing many."""
     trained = [run.name for run in Results(results).cohort if run.trained]
     assert trained
     for run in trained:
         shift, ten, gated, cubed = (float(cell.text()) for cell in table.row(run).cells)
         assert shift == 0
         assert ten < min(gated, cubed)
-
-
-def test_cubed_rewards_by_hand(results: Path, table: Table) -> None:
-    """The share is that of groups whose standardized cubes differ from their standardized rewards."""
     groups = read_groups(results / "cohort" / "native-s1")
     rewards = np.array([[one.reward for one in group] for group in groups], dtype=float)
     moved = np.abs(_standardized(rewards**3) - _standardized(rewards)).max(axis=1) > 1e-3

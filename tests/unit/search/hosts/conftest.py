@@ -12,7 +12,6 @@ PACKAGES = Path(__file__).parent / "packages"
 
 @pytest.fixture
 def standin() -> Path:
-    """The stand-in itself."""
     return STANDIN
 
 
@@ -24,6 +23,20 @@ def calm(tmp_path: Path) -> Path:
     text = recipe.read_text().replace("seed(1234)", "seed(2027)").replace("(100, 500)", "(100,)")
     recipe.write_text(text.replace("[sizes(5000), sizes(1000)]", "np.split(sizes(400), 2)"))
     return copy
+
+
+@pytest.fixture
+def answering(calm: Path) -> Path:
+    """That copy with answers to give: three groups, and one of odd ones."""
+    from answering_host import some_answers, with_answers
+
+    return with_answers(calm, some_answers())
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where a run goes; nothing is there yet, nor where it lies."""
+    return tmp_path / "results" / "run"
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ def member(name: str, score: float) -> Member:
 
 
 def answer(name: str, score: float | None) -> Evaluated:
-    """What an evaluated completion gave."""
     outcome = Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID
     return Evaluated(outcome, name, f"def a():\n    return '{name}'", score, name)
 
@@ -41,17 +40,14 @@ def host(**settings: Any) -> Host:
     return open_host("entropic", HostSetup(Tsp(), settings))
 
 
-def test_values_by_hand() -> None:
+def test_values_and_ranks_by_hand() -> None:
     """Q + c * scale * P * sqrt(1 + T) / (1 + n), worked out for three programs."""
     buffer = ReuseBuffer((SEED, member("b", -5.0), member("c", -6.0)), {}, {"b": 1}, {"b": -4.0}, total=3)
     scale, root = 1.0, 2.0
     expected = [-7 + 1 / 6 * scale * root, -4 + 3 / 6 * scale * root / 2, -6 + 2 / 6 * scale * root]
     np.testing.assert_allclose(values(buffer, BufferSettings()), expected)
     assert chosen(buffer, BufferSettings()).id == "b"
-
-
-def test_a_program_that_disappoints_gives_way() -> None:
-    """Visits wear the bonus off: a large one goes around the buffer, none stays with the best."""
+    assert priors(np.array([-5.0, -5.0, -4.0])).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
 
     def tried(weight: float) -> list[str]:
         buffer, seen = ReuseBuffer((SEED, member("b", -5.0), member("c", -5.2))), []
@@ -65,23 +61,7 @@ def test_a_program_that_disappoints_gives_way() -> None:
     assert {"b", "c"} <= set(tried(10.0))
 
 
-def test_equal_scores_have_their_own_ranks() -> None:
-    """Of equal programs the older is better."""
-    assert priors(np.array([-5.0, -5.0, -4.0])).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
-
-
-def test_a_visit_counts_for_all_ancestors() -> None:
-    """What is built on a child is a visit of its parents, and what it reached is its own."""
-    first, second = member("b", -5.0), member("c", -4.0)
-    buffer = extended(ReuseBuffer((SEED,)), SEED, (first,), 10)
-    buffer = extended(buffer, first, (second,), 10)
-    buffer = visited(visited(buffer, second, -3.0), second, -6.0)
-    assert dict(buffer.visits) == {"seed": 2, "b": 2, "c": 2}
-    assert dict(buffer.reached) == {"c": -3.0}
-
-
 def test_the_best_few_new_children_are_kept() -> None:
-    """Two of a group by default; copies, known programs and the rest count as duplicates."""
     made = host()
     request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -6.0), answer("c", -4.0), answer("c", -4.0), answer("d", None), answer("e", -5.0)]
@@ -104,16 +84,20 @@ def test_a_full_buffer_keeps_the_seed_and_the_best() -> None:
     assert [member.score for member in state.members] == [-7.0, -6.0, -5.0]
 
 
-def test_exposure_says_whether_a_program_would_be_next() -> None:
-    """A far better child is built on next, a far worse one is not, a failure has none."""
+def test_exposure_and_visits() -> None:
     made = host(puct_c=0.01)
     request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -1.0), answer("c", -9.0), answer("d", None)]
     assert exposures_of(made, request, results) == (1.0, 0.0, None)
+    first, second = member("b", -5.0), member("c", -4.0)
+    buffer = extended(ReuseBuffer((SEED,)), SEED, (first,), 10)
+    buffer = extended(buffer, first, (second,), 10)
+    buffer = visited(visited(buffer, second, -3.0), second, -6.0)
+    assert dict(buffer.visits) == {"seed": 2, "b": 2, "c": 2}
+    assert dict(buffer.reached) == {"c": -3.0}
 
 
 @pytest.mark.parametrize("settings", [{"c": 1.0}, {"puct_c": -1.0}, {"max_buffer_size": "all"}])
 def test_settings_of_another_host_are_refused(settings: dict[str, Any]) -> None:
-    """A wrong key or number of [host_settings] is one line that names it."""
     with pytest.raises(ConfigError, match=rf"host_settings.*{next(iter(settings))}"):
         host(**settings)

@@ -37,7 +37,6 @@ def member(name: str, score: float, length: int = 1) -> Member:
 
 
 def answer(name: str, score: float | None) -> Evaluated:
-    """What an evaluated completion gave."""
     outcome = Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID
     return Evaluated(outcome, name, f"def a():\n    return '{name}'", score, name)
 
@@ -57,7 +56,6 @@ def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> 
 
 
 def test_programs_wait_for_the_end_of_their_batch() -> None:
-    """A program counts as archived at once and is shown only when its batch of groups is over."""
     made = host(num_islands=1, num_cont_rounds=2)
     _, requests = played(made, [[answer("b", -5.0)], [answer("c", -6.0)], []])
     assert [len(request.bases) for request in requests] == [1, 1, 2]
@@ -66,7 +64,6 @@ def test_programs_wait_for_the_end_of_their_batch() -> None:
 
 
 def test_an_island_takes_a_program_once() -> None:
-    """Equal programs are duplicates, in a group, waiting or registered; equal scores are none."""
     made = host(num_islands=1, num_cont_rounds=1)
     state, _ = played(made, [[answer("b", -5.0)]])
     request = made.propose(state, np.random.default_rng(1))
@@ -78,8 +75,7 @@ def test_an_island_takes_a_program_once() -> None:
     assert len(transition.archive) == 4
 
 
-def test_migration_passes_on_the_best_and_keeps_everything() -> None:
-    """Every island gets the best of the one before it, of the time before anything moved."""
+def test_migration_and_reset() -> None:
     islands = ((SEED, member("b", -3.0)), (SEED, member("c", -2.0)), (SEED,))
     after = migrate(IslandDatabase(islands))
     assert [[m.id for m in island] for island in after.islands] == [
@@ -87,10 +83,6 @@ def test_migration_passes_on_the_best_and_keeps_everything() -> None:
         ["seed", "c", "b"],
         ["seed", "c"],
     ]
-
-
-def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
-    """The weaker half holds one founder each, the best of an island that stayed as it was."""
     islands = tuple((SEED, member(f"m{i}", -float(i))) for i in range(5))
     after = reset(IslandDatabase(islands), np.random.default_rng(0))
     assert [len(island) for island in after.islands] == [2, 2, 2, 1, 1]
@@ -100,7 +92,6 @@ def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
 
 
 def test_upkeep_comes_when_it_is_due() -> None:
-    """Registration, migration and reset have periods of their own; a request says when there was a reset."""
     settings = EvoTuneSettings(num_islands=2, num_cont_rounds=2, migration_period=3, reset_period=4)
     waiting = IslandDatabase(((SEED,), (SEED,)), ((1, member("b", -3.0)),))
     rng = np.random.default_rng(0)
@@ -117,17 +108,13 @@ def test_upkeep_comes_when_it_is_due() -> None:
     }
 
 
-def test_clusters_go_by_scaled_and_rounded_score() -> None:
-    """Scores that differ by less than the rounding are one cluster."""
+def test_clusters_and_the_percentile_that_is_drawn_from() -> None:
     island = (member("a", -4.000001), member("b", -4.000002), member("c", -4.1))
     assert {key: len(programs) for key, programs in clusters(island, EvoTuneSettings()).items()} == {
         -400.0: 2,
         -410.0: 1,
     }
-
-
-def test_only_the_best_percentile_is_drawn_from() -> None:
-    """Of ten clusters the best three are left at 0.3, and all where no more than a prompt needs would be."""
+    # Of ten clusters the best three are left at 0.3, and all where no more than a prompt needs would be.
     scores = np.arange(10.0)
     assert in_percentile(scores, 0.3, 2).tolist() == [7.0, 8.0, 9.0]
     assert in_percentile(scores, 0.3, 3).tolist() == scores.tolist()
@@ -137,7 +124,6 @@ def test_only_the_best_percentile_is_drawn_from() -> None:
 
 
 def test_better_and_shorter_programs_are_shown_more_often() -> None:
-    """Draws follow the softmax of scores; within a cluster the shorter program leads."""
     island = (member("a", -4.0), member("b", -4.1), member("c", -4.0, length=40))
     settings = EvoTuneSettings(functions_per_prompt=1, initial_percentile=1.0, temp=10.0)
     rng = np.random.default_rng(0)
@@ -150,7 +136,6 @@ def test_better_and_shorter_programs_are_shown_more_often() -> None:
 
 
 def test_exposure_is_the_frequency_of_being_shown() -> None:
-    """The chance of a candidate is how often prompts of the registered database show it."""
     settings = EvoTuneSettings(num_islands=2, initial_percentile=1.0)
     island = (member("a", -4.0), member("b", -4.1), member("c", -4.05))
     candidate = member("d", -4.02)
@@ -186,12 +171,10 @@ def test_equal_streams_draw_equal_questions() -> None:
     ],
 )
 def test_settings_of_another_host_are_refused(settings: dict[str, Any], told: str) -> None:
-    """A wrong key or number of [host_settings] is one line that names it."""
     with pytest.raises(ConfigError, match=rf"host_settings.*{told}"):
         host(**settings)
 
 
 def test_a_host_that_does_not_exist_is_named() -> None:
-    """The line has the name, and the names that there are."""
     with pytest.raises(ConfigError, match=r"evotun'.*evotune"):
         open_host("evotun", HostSetup(Tsp()))

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.command import Command
 from tests.unit.search.hosts.mutants import MUTANTS
 
 from search_to_signal.base.errors import ConfigError
@@ -39,12 +40,10 @@ def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
 
 
 def agreements(found: list[HostFinding]) -> set[Agreement]:
-    """What the findings amount to."""
     return {finding.verdict.agreement for finding in found}
 
 
 def test_the_standin_agrees(calm: Path) -> None:
-    """Every check of an honest stand-in on its default configuration agrees."""
     found = findings(calm, *CHECKS)
     assert [finding for finding in found if finding.verdict.agreement is not Agreement.EQUAL] == []
     assert len({finding.subject for finding in found}) > 100
@@ -52,7 +51,6 @@ def test_the_standin_agrees(calm: Path) -> None:
 
 @pytest.mark.usefixtures("one_pool")
 def test_draws_are_seeded(calm: Path) -> None:
-    """Two comparisons draw the same prompts: their findings are the same to the last digit."""
     first, second = (findings(calm, "operators", "parents", draws=100) for _ in range(2))
     assert first == second
 
@@ -104,7 +102,6 @@ CASES = [n if n in FIRST.values() else pytest.param(n, marks=pytest.mark.proof) 
 @pytest.mark.usefixtures("one_pool")
 @pytest.mark.parametrize("name", CASES)
 def test_every_mutant_is_found(sabotaged: Sabotage, name: str) -> None:
-    """The check that a changed fact belongs to says that it differs, and names it."""
     check, subject, file, old, new = MUTANTS[name]
     found = findings(sabotaged(file, old, new), check, draws=DRAWS.get(name, 300))
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
@@ -114,7 +111,6 @@ def test_every_mutant_is_found(sabotaged: Sabotage, name: str) -> None:
 
 @pytest.mark.usefixtures("one_pool")
 def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
-    """Frequencies that the largest weight plus one explains are said to come from it."""
     found = findings(
         sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"), "operators"
     )
@@ -133,7 +129,6 @@ def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
 def test_a_changed_severity_is_no_matter_of_parsing(
     sabotaged: Sabotage, file: str, old: str, new: str
 ) -> None:
-    """Parsing differs nowhere; with a severity that no option names it is not compared, and says why."""
     found = findings(sabotaged(file, old, new), "parsing")
     assert not [one for one in found if one.verdict is Verdict.DIFFERS]
     unknown = {one.detail for one in found if one.verdict is Verdict.UNKNOWN}
@@ -143,7 +138,6 @@ def test_a_changed_severity_is_no_matter_of_parsing(
 
 @pytest.mark.usefixtures("one_pool")
 def test_the_files_that_options_name(calm: Path) -> None:
-    """A seed or template that an option names is the one compared; one that is not there is named."""
     config = calm / "configs/obp/local.yaml"
     text = config.read_text()
     seed = (calm / "configs/obp/seed.py").read_text()
@@ -186,25 +180,20 @@ OPTION_LINES = {
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_the_command_names_options(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_options(sabotaged: Sabotage, s2s: Command) -> None:
     """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
     for old, new, _ in OPTION_LINES.values():
         calm = sabotaged("args.py", old, new)
-    assert main(["conformance", "--calm", str(calm), "--problem", "obp", "--check", "options"]) == 1
-    out = capsys.readouterr().out
+    said = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1)
+    out = said.out
     for name, (_, _, said) in OPTION_LINES.items():
         assert f"obp   options      differs           {name} ({said})" in out.splitlines()
     assert f" {len(OPTION_LINES)} differ, 0 not compared" in out.splitlines()[-1]
 
 
-def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the real training instances: a line per finding, one that counts them by family, exit code 0.
-
-    Standard error says how far it is, and nothing of it gets into the findings.
-    """
+def test_the_command_says_that_it_agrees(standin: Path, s2s: Command) -> None:
     command = ["--problem=obp", "--check=data", "--check=operators", "--draws=50"]
-    assert main(["conformance", "--calm", str(standin), *command]) == 0
-    told = capsys.readouterr()
+    told = s2s("conformance", "--calm", standin, *command)
     *findings, last = told.out.splitlines()
     assert last == "s2s: EQUAL: 11 equal, 0 differ, 0 not compared; of data 4, operators 7 (325 draws)"
     assert all(line.startswith("obp   ") for line in findings)
@@ -214,7 +203,6 @@ def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.usefixtures("one_pool")
 def test_words_that_nobody_knows_are_not_compared(calm: Path, tmp_path: Path) -> None:
-    """Without their fingerprints no words count as equal; a finding prints what to write down."""
     words = tmp_path / "none.toml"
     words.write_text("")
     asked = [*conform(calm, ["obp"], ["prompts"], programs=1, draws=50, split="embedded", words=words)]
@@ -240,7 +228,6 @@ def test_words_that_nobody_knows_are_not_compared(calm: Path, tmp_path: Path) ->
 def test_a_creation_that_fails_says_what_it_wanted(
     sabotaged: Sabotage, wanted: str, verdict: Verdict, said: str
 ) -> None:
-    """A missing base is a rule of the host; what only its constructor sets is a lack of the comparison."""
     calm = sabotaged("calm_trainer.py", "in TASKS else 0.0", f"in TASKS else {wanted}")
     (found,) = (one for one in findings(calm, "rewards") if one.subject == "creation, a valid child")
     assert found.verdict is verdict
@@ -248,25 +235,20 @@ def test_a_creation_that_fails_says_what_it_wanted(
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_a_difference_and_nothing_else_are_told_apart(
-    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 1 where something differs, 11 where something was not compared and nothing differs."""
+def test_a_difference_and_nothing_else_are_told_apart(sabotaged: Sabotage, s2s: Command) -> None:
     calm = sabotaged("args.py", "-0.95", "-0.94")
     command = ["conformance", "--calm", str(calm), "--problem", "obp", "--check", "rewards"]
-    assert main(command) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("s2s: DIFFERS: ")
+    said = s2s(*command, code=1)
+    assert said.out.splitlines()[-1].startswith("s2s: DIFFERS: ")
     sabotaged("args.py", "-0.94", "-0.95")
     sabotaged("calm_trainer.py", "        top = max(", "        self.gone\n        top = max(")
-    assert main(command) == 11
-    lines = capsys.readouterr().out.splitlines()
+    lines = s2s(*command, code=11).out.splitlines()
     assert lines[-1].startswith("s2s: NOT COMPARED: 0 equal, 0 differ, ")
     assert all("no attribute 'gone'" in line for line in lines[:-1])
 
 
 @pytest.mark.usefixtures("one_pool")
 def test_what_raises_is_not_compared_and_the_rest_goes_on(sabotaged: Sabotage) -> None:
-    """A failure of the host in one round is one finding with its reason; the other checks go on."""
     old = "        self.age_stuck = 0 if any"
     found = findings(sabotaged("calm_trainer.py", old, f"        1 / (self.age_stuck - 3)\n{old}"), *CHECKS)
     unknown = [one for one in found if one.verdict is Verdict.UNKNOWN]
@@ -277,7 +259,6 @@ def test_what_raises_is_not_compared_and_the_rest_goes_on(sabotaged: Sabotage) -
 
 @pytest.mark.usefixtures("one_pool")
 def test_a_time_out_is_no_difference(sabotaged: Sabotage) -> None:
-    """Programs that the host's wall clock stops are not compared; its own scores of them still are."""
     found = findings(
         sabotaged("heuristic.py", "TIME_LIMIT_S = 60", "TIME_LIMIT_S = 0"), "evaluators", "rewards"
     )
@@ -289,7 +270,6 @@ def test_a_time_out_is_no_difference(sabotaged: Sabotage) -> None:
 
 @pytest.mark.usefixtures("one_pool")
 def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotage) -> None:
-    """Where this machine stops the released seed too, no program is said to differ."""
     old = "        began, perfs ="
     calm = sabotaged("heuristic.py", old, f"        self.not_here\n{old}")
     found = findings(calm, "evaluators", "rewards", "stagnation")
@@ -301,7 +281,6 @@ def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotag
 
 @pytest.mark.usefixtures("one_pool")
 def test_a_threshold_made_elsewhere_is_not_compared(sabotaged: Sabotage) -> None:
-    """Where the host replaces -1 in its constructor, which is not run, nothing is said of it."""
     found = findings(
         sabotaged("calm_trainer.py", "args.max_steps // 20 if limit < 0 else limit", "limit"), "collapse"
     )
@@ -319,7 +298,6 @@ FAILING = """    def started(self, prompt, answer):
 
 @pytest.mark.usefixtures("one_pool")
 def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither findings, nor the reasons of failures, nor the host itself print what it asks."""
     calm = sabotaged("calm_trainer.py", "    def started(", f"{FAILING}    def unused(")
     checks = [f"--check={name}" for name in ("stagnation", "collapse", "operators", "prompts")]
     command = ["conformance", "--calm", str(calm), "--problem=obp", "--draws=50", "--programs=1"]
@@ -332,7 +310,7 @@ def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("one_pool")
-def test_what_workers_print_stays_out(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_workers_print_stays_out(sabotaged: Sabotage, s2s: Command) -> None:
     """A thread of Ray's repeats what its workers print, at any time: the report has its own lines alone."""
     talking = """        import threading
         for wait in (0.01, 0.1):
@@ -341,8 +319,7 @@ def test_what_workers_print_stays_out(sabotaged: Sabotage, capsys: pytest.Captur
     old = "        policy = HeuristicPolicy(function_in(code), "
     calm = sabotaged("calm_trainer.py", old, talking + old)
     checks = ["--problem=obp", "--check=rewards", "--check=operators", "--draws=600"]  # the last runs nothing
-    assert main(["conformance", "--calm", str(calm), *checks]) == 0
-    captured = capsys.readouterr()
+    captured = s2s("conformance", "--calm", calm, *checks)
     *findings, last = captured.out.splitlines()
     assert all(line.startswith("obp: ") for line in captured.err.splitlines())
     assert len(findings) > 20
@@ -376,7 +353,6 @@ def test_a_signal_ends_the_comparison(
 
 
 def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that the host started import from a directory that goes away: they are stopped before."""
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     stopped: list[str] = []
     ray = calm / "ray.py"
@@ -389,18 +365,15 @@ def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest
     assert stopped != [os.getcwd()]
 
 
-def test_a_problem_that_the_checkout_lacks(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Among all problems it is not compared; asked for by name it is an error that names the file."""
-    assert main(["conformance", "--calm", str(standin), "--check", "data"]) == 11
-    out = capsys.readouterr().out
+def test_a_problem_that_the_checkout_lacks(standin: Path, s2s: Command) -> None:
+    out = s2s("conformance", "--calm", standin, "--check", "data", code=11).out
     assert "the checkout has no problems/op_aco.py and no configs/op_aco" in out
     assert out.splitlines()[-1].endswith(" 0 differ, 2 not compared; of data 5, all 2")
-    assert main(["conformance", "--calm", str(standin), "--problem", "op"]) == 12
-    assert "problems/op_aco.py is missing" in capsys.readouterr().err
+    said = s2s("conformance", "--calm", standin, "--problem", "op", code=12)
+    assert "problems/op_aco.py is missing" in said.err
 
 
 @pytest.mark.parametrize(("option", "name"), [("--check", "luck"), ("--problem", "chess")])
-def test_unknown_names(standin: Path, capsys: pytest.CaptureFixture[str], option: str, name: str) -> None:
-    """An unknown check or problem is refused with those that are known."""
-    assert main(["conformance", "--calm", str(standin), option, name]) == 2
-    assert f"{option} {name}: give one of " in capsys.readouterr().err
+def test_unknown_names(standin: Path, s2s: Command, option: str, name: str) -> None:
+    said = s2s("conformance", "--calm", standin, option, name, code=2)
+    assert f"{option} {name}: give one of " in said.err

@@ -26,13 +26,11 @@ def numbers(cited: str) -> set[int]:
 
 
 def test_points_are_numbered_without_a_gap() -> None:
-    """Each point is there once, in order."""
     points = [int(number) for number in re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)]
     assert points == list(range(1, len(points) + 1))
 
 
 def test_every_cited_point_exists() -> None:
-    """Docstrings, decisions and pages cite points and sections that the page has."""
     points = {int(number) for number in re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)}
     sections = set(re.findall(r"^## (\w+)$", PAGE, re.MULTILINE))
     cited = [(name, match) for name, text in sources() for match in CITED.finditer(text)]
@@ -43,5 +41,4 @@ def test_every_cited_point_exists() -> None:
 
 
 def test_the_host_is_cited_by_its_page_alone() -> None:
-    """No docstring refers to a list that the repository does not hold."""
     assert [name for name, text in sources() if re.search(r"host (point|fact|section)s? ?\d", text)] == []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command
 from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.cli import main
@@ -55,7 +56,6 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_another_signature(
     sabotaged: Sabotage, capsys: pytest.CaptureFixture[str], file: str, change: str, fact: str
 ) -> None:
-    """What has another signature is named with its file."""
     line = refused(sabotaged(file, *texts_of(change)), capsys)
     assert file in line
     assert fact in line
@@ -65,19 +65,16 @@ def test_another_signature(
     "name", ["utils.py", "heuristic.py", "main.py", "problems/obp.py", "configs/obp/local.yaml"]
 )
 def test_a_missing_file(calm: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """What is missing is named."""
     (calm / name).unlink()
     assert f"{name} is missing" in refused(calm, capsys)
 
 
 def test_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A directory that is no checkout is refused, and one that does not exist."""
     assert "args.py is missing" in refused(tmp_path, capsys)
     assert f"there is no directory {tmp_path / 'nowhere'}" in refused(tmp_path / "nowhere", capsys)
 
 
 def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The directory that fetch.sh made holds the checkout, whose path is told, to both commands."""
     made = tmp_path / "fetched"
     made.mkdir()
     calm.rename(made / "source")
@@ -103,15 +100,14 @@ def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_missing_package(
     sabotaged: Sabotage,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    s2s: Command,
     package: str,
     what: str,
 ) -> None:
     """It is named, with what to do, for a problem that cannot be compared without it."""
     monkeypatch.setitem(sys.modules, package, None)
     calm = sabotaged("heuristic.py", "import copy\n", f"import copy\nimport {package}\n")
-    assert main([*COMMAND, str(calm)]) == 11
-    line, _ = capsys.readouterr().out.splitlines()
+    line, _ = s2s(*COMMAND, calm, code=11).out.splitlines()
     assert f"does not import here (ModuleNotFoundError: import of {package} halted" in line
     assert what in line
 
@@ -126,7 +122,6 @@ def clone(calm: Path, head: str, **files: str) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_another_revision(calm: Path, capsys: pytest.CaptureFixture[str], packed: bool) -> None:
-    """A clone at another commit is refused with both, unless it is asked for; the pinned one is compared."""
     commit = f"{'0' * 40}\n"
     if packed:
         clone(calm, "ref: refs/heads/master\n", packed__refs=f"# pack\n{'0' * 40} refs/heads/master\n")
@@ -140,7 +135,6 @@ def test_another_revision(calm: Path, capsys: pytest.CaptureFixture[str], packed
 
 
 def test_another_fetched_revision(calm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What fetch.sh wrote beside the tree counts as well."""
     (calm.parent / "REVISION").write_text(f"{'1' * 40}\n")
     assert "REVISION: the checkout is at 111111111111" in refused(calm, capsys)
 
@@ -148,7 +142,6 @@ def test_another_fetched_revision(calm: Path, capsys: pytest.CaptureFixture[str]
 def test_nothing_is_left_behind(
     sabotaged: Sabotage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Refused, failing while it loads, or compared: no files, no modules, no search path stay."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))

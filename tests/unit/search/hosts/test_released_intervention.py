@@ -30,26 +30,17 @@ Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with answers to give: three groups, and one of odd ones."""
-    return with_answers(calm, some_answers())
-
-
 def records(out: Path) -> list[tuple[CompletionRecord, ...]]:
-    """The recorded groups."""
     return list(read_groups(out))
 
 
 def test_native_is_native(answering: Path, tmp_path: Path) -> None:
-    """Rewards and population of a native run are the same, bit for bit, with and without the wrapper."""
     with_us(answering, tmp_path / "out")
     here, there = tmp_path / "out" / "host", without_us(answering, tmp_path / "alone")
     assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
 def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: Path) -> None:
-    """Under factorized the learner gets what the mapping makes of the records; the population is native's."""
     calm = sabotaged(
         "main.py", "trainer.train()", "print(json.dumps(trainer.train()), file=open('given.jsonl', 'a'))"
     )
@@ -65,8 +56,7 @@ def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: 
     assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
-def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
-    """Outcomes, scores and archive events are the host's, and its native rewards follow from them."""
+def test_records_say_what_the_host_did_and_fit_together(answering: Path, tmp_path: Path) -> None:
     with_us(answering, tmp_path / "out")
     found, native = records(tmp_path / "out"), rewards(tmp_path / "out" / "host")
     assert [record.outcome for record in found[0]] == [*[Outcome.VALID] * 3, Outcome.MISSING_RATIONALE]
@@ -83,10 +73,6 @@ def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
     ):
         assert list(line.native) == list(line.recomputed) == rewarded
         assert [record.reward for record in group] == rewarded
-
-
-def test_records_fit_together(answering: Path, tmp_path: Path) -> None:
-    """Steps, heuristics and completions tell one story: frontier, sizes, admissions, contexts."""
     with_us(answering, tmp_path / "out")
     steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
     heuristics = list(read_records(tmp_path / "out" / "heuristics.jsonl", HeuristicRecord))
@@ -109,7 +95,6 @@ def test_the_operator_is_the_one_that_the_host_names(calm: Path, tmp_path: Path)
 
 
 def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_path: Path) -> None:
-    """Where neither object nor archive tells a score, the program is evaluated here, or the run stops."""
     sabotaged("calm_trainer.py", "import importlib", "import copy\nimport importlib")
     promise = "        return policy, self.env.run_async(policy, self.instances)"
     calm = sabotaged("calm_trainer.py", promise, f"        policy = copy.copy(policy)\n{promise}")
@@ -123,7 +108,6 @@ def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_pa
 
 
 def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> None:
-    """Whatever the host's rule of admission, the records agree with each other and with its archive."""
     rule = "        if not any(abs(algo.perf - policy.perf) < SAME for algo in self.algos):\n            self"
     calm = with_answers(sabotaged("calm_trainer.py", rule, "        self"), some_answers())
     with_us(calm, tmp_path / "out")
@@ -133,7 +117,6 @@ def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> N
 
 
 def test_a_collapse(calm: Path, tmp_path: Path) -> None:
-    """It shows in the members that are missed before a group, and the records still fit together."""
     groups = [*some_answers(), *[["nothing"] * 4] * 3]
     with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), tmp_path / "out")
     steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
@@ -142,7 +125,6 @@ def test_a_collapse(calm: Path, tmp_path: Path) -> None:
 
 
 def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, tmp_path: Path) -> None:
-    """A group is one prompt; several at once stop the run with what to set."""
     calm = sabotaged(
         "calm_trainer.py",
         'prompts=[row["prompt"]] * len(texts)',
@@ -160,7 +142,6 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def test_nothing_is_left_behind(answering: Path, tmp_path: Path) -> None:
-    """The checkout keeps its bytes; working directory, search path, modules and environment are as before."""
     utils = type(sys)("utils")
     sys.modules["utils"] = utils
     main = sys.modules["__main__"].__file__
@@ -173,7 +154,6 @@ def test_nothing_is_left_behind(answering: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_the_seed_costs_nothing(calm: Path, tmp_path: Path) -> None:
-    """The host's copy rule reaches our records: the seed again gets 0 and is no new member."""
     with_us(with_answers(calm, [[answer(OBP.seed.code)]]), tmp_path / "out")
     assert rewards(tmp_path / "out" / "host") == [[0.0]]
     assert len(archive(tmp_path / "out" / "host")) == 1

@@ -82,7 +82,6 @@ SHORTENED = "steps (paper 500, ours 500, checkout 1)"
 
 
 def test_both_pages_give_lines() -> None:
-    """Where a page lost its lines, or a new one has some, this list says so."""
     assert sorted(GIVEN) == ["artifact/calm/README.md", "docs/artifact-evaluation.md"]
     assert {line.split()[1] for lines in GIVEN.values() for line in lines if line.startswith("s2s")} == {
         "conformance",
@@ -100,7 +99,6 @@ def test_the_lines_of_a_page(
     capsys: pytest.CaptureFixture[str],
     page: str,
 ) -> None:
-    """Each works: nothing differs but the steps that this test shortens, and a run lies where a line says."""
     here = tmp_path / "here"
     shutil.copytree(ROOT / "artifact" / "calm", here / "artifact" / "calm")
     pin_of(small, here / "artifact" / "calm" / "pin.toml")

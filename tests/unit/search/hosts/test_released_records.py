@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from answering_host import some_answers, with_answers, with_us
+from answering_host import some_answers, with_us
 from tests.forging import configure, edit_line, reseal
 
 from search_to_signal.cli import main
@@ -23,25 +23,11 @@ Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with four groups of answers."""
-    return with_answers(calm, some_answers())
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """Where a run goes."""
-    return tmp_path / "results" / "run"
-
-
 def records(run: Path) -> list[CompletionRecord]:
-    """Every completion of a run."""
     return [record for group in read_groups(run) for record in group]
 
 
 def generations(run: Path) -> list[GenerationRecord]:
-    """Every prompt with its texts."""
     return list(read_records(run / GENERATIONS, GenerationRecord))
 
 
@@ -49,7 +35,6 @@ def generations(run: Path) -> list[GenerationRecord]:
 
 
 def test_the_whole_prompt_is_recorded(answering: Path, out: Path) -> None:
-    """The system message stands before the task; the manifest says whose prompts and which reading."""
     config = with_us(answering, out).config
     assert config["search"]["prompts"] == "released"
     assert config["idea_end"] == "any_fence"
@@ -71,7 +56,6 @@ class Words:
     eos_token_id = 0
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[str]]:
-        """The words of a text."""
         return {"input_ids": text.split()}
 
 
@@ -86,7 +70,6 @@ def with_tokenizer(answering: Path, sabotaged: Sabotage, more: str) -> Path:
 def test_completions_that_the_trainer_cut_are_truncated(
     sabotaged: Sabotage, answering: Path, out: Path
 ) -> None:
-    """Where it hands on the tokens: as many as its limit, and the last one ends nothing."""
     with_tokenizer(answering, sabotaged, "        self.max_completion_length = 6\n")
     ids = "[[1] * 6, [1, 1, 0], [1] * 5 + [0], [1] * 6]"
     sabotaged(
@@ -103,7 +86,6 @@ def test_completions_that_the_trainer_cut_are_truncated(
 def test_without_tokens_a_text_of_the_limits_length_is_truncated(
     sabotaged: Sabotage, answering: Path, out: Path
 ) -> None:
-    """The limit is that of the trainer's arguments; the text is counted by its tokenizer."""
     with_tokenizer(answering, sabotaged, "        self.args = type('A', (), {'max_completion_length': 40})\n")
     with_us(answering, out)
     told = [(record.truncated, record.completion_tokens >= 40) for record in records(out)]
@@ -150,7 +132,6 @@ class Nobody:
 
 @pytest.fixture
 def endpoint() -> Iterator[tuple[str, Endpoint]]:
-    """An endpoint and its address."""
     answers = Endpoint()
     with serving(Nobody(), "talker", intercept=answers) as url:  # type: ignore[arg-type]
         yield url, answers
@@ -169,7 +150,6 @@ def served(calm: Path, out: Path, url: str) -> int:
 
 
 def test_what_an_endpoint_reports_is_recorded(calm: Path, out: Path, endpoint: tuple[str, Endpoint]) -> None:
-    """Tokens, cuts and claims of each answer; the key goes to the endpoint and nowhere else."""
     url, answers = endpoint
     assert served(calm, out, url) == 0
     manifest, found = read_manifest(out), records(out)
@@ -194,7 +174,6 @@ def test_tokens_of_a_served_model(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An endpoint that counts nothing: by the model's own tokenizer where its directory is here."""
     monkeypatch.chdir(tmp_path)
     tokenizer.save_pretrained("talker")
     url, answers = endpoint
@@ -210,7 +189,6 @@ def test_tokens_of_a_served_model(
 
 
 def test_the_relay_passes_on_what_it_gets(endpoint: tuple[str, Endpoint]) -> None:
-    """Errors of the endpoint come back as they are; an endpoint that is gone is an error of its own."""
     url, _ = endpoint
     with relayed(url) as relay:
         assert relay.url.endswith("/v1")
@@ -244,7 +222,6 @@ def recomputed(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
 def test_programs_of_the_released_host_are_executed(
     recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An honest run agrees, every group of it executed; what the host keeps to itself is named."""
     code, said = recomputed(recorded, capsys)
     assert code == 0, said
     assert "programs of 4 groups" in said
@@ -269,7 +246,6 @@ FORGED: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
 def test_forged_records_of_a_released_run_are_found(
     recorded: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Texts, prompts, programs, scores and outcomes are held against each other and against what runs."""
     file, change, told = FORGED[name]
     valid = next(record.step * 4 + record.index for record in records(recorded) if record.score is not None)
     edit_line(recorded / file, 0 if file == GENERATIONS else valid, change)

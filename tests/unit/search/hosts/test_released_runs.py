@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from answering_host import CONFIG, some_answers, with_answers, with_us
+from tests.command import Command, Make, Patch
 from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.base.errors import HostError, RunDirectoryError
@@ -26,18 +27,6 @@ Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
-@pytest.fixture
-def answering(calm: Path) -> Path:
-    """The stand-in with four groups of answers."""
-    return with_answers(calm, some_answers())
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """Where a run goes; nothing is there yet, nor where it lies."""
-    return tmp_path / "results" / "run"
-
-
 def everything(path: Path) -> list[str]:
     """What lies below a directory, by relative path; nothing where there is none."""
     return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
@@ -48,24 +37,20 @@ def command(calm: Path, out: Path, *more: str) -> int:
     return main(["released", "--calm", str(calm), "--config", CONFIG, "--out", str(out), *more])
 
 
-def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Verify, report, trace, replay and claims read the directory; its manifest says whose host it was."""
+def test_every_reader_takes_it(answering: Path, out: Path, s2s: Command) -> None:
     assert command(answering, out, "--mapping", "factorized") == 0
     manifest = read_manifest(out)
     assert (manifest.status, manifest.host) == ("complete", "released")
-    assert main(["verify", str(out)]) == 0
-    assert main(["report", str(out), "--out", str(out.parent / "report")]) == 0
+    s2s("verify", out)
+    s2s("report", out, "--out", out.parent / "report")
     assert "by the released host on obp" in (out.parent / "report" / "report.md").read_text()
-    assert main(["trace", str(out), "core_results", "factorized", "Final best", "--show", "1"]) == 0
-    assert main(["replay", str(out), "--mapping", "native", "--out", str(out.parent / "audit")]) == 0
-    assert main(["claims", "--results", str(out.parent)]) == 0
-    assert "best score after the last group" in capsys.readouterr().out
+    s2s("trace", out, "core_results", "factorized", "Final best", "--show", "1")
+    s2s("replay", out, "--mapping", "native", "--out", out.parent / "audit")
+    said = s2s("claims", "--results", out.parent)
+    assert "best score after the last group" in said.out
 
 
-def test_the_checkout_is_known_by_its_files(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its hash is the same by any path, and another one for other files."""
+def test_the_checkout_is_known_by_its_files(answering: Path, out: Path, monkeypatch: Patch) -> None:
     here = checkout_of(with_us(answering, out))
     monkeypatch.chdir(answering.parent)
     there = checkout_of(with_us(Path(answering.name), out.with_name("there")))
@@ -74,8 +59,7 @@ def test_the_checkout_is_known_by_its_files(
     assert here.sha256 == there.sha256 != other.sha256
 
 
-def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A manifest that says nothing of a host is one of ours, made before there was a choice."""
+def test_our_own_runs_are_by_the_reference_host(make_run: Make, tmp_path: Path) -> None:
     place = make_run(tmp_path / "run")
     path = place / "manifest.json"
     old = {
@@ -88,7 +72,6 @@ def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], t
 
 
 def test_what_the_host_wrote_stays(answering: Path, out: Path) -> None:
-    """Logs, algorithms and checkpoints lie below the run, checksummed; the host's own files do not."""
     with_us(answering, out)
     names = {path.relative_to(out / "host").parts[0] for path in (out / "host").rglob("*") if path.is_file()}
     assert names == {"logs", "algorithms", "checkpoints"}
@@ -99,7 +82,6 @@ def test_what_the_host_wrote_stays(answering: Path, out: Path) -> None:
 
 @pytest.mark.parametrize("where", ["os.path.realpath(__file__)", "sys.modules['__main__'].__file__"])
 def test_however_the_host_finds_its_directories(sabotaged: Sabotage, out: Path, where: str) -> None:
-    """Through links, or by the program that runs: they lie below the run, and the checkout stays as it is."""
     sabotaged("main.py", "os.path.abspath(__file__)", where)
     calm = with_answers(sabotaged("main.py", "import json\n", "import json\nimport sys\n"), some_answers())
     before = everything(calm)
@@ -109,7 +91,6 @@ def test_however_the_host_finds_its_directories(sabotaged: Sabotage, out: Path, 
 
 
 def test_a_read_only_checkout(answering: Path, out: Path) -> None:
-    """As in the image: the host still writes its files, and all but them goes."""
     for path in (*answering.rglob("*"), answering):
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
@@ -133,7 +114,6 @@ FAULTS = {
 def test_the_first_error_ends_the_run(
     sabotaged: Sabotage, out: Path, capsys: pytest.CaptureFixture[str], file: str, change: str, fact: str
 ) -> None:
-    """The host's bare except swallows it; the command does not, and the attempt stays, unfinished."""
     calm = with_answers(sabotaged(file, *texts_of(change)), some_answers())
     assert command(calm, out) == 12
     (line,) = capsys.readouterr().err.splitlines()
@@ -146,7 +126,6 @@ def test_the_first_error_ends_the_run(
 def test_a_round_that_went_unrecorded(
     sabotaged: Sabotage, calm: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the host ends before it called its rewards, expected and recorded rounds tell."""
     with_answers(sabotaged("main.py", "continue", "break"), some_answers(), rounds=6)
     assert command(calm, out) == 12
     assert "ended with 4 of 6 rounds recorded" in capsys.readouterr().err
@@ -154,7 +133,6 @@ def test_a_round_that_went_unrecorded(
 
 
 def test_a_host_that_would_go_on_for_ever(calm: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It counts the rounds that it rewarded alone: where none comes any more, the reason ends the run."""
     with_answers(calm, some_answers(), rounds=6)
     assert command(calm, out) == 12
     (line,) = capsys.readouterr().err.splitlines()
@@ -164,7 +142,6 @@ def test_a_host_that_would_go_on_for_ever(calm: Path, out: Path, capsys: pytest.
 
 
 def test_a_round_that_the_host_makes_again(sabotaged: Sabotage, out: Path) -> None:
-    """An error between two rounds is the host's own affair, as long as a round comes after all."""
     calm = sabotaged("calm_trainer.py", "SAME = 1e-7", "SAME = 1e-7\nWAIT = [1] * 5")
     sabotaged("calm_trainer.py", "        (row,) =", "        WAIT and WAIT.pop() / 0\n        (row,) =")
     with_us(with_answers(calm, some_answers()), out)
@@ -188,7 +165,6 @@ def test_a_second_try(sabotaged: Sabotage, answering: Path, out: Path) -> None:
 
 
 def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
-    """What is no run of ours is neither written to nor moved."""
     out.mkdir(parents=True)
     (out / "notes.txt").write_text("mine")
     with pytest.raises(RunDirectoryError):
@@ -200,7 +176,6 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
 def test_a_negative_threshold_is_a_twentieth_of_the_steps(
     calm: Path, out: Path, capsys: pytest.CaptureFixture[str], threshold: int, steps: int, taken: int
 ) -> None:
-    """Any of them, as in the host; where it comes to 0 the command says what that does, and runs."""
     with_answers(calm, some_answers(), steps, max_stuck_threshold=threshold)
     assert command(calm, out) == 0
     assert read_manifest(out).config["search"]["collapse_threshold"] == taken
@@ -252,7 +227,6 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("path", ["", "configs/obp/"])
 def test_seed_and_template_of_the_problem(sabotaged: Sabotage, answering: Path, out: Path, path: str) -> None:
-    """The tree's own configurations leave both paths empty, which is the host's own files, as when named."""
     for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
         assert f"{name}: ''" in (answering / CONFIG).read_text()
         if path:
@@ -271,7 +245,6 @@ def test_refused_before_it_runs(
     change: str,
     fact: str,
 ) -> None:
-    """One line that names the file and the fact, exit code 12, and nothing left behind."""
     sabotaged(file, *texts_of(change))
     before = everything(answering)
     assert command(answering, out) == 12
@@ -283,9 +256,8 @@ def test_refused_before_it_runs(
 
 
 def test_what_only_a_local_model_needs(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is missed before the host runs, wherever the host imports it."""
     monkeypatch.setitem(sys.modules, "unsloth", None)
     assert command(answering, out) == 12
     assert "imports unsloth, which is not installed: uv sync --extra gpu" in capsys.readouterr().err
@@ -300,11 +272,10 @@ def test_without_nvml(
     answering: Path,
     out: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     capsys: pytest.CaptureFixture[str],
     module: str | None,
 ) -> None:
-    """No package, no driver, or a stand-in that lacks a function: what main.py calls is named."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     if module is not None:
         del sys.modules["pynvml"]
@@ -318,17 +289,15 @@ def test_without_nvml(
 
 
 def test_a_model_of_the_hub_without_the_hub(
-    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Offline, as in the image, a name that is not in the cache is refused before the host runs."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert command(answering, out) == HostError.exit_code
     assert "HF_HUB_OFFLINE keeps it from being downloaded" in capsys.readouterr().err
     assert not out.parent.exists()
 
 
-def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights within a checkout are not copied, and neither they nor their links are touched."""
+def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("search_to_signal.search.hosts.released.checkout._LARGE", 10)
     before = {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()}
     with_us(answering, out)
@@ -339,7 +308,6 @@ def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.
 def test_a_missing_file_and_another_revision(
     answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are refused by name; another revision can be asked for, and is recorded."""
     (answering.parent / "REVISION").write_text("1" * 40)
     assert command(answering, out) == 12
     assert "REVISION: the checkout is at 111111111111" in capsys.readouterr().err
@@ -354,16 +322,11 @@ def test_a_missing_file_and_another_revision(
 
 
 def test_only_the_pinned_revision_is_formal(answering: Path, out: Path) -> None:
-    """A run of the pinned revision may enter a formal table."""
-    (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
-    assert with_us(answering, out).config["purpose"] == "formal"
-
-
-def test_the_mapping_and_the_problem_are_checked_first(answering: Path, out: Path) -> None:
-    """An unknown mapping is our error, a configuration of another problem the host's."""
     assert command(answering, out, "--mapping", "nobody") == 2
     assert command(answering, out, "--problem", "tsp") == 12
     assert not out.parent.exists()
+    (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
+    assert with_us(answering, out).config["purpose"] == "formal"
 
 
 RAY = """import signal
@@ -397,7 +360,6 @@ def test_a_signal_ends_a_host_that_goes_on_after_anything(
     new: str,
     name: str,
 ) -> None:
-    """Even where it swallows everything, and counts only the rounds that it rewarded; nothing is recorded."""
     stop = f"__import__('os').kill(__import__('os').getpid(), __import__('signal').{name})"
     calm = with_answers(sabotaged(file, old, new.replace("{stop}", stop)), some_answers())
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -424,14 +386,12 @@ class Words:
     chat_template = None
 
     def __call__(self, text: str, **options: Any) -> dict[str, list[str]]:
-        """The words of a text."""
         return {"input_ids": text.split()}
 
 
 def test_tokens_are_counted_by_the_trainer_or_by_nobody(
     sabotaged: Sabotage, answering: Path, out: Path
 ) -> None:
-    """By the trainer's tokenizer where it has one; else the counts are 0, and the manifest says so."""
     assert checkout_of(with_us(answering, out)).tokenizer is None
     assert {record.completion_tokens for group in read_groups(out) for record in group} == {0}
     (answering / "words.py").write_text("from test_released_runs import Words\n")
@@ -498,12 +458,8 @@ def served(calm: Path, endpoint: str, model: str) -> str:
 
 
 def test_a_model_behind_an_endpoint(
-    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    calm: Path, out: Path, endpoint: str, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One answer a round, as many rounds as the host makes; it is said first, and no reader stumbles over it.
-
-    What only a local model needs may be missing; nothing is trained, and the key is written nowhere.
-    """
     monkeypatch.setitem(sys.modules, "unsloth", None)
     config = served(calm, endpoint, "online/talker")
     assert command(calm, out, "--config", config, "--mapping", "factorized") == 0
@@ -526,7 +482,6 @@ def test_a_model_behind_an_endpoint(
 def test_an_address_alone_is_no_endpoint(
     answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The host goes by the model's name, and so do we; the address that is not used is named."""
     config = answering / CONFIG
     config.write_text(f"{config.read_text()}base_url: http://127.0.0.1:9/v1\n")
     assert command(answering, out) == 0
@@ -538,7 +493,6 @@ def test_an_address_alone_is_no_endpoint(
 def test_an_endpoint_without_the_model(
     calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Refused before the host runs, with the name that the host asks for and those that the endpoint has."""
     config = served(calm, endpoint, "online/another/one")
     assert command(calm, out, "--config", config) == 12
     told = capsys.readouterr().err

@@ -40,7 +40,6 @@ FORMS = "search/hosts/calm/prompts.py"
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_host_can_what_its_name_said_before(name: str) -> None:
-    """A manifest of an earlier version, which names the host alone, means what one of today says."""
     host = HOSTS[name](HostSetup(get_problem("tsp")))
     assert host_facts(host) == facts_of_host(name) != HostFacts()
 
@@ -49,16 +48,20 @@ def test_a_host_can_what_its_name_said_before(name: str) -> None:
     ("name", "settings"), [*((name, {}) for name in sorted(RULES)), ("entropic", {"groups_per_batch": 3})]
 )
 def test_a_rule_does_what_its_name_said_before(name: str, settings: dict[str, Any]) -> None:
-    """The same for learning rules and their settings."""
     assert rule_facts(RULES[name], settings) == facts_of_rule(name, settings) != RuleFacts()
 
 
-def test_nobody_knows_what_another_could() -> None:
-    """A host and rule that are not ours, recorded by an earlier version, are held to nothing of their own."""
+def test_nobody_knows_what_another_could_and_it_gives_what_it_promises() -> None:
     assert (facts_of_host("my_host:HillClimber"), facts_of_rule("my_rule:rule", {})) == (
         HostFacts(),
         RuleFacts(),
     )
+    assert told([None, 0.5]) == (None, 0.5)
+    for wrong in ([0.5], [0.5, 0.5], [None, None], [None, 1.5], [None, float("nan")]):
+        with pytest.raises(MappingError, match=r"give one in \[0, 1\] for each that has a score"):
+            told(wrong)
+    with pytest.raises(MappingError, match=r"database is dict: give records\.database\.Database"):
+        database_of(cast(Any, SimpleNamespace(database=lambda state: {})), None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,6 @@ def test_facts_of_ours_are_not_forged(
 
 
 def test_a_host_of_ours_has_its_own_operators_alone(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """A name that CALM does not know is refused, in steps and in stored heuristics, though it is a name."""
     run = make_run(tmp_path / "native-s42", "native")
     assert record_problems(run, read_manifest(run)) == []
     for name in (COMPLETIONS, STEPS, HEURISTICS):
@@ -97,16 +99,6 @@ def told(exposures: Sequence[float | None]) -> tuple[float | None, ...]:
     host = SimpleNamespace(exposures=lambda question, results: exposures)
     results = [Evaluated(Outcome.MISSING_CODE), Evaluated(Outcome.VALID, "i", "c", 1.0, "p", "t")]
     return exposures_of(cast(Any, host), cast(Any, None), results)
-
-
-def test_a_host_gives_what_it_promises() -> None:
-    """One exposure in [0, 1] for every completion with a score, and a record for its database."""
-    assert told([None, 0.5]) == (None, 0.5)
-    for wrong in ([0.5], [0.5, 0.5], [None, None], [None, 1.5], [None, float("nan")]):
-        with pytest.raises(MappingError, match=r"give one in \[0, 1\] for each that has a score"):
-            told(wrong)
-    with pytest.raises(MappingError, match=r"database is dict: give records\.database\.Database"):
-        database_of(cast(Any, SimpleNamespace(database=lambda state: {})), None)
 
 
 def branches(tree: ast.Module) -> list[int]:

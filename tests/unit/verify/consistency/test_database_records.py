@@ -36,15 +36,24 @@ def changed(directory: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_true_database_is_accepted(run: Path) -> None:
-    """What was written is read again, and fits heuristics and steps."""
+def test_what_does_not_fit_is_named(run: Path, make_run: Callable[..., Path], tmp_path: Path) -> None:
     assert read_database(run).waiting[0][0] == 1
     assert problems(run) == []
+    stored = msgspec.to_builtins(read_database(run))
+    changed(run, islands=[*stored["islands"], ["f" * 64]])
+    assert problems(run) == [f"database.json: program {'f' * 64} is not a heuristic of this run"]
+    changed(run, islands=stored["islands"], waiting=[])
+    assert problems(run) == ["database.json: it is not the database after the last step"]
+    changed(run, waiting=stored["waiting"], groups=3)
+    assert problems(run) == ["database.json: it is not the database after the last step"]
+    plain = make_run(tmp_path / "plain")
+    assert problems(plain) == []
+    (plain / DATABASE).write_bytes((run / DATABASE).read_bytes())
+    assert problems(plain) == ["database.json: the run's host has no database"]
 
 
 @pytest.mark.parametrize("version", [0, 2, None])
 def test_another_version_is_one_line(run: Path, version: int | None) -> None:
-    """An older database, also one from before there were versions, is named with both versions."""
     found = json.loads((run / DATABASE).read_text())
     found["version"] = version
     if version is None:
@@ -56,29 +65,9 @@ def test_another_version_is_one_line(run: Path, version: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": "one"}', "\xff"])
 def test_a_damaged_database_is_one_line(run: Path, text: str) -> None:
-    """Anything else than a database says so, and what to do."""
     (run / DATABASE).write_bytes(text.encode("latin-1"))
     with pytest.raises(RecordError, match=r"database.json .*restore it"):
         read_database(run)
     (run / DATABASE).unlink()
     with pytest.raises(RecordError, match=r"there is no .*database.json: restore it"):
         read_database(run)
-
-
-def test_what_does_not_fit_is_named(run: Path) -> None:
-    """A program that is no heuristic, a program too few, and another number of groups."""
-    stored = msgspec.to_builtins(read_database(run))
-    changed(run, islands=[*stored["islands"], ["f" * 64]])
-    assert problems(run) == [f"database.json: program {'f' * 64} is not a heuristic of this run"]
-    changed(run, islands=stored["islands"], waiting=[])
-    assert problems(run) == ["database.json: it is not the database after the last step"]
-    changed(run, waiting=stored["waiting"], groups=3)
-    assert problems(run) == ["database.json: it is not the database after the last step"]
-
-
-def test_another_host_has_none(make_run: Callable[..., Path], tmp_path: Path, run: Path) -> None:
-    """A database beside a run of CALM is not its own."""
-    plain = make_run(tmp_path / "plain")
-    assert problems(plain) == []
-    (plain / DATABASE).write_bytes((run / DATABASE).read_bytes())
-    assert problems(plain) == ["database.json: the run's host has no database"]

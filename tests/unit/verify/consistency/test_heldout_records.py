@@ -71,14 +71,12 @@ def _describe(folder: Path, runs: Sequence[RecordedRun], plain: Manifest) -> Non
 
 
 def test_several_seeds_in_the_order_of_the_evaluation_are_no_problem(results: Path) -> None:
-    """Frozen runs first, then by condition and seed as a number, not by the names of directories."""
     told = [problem for problem in heldout_problems(results, ParsedTexts()) if "isolation" not in problem]
     assert told == []
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "behaviours.jsonl"])
 def test_another_order_is_a_problem(results: Path, name: str, manifest: Callable[..., Manifest]) -> None:
-    """Lines that were exchanged are found though the manifest of the evaluation was made anew."""
     folder = results / "heldout"
     lines = (folder / name).read_bytes().splitlines(keepends=True)
     (folder / name).write_bytes(b"".join([lines[1], lines[0], *lines[2:]]))

@@ -1,4 +1,4 @@
-"""The pairs of a run against its completions: what was forged or left out is named."""
+"""Pairs and batches that a rule trained on, against the run's completions."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +19,14 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.verify.directory import verify
-from search_to_signal.verify.records import pair_problems
+from search_to_signal.verify.records import batch_problems, pair_problems
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
+
+
 OTHERS = "preferences.jsonl:3: the pairs of step 2 are not the ones that its completions make"
+
+
 Records = list[PreferenceRecord]
 
 
@@ -78,15 +82,22 @@ def read(directory: Path) -> Records:
 
 
 def changed(record: PreferenceRecord, **entry: Any) -> PreferenceRecord:
-    """With the first pair changed."""
     first = msgspec.structs.replace(record.pairs[0], **entry)
     return msgspec.structs.replace(record, pairs=(first, *record.pairs[1:]))
 
 
-def test_true_pairs_are_accepted(run: Path) -> None:
-    """Rounds, thresholds and tokens that follow from the completions are no problem."""
+def test_true_pairs_are_accepted_and_no_training_without_them(run: Path) -> None:
     assert [record.round is not None for record in read(run)] == [False, True, False, True]
     assert problems(run) == []
+    records = list(read_records(run / STEPS, StepRecord))
+    more = [msgspec.structs.replace(step, training_tokens=step.training_tokens + 1) for step in records]
+    write_lines(run / STEPS, more)
+    assert [problem.split(": ", 1)[1] for problem in problems(run)] == [
+        "step 0 was trained without a round",
+        f"step 1: training_tokens is {more[1].training_tokens}, its pairs have {records[1].training_tokens}",
+        "step 2 was trained without a round",
+        f"step 3: training_tokens is {more[3].training_tokens}, its pairs have {records[3].training_tokens}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,6 @@ def test_true_pairs_are_accepted(run: Path) -> None:
     ],
 )
 def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], line: str) -> None:
-    """Unknown ids, other completions and other scores are one line with file, line and step."""
     records = read(run)
     write(run, [*records[:2], changed(records[2], **entry), records[3]])
     assert problems(run) == [line]
@@ -118,7 +128,6 @@ def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], 
     ],
 )
 def test_a_round_that_did_not_follow_is_named(run: Path, change: dict[str, Any], text: str) -> None:
-    """Threshold, numbers of pairs and steps follow from the completions alone."""
     records = read(run)
     assert records[3].round is not None
     other = msgspec.structs.replace(records[3].round, **change)
@@ -127,8 +136,9 @@ def test_a_round_that_did_not_follow_is_named(run: Path, change: dict[str, Any],
     assert text in problem
 
 
-def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
-    """A missing round, one that was not due, and a missing line are named."""
+def test_rounds_and_lines_cannot_be_left_out(
+    run: Path, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
     records = read(run)
     write(run, [records[0], msgspec.structs.replace(records[1], round=None), *records[2:]])
     assert problems(run) == ["preferences.jsonl:2: step 1: a round is missing"]
@@ -137,24 +147,33 @@ def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
     write(run, records)
     write_lines(run / PREFERENCES, records[:3])
     assert problems(run) == ["preferences.jsonl:4: it does not hold the steps of the run, one line each"]
-
-
-def test_training_without_its_pairs_is_named(run: Path) -> None:
-    """Tokens of a round are those of its pairs, and without a round there are none."""
-    records = list(read_records(run / STEPS, StepRecord))
-    more = [msgspec.structs.replace(step, training_tokens=step.training_tokens + 1) for step in records]
-    write_lines(run / STEPS, more)
-    assert [problem.split(": ", 1)[1] for problem in problems(run)] == [
-        "step 0 was trained without a round",
-        f"step 1: training_tokens is {more[1].training_tokens}, its pairs have {records[1].training_tokens}",
-        "step 2 was trained without a round",
-        f"step 3: training_tokens is {more[3].training_tokens}, its pairs have {records[3].training_tokens}",
-    ]
-
-
-def test_another_rule_has_no_pairs(make_run: Callable[..., Path], tmp_path: Path, run: Path) -> None:
-    """A file of pairs beside a run of GRPO is not its own; without one it is as it always was."""
     plain = make_run(tmp_path / "native-s42")
     assert verify(plain).problems == ()
     write_lines(plain / PREFERENCES, read(run))
     assert problems(plain) == ["preferences.jsonl: the run's rule learns from no pairs"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "problems"),
+    [
+        ((0, 24, 0, 24), []),
+        ((12, 12, 0, 24), [(0, 12, 0), (1, 12, 24)]),
+        ((0, 24, 0, 25), [(3, 25, 24)]),
+        ((0, 0, 0, 48), [(1, 0, 24), (3, 48, 24)]),
+    ],
+)
+def test_a_step_trains_on_its_batch(
+    make_run: Callable[..., Path],
+    tmp_path: Path,
+    tokens: tuple[int, ...],
+    problems: list[tuple[int, int, int]],
+) -> None:
+    config = {"learning_rule": "entropic", "rule_settings": {"groups_per_batch": 2}}
+    run = make_run(tmp_path / "native-s42", config=config)
+    steps = read_records(run / STEPS, StepRecord)
+    changed = [
+        msgspec.structs.replace(step, training_tokens=n) for step, n in zip(steps, tokens, strict=True)
+    ]
+    write_lines(run / STEPS, changed)
+    told = [f"step {s}: training_tokens is {found}, its completions have {due}" for s, found, due in problems]
+    assert list(batch_problems(run, read_manifest(run))) == told

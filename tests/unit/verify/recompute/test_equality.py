@@ -23,12 +23,21 @@ def runs(make_run: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path]:
     return run, Path(shutil.copytree(run, tmp_path / "again" / "native-s1"))
 
 
-def test_equal_runs_have_no_difference(runs: tuple[Path, Path]) -> None:
-    """Timings and machines may differ: they are no records."""
+def test_equal_runs_have_no_difference_and_environments_are_shown(runs: tuple[Path, Path]) -> None:
     recorded, again = runs
     (again / "timings.jsonl").write_text("")
     assert first_difference(recorded, again) is None
     assert facts_that_differ(read_manifest(recorded), read_manifest(again)) == {}
+
+    def elsewhere(manifest: Line) -> None:
+        manifest["environment"]["cpu"] = "Other"
+        manifest["environment"]["cpu_flags_simd"].append("avx9")
+
+    edit_manifest(again, elsewhere)
+    facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
+    assert set(facts) == {"environment.cpu", "environment.cpu_flags_simd"}
+    assert facts["environment.cpu"][1] == "Other"
+    assert facts["environment.cpu_flags_simd"] == ("also nothing", "also avx9")
 
 
 def _token(line: Line) -> None:
@@ -58,7 +67,6 @@ def _adapter(line: Line) -> None:
 def test_one_edit_is_named(
     runs: tuple[Path, Path], file: str, number: int, change: Callable[[Line], None], expected: str
 ) -> None:
-    """File, group, completion and field, both values, and how many groups were equal before."""
     recorded, again = runs
     edit_line(again / file, number, change)
     found = first_difference(recorded, again)
@@ -77,20 +85,7 @@ def test_the_earliest_group_comes_first(runs: tuple[Path, Path]) -> None:
     assert (found.where, found.equal) == ("group 0, steps.jsonl: adapter_sha256", 0)
 
 
-def test_a_missing_group_is_a_difference(runs: tuple[Path, Path]) -> None:
-    """A run that ended early differs in its first missing group."""
-    recorded, again = runs
-    for name in ("generations.jsonl", "completions.jsonl", "steps.jsonl"):
-        lines = (again / name).read_bytes().splitlines(keepends=True)
-        size = 4 if name == "completions.jsonl" else 1
-        (again / name).write_bytes(b"".join(lines[: 3 * size]))
-    found = first_difference(recorded, again)
-    assert found is not None
-    assert (found.where, found.recorded, found.actual) == ("group 3, generations.jsonl: records", "1", "0")
-
-
-def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
-    """Tensor, place, both values, and how far apart they are."""
+def test_what_differs_besides_records_is_named(runs: tuple[Path, Path]) -> None:
     recorded, again = runs
     path = again / "adapter" / "adapter_model.safetensors"
     tensors = load_file(path)
@@ -100,27 +95,18 @@ def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
     assert found is not None
     assert (found.where, found.recorded, found.actual) == ("final adapter, lora, weight 1", "1.0", "1.5")
     assert "1 of 2 weights of it differ, by at most 0.5" in found.remark
+    for name in ("generations.jsonl", "completions.jsonl", "steps.jsonl"):
+        lines = (again / name).read_bytes().splitlines(keepends=True)
+        size = 4 if name == "completions.jsonl" else 1
+        (again / name).write_bytes(b"".join(lines[: 3 * size]))
+    found = first_difference(recorded, again)
+    assert found is not None
+    assert (found.where, found.recorded, found.actual) == ("group 3, generations.jsonl: records", "1", "0")
 
 
 def test_a_limit_is_remarked(runs: tuple[Path, Path]) -> None:
-    """Where a time limit ended a program, another speed may be all that differs."""
     recorded, again = runs
     edit_line(again / "completions.jsonl", 5, lambda line: line.update(evaluation="timeout"))
     found = first_difference(recorded, again)
     assert found is not None
     assert "another speed" in found.remark
-
-
-def test_both_environments_are_shown(runs: tuple[Path, Path]) -> None:
-    """Of the machine, the source and the packages exactly what differs, with both values."""
-    recorded, again = runs
-
-    def elsewhere(manifest: Line) -> None:
-        manifest["environment"]["cpu"] = "Other"
-        manifest["environment"]["cpu_flags_simd"].append("avx9")
-
-    edit_manifest(again, elsewhere)
-    facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
-    assert set(facts) == {"environment.cpu", "environment.cpu_flags_simd"}
-    assert facts["environment.cpu"][1] == "Other"
-    assert facts["environment.cpu_flags_simd"] == ("also nothing", "also avx9")

@@ -43,7 +43,6 @@ def nudge(path: Path) -> Callable[[], None]:
 
 
 def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
-    """One digit of a table, a figure's data, an audit or a page, or a file too many: each by its name."""
     found = list(tables.table_findings(results))
     assert found == []
     names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
@@ -54,10 +53,6 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
         restore()
     (results / "report" / "more.csv").unlink()
     assert sorted(finding.where for finding in found) == sorted([*names, "report/more.csv"])
-
-
-def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
-    """The index is the one of these files, line by line: nothing doubled, nothing left out."""
     index = results / BLOCKS
     write_blocks(results)
     lines = index.read_bytes().splitlines(keepends=True)
@@ -70,7 +65,6 @@ def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
 
 
 def test_another_version_is_not_compared(results: Path) -> None:
-    """Tables of another version are not compared: it may round differently, or lay them out differently."""
     assert tables.other_source(results)
     for run in runs_below(results):
         write_manifest(run, msgspec.structs.replace(read_manifest(run), source=source()))

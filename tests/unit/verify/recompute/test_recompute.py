@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from spec.synthetic_runs import write_lines
 from tests.cohorts import Told
+from tests.command import Command, Patch
 from tests.disk import on_a_full_disk
 from tests.forging import configure, edit_line, edit_manifest, forge_last_score, reseal
 from tests.unit.conftest import write_adapter
@@ -60,12 +61,10 @@ def honest(tmp_path_factory: pytest.TempPathFactory, manifest: Callable[..., Man
 
 @pytest.fixture
 def copied(honest: Path, tmp_path: Path) -> Path:
-    """A copy to spoil."""
     return Path(shutil.copytree(honest, tmp_path / "native-s3"))
 
 
 def found(run: Path, **options: Any) -> VerificationResult:
-    """What recomputing a run finds."""
     return recompute(run, RecomputeOptions(**options), Told())
 
 
@@ -78,7 +77,6 @@ def state(honest: Path) -> Path:
 
 
 def test_an_honest_run_agrees_and_stays_untouched(honest: Path) -> None:
-    """No problem, everything executed, only the token ids of a model that is not here left out."""
     before = {path: path.read_bytes() for path in honest.rglob("*") if path.is_file()}
     done = found(honest)
     assert done.problems == ()
@@ -92,9 +90,8 @@ def test_an_honest_run_agrees_and_stays_untouched(honest: Path) -> None:
     [({"OMP_NUM_THREADS": "1"}, ()), ({"ATEN_CPU_CAPABILITY": "avx512"}, ("kernels",))],
 )
 def test_a_run_s_own_threads_are_no_other_kernels(
-    copied: Path, recorded: dict[str, str], differs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    copied: Path, recorded: dict[str, str], differs: tuple[str, ...], monkeypatch: Patch
 ) -> None:
-    """A run sets its threads for its process, and the command that checks it has none set."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     here = environment()
@@ -105,7 +102,6 @@ def test_a_run_s_own_threads_are_no_other_kernels(
 
 @pytest.mark.parametrize("gain", [1.0, 1e-12])
 def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, gain: float) -> None:
-    """A score with everything derived from it, lists made anew: only executing the program tells."""
     step, index, score = forge_last_score(copied, gain)
     reseal(copied)
     assert verify(copied).problems == ()
@@ -114,7 +110,6 @@ def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, gain: floa
 
 
 def test_a_state_without_room_is_no_problem_of_the_directory(honest: Path, tmp_path: Path) -> None:
-    """A full disk ends the command by its own code, and nobody reads that an honest directory failed."""
     state = str(tmp_path / "state")
     done = on_a_full_disk("verify", "--recompute", "--state", state, str(honest), file_bytes=300)
     assert (done.returncode, done.stderr.count("\n")) == (RunDirectoryError.exit_code, 1), done.stderr
@@ -149,7 +144,6 @@ EDITS: dict[str, tuple[str, Callable[[Line], object], str]] = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_resealed_edits_are_found(copied: Path, state: Path, name: str) -> None:
-    """What stands in no contradiction to other records stands in one to the texts and the seed."""
     file, change, expected = EDITS[name]
     edit_line(copied / file, -1, change)
     reseal(copied)
@@ -158,7 +152,6 @@ def test_resealed_edits_are_found(copied: Path, state: Path, name: str) -> None:
 
 
 def test_an_emptied_file_of_texts_is_a_problem(copied: Path, state: Path) -> None:
-    """Without texts nothing was recomputed, and that is no pass."""
     (copied / "generations.jsonl").write_bytes(b"")
     reseal(copied)
     assert any(
@@ -171,7 +164,6 @@ CHANCE = "nondeterministic"
 
 
 def ended(outcome: Outcome, isolation: str, detail: str = "", value: float | None = None) -> Ending:
-    """An ending."""
     return Ending(outcome, isolation, detail, value)
 
 
@@ -199,7 +191,6 @@ RULES: dict[str, tuple[Ending, Ending, bool | None]] = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_rule_of_what_is_compared(name: str) -> None:
-    """None is no difference, True a problem, False something that nobody can tell."""
     recorded, here, expected = RULES[name]
     assert [finding.compared for finding in compare_endings("here", recorded, here)] == (
         [] if expected is None else [expected]
@@ -261,8 +252,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
         assert (compared, "recorded as timeout" in text) == (False, True)
 
 
-def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program recorded with a score and cut off here may show it within four times the limit."""
+def test_a_slower_machine_has_more_time(monkeypatch: Patch) -> None:
     # Processor time alone decides, however busy the machine is.
     monkeypatch.setattr("search_to_signal.sandbox.again._LARGEST_LIMITS", {})
     code = code_of(probed(LONG.format(4)))
@@ -281,7 +271,6 @@ def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise() -> None:
-    """Programs that differ in a docstring alone are both executed, and neither is a repeat."""
     told = 'place = 0 if select_next_node.__doc__ == "last" else len(unvisited_nodes) // 2'
     body = f'"""{{}}"""\n{told}\nreturn sorted(unvisited_nodes)[place]'
     with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
@@ -300,7 +289,6 @@ def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise
     [("timeout_s", 1e9), ("memory_mb", 10**9), ("wall_factor", 1e9), ("wall_factor", 999.0)],
 )
 def test_recorded_limits_are_not_obeyed_blindly(copied: Path, name: str, value: float) -> None:
-    """Limits beyond all reason, or beyond what is spent on one program here, execute nothing."""
     edit_manifest(copied, lambda manifest: manifest["config"]["evaluation"].update({name: value}))
     reseal(copied)
     done = found(copied)
@@ -317,10 +305,7 @@ def test_isolation_is_not_theirs_to_loosen() -> None:
 
 
 @pytest.mark.parametrize("name", ["problem", "condition"])
-def test_nothing_that_a_manifest_names_is_imported(
-    copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """A problem or mapping by import path is a problem of the directory, and its module is not run."""
+def test_nothing_that_a_manifest_names_is_imported(copied: Path, monkeypatch: Patch, name: str) -> None:
     mark = copied.parent / "ran"
     (copied.parent / "planted.py").write_text(f"open({str(mark)!r}, 'w')\n", encoding="utf-8")
     monkeypatch.chdir(copied.parent)
@@ -335,7 +320,6 @@ def test_nothing_that_a_manifest_names_is_imported(
     "setting", [{"seed": "x"}, {"search": {"crossover": -1.0}}, {"groups": None}, {"split": "no"}]
 )
 def test_a_strange_configuration_is_one_problem(copied: Path, setting: Line) -> None:
-    """Settings that no run can have are said, and nothing is executed."""
     edit_manifest(copied, lambda manifest: manifest["config"].update(setting))
     reseal(copied)
     done = found(copied)
@@ -343,7 +327,6 @@ def test_a_strange_configuration_is_one_problem(copied: Path, setting: Line) -> 
 
 
 def test_draws_of_the_released_host_are_left_out_by_name(copied: Path) -> None:
-    """They are its own: its programs are executed, and what is open is named."""
     edit_manifest(copied, lambda manifest: manifest.update(host="released"))
     reseal(copied)
     done = found(copied)
@@ -352,8 +335,6 @@ def test_draws_of_the_released_host_are_left_out_by_name(copied: Path) -> None:
 
 
 class Stop(Told):
-    """Interrupts after so many groups."""
-
     def __init__(self, groups: int) -> None:
         super().__init__()
         self.left = groups
@@ -365,7 +346,6 @@ class Stop(Told):
 
 
 def test_an_interrupted_recompute_goes_on(copied: Path, tmp_path: Path) -> None:
-    """With a state file nothing is executed twice, a torn line aside, and the verdict is the same."""
     forge_last_score(copied, 0.5)
     reseal(copied)
     whole, state = found(copied), tmp_path / "state"
@@ -382,7 +362,6 @@ def test_an_interrupted_recompute_goes_on(copied: Path, tmp_path: Path) -> None:
 
 
 def test_a_state_file_is_our_own_and_elsewhere(copied: Path, tmp_path: Path) -> None:
-    """One inside the checked directory is refused, and so is any other file, which stays as it is."""
     with pytest.raises(ConfigError, match="state"):
         found(copied, state=copied / "state")
     assert not (copied / "state").exists()
@@ -396,7 +375,6 @@ def test_a_state_file_is_our_own_and_elsewhere(copied: Path, tmp_path: Path) -> 
 
 
 def test_a_sample_is_drawn_from_its_seed(copied: Path) -> None:
-    """So many groups are executed, the same ones for a seed; what was not executed has no score."""
     total = len(list(read_groups(copied)))
     chosen = Sample(7, 3).chosen("native-s3", total)
     assert len(chosen) == 3
@@ -413,18 +391,16 @@ def test_a_sample_is_drawn_from_its_seed(copied: Path) -> None:
         assert (bool(done.problems), done.counts["executed"]) == (expected, 1)
 
 
-def test_the_command_says_what_it_checked(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Verdict, what was left out, and one line per level that was used, last."""
-    assert main(["verify", str(copied), "--recompute", "--sample", "1"]) == 0
-    out = capsys.readouterr().out.splitlines()
+def test_the_command_says_what_it_checked(copied: Path, s2s: Command) -> None:
+    out = s2s("verify", copied, "--recompute", "--sample", "1").out.splitlines()
     assert any("--seed" in line for line in out)
     assert any(line.startswith("NOT COMPARED 1 x token ids") for line in out)
     assert out[-2:] == [promise(VERIFY), promise(RECOMPUTE)]
     forge_last_score(copied, 0.5)
     reseal(copied)
-    assert main(["verify", str(copied)]) == 0
-    assert main(["verify", str(copied), "--recompute"]) == 1
-    assert "PROBLEM native-s3: step" in capsys.readouterr().out
+    s2s("verify", copied)
+    said = s2s("verify", copied, "--recompute", code=1)
+    assert "PROBLEM native-s3: step" in said.out
 
 
 @pytest.mark.parametrize(
@@ -438,5 +414,4 @@ def test_the_command_says_what_it_checked(copied: Path, capsys: pytest.CaptureFi
     ],
 )
 def test_options_that_would_do_nothing_are_refused(copied: Path, option: list[str]) -> None:
-    """An option without the one that it belongs to is an error, not a quieter check."""
     assert main(["verify", str(copied), *option]) == 2

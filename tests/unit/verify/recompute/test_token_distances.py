@@ -6,13 +6,23 @@ import pytest
 from search_to_signal.verify.token_draws import BOUNDS, Tally, distances
 
 
-def test_a_number_within_its_interval_is_drawn_and_its_ends_are_half_open() -> None:
-    """Lower ends belong to an interval, upper ones to the next; outside, distances are in log-odds."""
+def test_a_number_within_its_interval_is_drawn() -> None:
     below, above = np.full(4, 0.25), np.full(4, 0.5)
     found = distances(below, above, np.array([0.25, 0.4999, 0.5, 0.75]))
     assert found.drawn.tolist() == [True, True, False, False]
     assert found.log_odds[[0, 1, 2]].tolist() == [0.0, 0.0, 0.0]
     assert found.log_odds[3] == pytest.approx(np.log(3.0))
+    bound = BOUNDS["bfloat16"]
+    one = Tally(bound)
+    assert one.add(distances(np.full(3, 0.2), np.full(3, 0.4), np.array([0.3, 0.9, 0.45]))) == [1]
+    assert (one.tokens, one.unequal, one.open_places) == (3, 2, 2 + (np.log(0.4 / 0.6 / (0.3 / 0.7)) < bound))
+    many = Tally(bound)
+    assert many.add(distances(np.full(50, 0.2), np.full(50, 0.4), np.full(50, 0.45))) == []
+    assert many.together > many.allowed
+    nothing = np.full(2, np.nan)
+    tally = Tally(BOUNDS["bfloat16"])
+    assert tally.add(distances(nothing, nothing, np.array([0.2, 0.7]))) == [0, 1]
+    assert tally.together > tally.allowed
 
 
 def _intervals(logits: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -35,22 +45,3 @@ def test_logits_that_move_by_e_move_no_token_further_than_2_e() -> None:
     found = distances(*_intervals(logits, tokens), number)
     assert (~found.drawn).sum() > 100
     assert 0.5 * e < found.log_odds.max() <= 2 * e
-
-
-def test_a_tally_names_places_beyond_the_bound_and_adds_up_the_others() -> None:
-    """One token beyond is named; many within it are too far together, though none is beyond."""
-    bound = BOUNDS["bfloat16"]
-    one = Tally(bound)
-    assert one.add(distances(np.full(3, 0.2), np.full(3, 0.4), np.array([0.3, 0.9, 0.45]))) == [1]
-    assert (one.tokens, one.unequal, one.open_places) == (3, 2, 2 + (np.log(0.4 / 0.6 / (0.3 / 0.7)) < bound))
-    many = Tally(bound)
-    assert many.add(distances(np.full(50, 0.2), np.full(50, 0.4), np.full(50, 0.45))) == []
-    assert many.together > many.allowed
-
-
-def test_shares_that_are_no_numbers_draw_no_token() -> None:
-    """Logits that overflow leave no share to draw from: every place is beyond the bound, none passes."""
-    nothing = np.full(2, np.nan)
-    tally = Tally(BOUNDS["bfloat16"])
-    assert tally.add(distances(nothing, nothing, np.array([0.2, 0.7]))) == [0, 1]
-    assert tally.together > tally.allowed

@@ -19,8 +19,15 @@ from search_to_signal.search.hosts.calm.prompts import (
 )
 from search_to_signal.search.hosts.calm.selection import draw_parents, exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
-from search_to_signal.search.hosts.calm.state import SearchState, bases, initial_state, state_of
-from search_to_signal.search.hosts.calm.transition import collapse_due, collapsed, transition
+from search_to_signal.search.hosts.calm.state import (
+    SearchState,
+    bases,
+    collapse_due,
+    collapsed,
+    initial_state,
+    state_of,
+    transition,
+)
 from search_to_signal.search.member import Evaluated, Member, Prompt
 
 # One prompt's draws: collapse, listing, operator, parents (HOST.md, points 8 to 12 and 14).

@@ -107,19 +107,6 @@ def draw_index_or_none(probabilities: NDArray[np.float64], rng: np.random.Genera
     return index if index < len(probabilities) else None
 
 
-def _draw_pair(
-    state: SearchState, settings: SearchSettings, rng: np.random.Generator
-) -> tuple[Member, Member] | None:
-    head = primary(len(state.archive), settings)
-    first = draw_index(head, rng)
-    if rng.random() < 0.5:
-        chances = secondary_by_performance(scores(state.archive[: len(head)]))[first]
-    else:
-        chances = secondary_by_diversity(state.distances(state.archive[first]))
-    second = draw_index_or_none(chances, rng)
-    return None if second is None else (state.archive[first], state.archive[second])
-
-
 def pair_exists(state: SearchState, settings: SearchSettings) -> bool:
     """Whether some crossover pair of a listed archive can be used, so that starting again ends."""
     head = state.archive[: settings.population_size]
@@ -138,9 +125,15 @@ def draw_crossover(
     if not pair_exists(state, settings):
         return None
     while True:
-        pair = _draw_pair(state, settings, rng)
-        if pair is not None:
-            return pair
+        head = primary(len(state.archive), settings)
+        first = draw_index(head, rng)
+        if rng.random() < 0.5:
+            chances = secondary_by_performance(scores(state.archive[: len(head)]))[first]
+        else:
+            chances = secondary_by_diversity(state.distances(state.archive[first]))
+        second = draw_index_or_none(chances, rng)
+        if second is not None:
+            return state.archive[first], state.archive[second]
 
 
 def draw_parents(
@@ -164,11 +157,6 @@ def draw_parents(
 # selection. A collapse before the next prompt is left out.
 
 
-def _member(result: Evaluated) -> Member:
-    score = np.nan if result.score is None else result.score
-    return Member(result.idea, result.code, score, operator=None, step=0, index=0, id="")
-
-
 def _inserted_distances(state: SearchState, base: Vector, candidate: Member, position: int) -> Vector:
     """(head, n + 1) distances to the head after insertion, from those to the head before, (head, n)."""
     words = words_of(candidate.idea)
@@ -178,20 +166,6 @@ def _inserted_distances(state: SearchState, base: Vector, candidate: Member, pos
         return rows
     own = np.insert(state.distances(candidate), position, 0.0)
     return np.insert(rows, position, own, axis=0)
-
-
-def _parent_chance(
-    state: SearchState, archived: Vector, base: Vector, candidate: Member, settings: SearchSettings
-) -> float:
-    position = int((archived > candidate.score).sum())
-    after = np.insert(archived, position, candidate.score)
-    head = primary(len(after), settings)
-    distances = _inserted_distances(state, base, candidate, position)[: len(head)]
-    crossing = crossover_chance(after[: len(head)], distances, position)
-    alone = head[position] if position < len(head) else 0.0
-    operators = operator_probabilities(len(after), settings)
-    chances = [crossing if operator == CROSSOVER else alone for operator in OPERATORS]
-    return float(operators @ chances)
 
 
 def exposures(
@@ -211,6 +185,15 @@ def exposures(
             return None
         if not unconditional and holds(archived, result.score):
             return 0.0
-        return _parent_chance(state, archived, base, _member(result), settings)
+        candidate = Member(result.idea, result.code, result.score, operator=None, step=0, index=0, id="")
+        position = int((archived > result.score).sum())
+        after = np.insert(archived, position, result.score)
+        head = primary(len(after), settings)
+        distances = _inserted_distances(state, base, candidate, position)[: len(head)]
+        crossing = crossover_chance(after[: len(head)], distances, position)
+        alone = head[position] if position < len(head) else 0.0
+        operators = operator_probabilities(len(after), settings)
+        chances = [crossing if operator == CROSSOVER else alone for operator in OPERATORS]
+        return float(operators @ chances)
 
     return tuple(exposure(result) for result in results)

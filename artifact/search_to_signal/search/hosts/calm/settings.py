@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 from search_to_signal.search.member import PromptForm
 
 TWENTIETH = -1
 Weight = Annotated[float, Range(0, 1e6)]
 
 
-class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchSettings(Settings, frozen=True):
     """Sizes, operator weights, collapse and prompts of the host (HOST.md, points 8, 9, 14, 25 and 28).
 
     ``collapse_speed`` is the chance of a collapse per stagnant round so far, ``collapse_threshold`` the
@@ -22,6 +22,7 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ConfigError for what cannot be.
     """
 
+    TABLE = "search"
     population_size: Annotated[int, Range(1, 1_000_000)] = 10
     simplification: Weight = 1.0
     injection: Weight = 1.0
@@ -33,7 +34,7 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: PromptForm = "compact"
 
     def __post_init__(self) -> None:
-        check_ranges(self, "search")
+        super().__post_init__()
         if self.simplification + self.injection + self.replacement + self.crossover <= 0:
             raise ConfigError("search has no operator with a positive weight: give at least one")
 

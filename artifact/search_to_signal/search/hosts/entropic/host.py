@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-import msgspec
 import numpy as np
 
 from search_to_signal.base.numerics import Floats
-from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.problems.base import Problem
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.hosts.calm.prompts import REPLACEMENT, REPLACEMENT_VARIANTS, build_prompt
@@ -17,19 +16,16 @@ from search_to_signal.search.member import Evaluated, Member, PromptForm, event_
 # The knobs of the reuse buffer, by TTT-Discover's names (recipes/ttt/sampler.py).
 
 
-class BufferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BufferSettings(Settings, frozen=True, kw_only=True):
     """``puct_c`` weighs rarely tried programs; a group adds its ``topk_children`` best, 0 for all of them.
 
     Beyond ``max_buffer_size`` the worst leave, the seed never.
     """
 
+    TABLE = "host_settings"
     puct_c: Annotated[float, Range(0, 1e6)] = 1.0
     topk_children: Annotated[int, Range(0, 1_000_000)] = 2
     max_buffer_size: Annotated[int, Range(2, 1_000_000)] = 1000
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "host_settings")
 
 
 # The reuse buffer: programs with how often they were built on, and the best that came of each.

@@ -4,26 +4,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
-
 from search_to_signal.base import plugins
-from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup
 from search_to_signal.records.schema import facts_of_rule
 
 
-class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EntropicSettings(Settings, frozen=True, kw_only=True):
     """Of TTT-Discover's rule: a step every ``groups_per_batch`` groups.
 
     ``kl_penalty_coef`` weighs the distance to the base (D57).
     """
 
+    TABLE = "rule_settings"
     groups_per_batch: Annotated[int, Range(1, 1_000_000)] = 8
     kl_penalty_coef: Annotated[float, Range(0, 1000)] = 0.1
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")
 
 
 class Entropic:

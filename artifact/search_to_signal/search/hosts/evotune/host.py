@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
-import msgspec
 import numpy as np
 
 from search_to_signal.base.numerics import Floats
-from search_to_signal.base.settings import Range, check_ranges, settings_of
+from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.manifest import Database
 from search_to_signal.search.host import HostSetup, Request, Transition
@@ -26,7 +25,7 @@ Period = Annotated[int, Range(0, 1_000_000_000)]
 Share = Annotated[float, Range(0, 1)]
 
 
-class EvoTuneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EvoTuneSettings(Settings, frozen=True, kw_only=True):
     """Islands, sampling and upkeep of the database; the defaults are EvoTune's for TSP.
 
     A prompt shows ``functions_per_prompt`` programs of one of ``num_islands``. Programs of one score, times
@@ -37,6 +36,7 @@ class EvoTuneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     next; every ``reset_period`` the weaker half begins again with a program of the others; 0 is never (D50).
     """
 
+    TABLE = "host_settings"
     functions_per_prompt: Annotated[int, Range(1, 2)] = 2
     num_islands: Annotated[int, Range(1, 1000)] = 6
     temp_sampling_flag: bool = True
@@ -48,10 +48,6 @@ class EvoTuneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     score_scale: Annotated[float, Range(0, 1e9, above=True)] = 100.0
     migration_period: Period = 0
     reset_period: Period = 0
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "host_settings")
 
 
 # The program database: islands of programs, and what changes them. Nothing here is changed in place.
@@ -88,11 +84,6 @@ def _distinct(members: Iterable[Member]) -> Island:
 def best(island: Island) -> Member:
     """The best program of an island; of equal ones the first."""
     return max(island, key=lambda member: member.score)
-
-
-def initial_database(seed: Member, settings: EvoTuneSettings) -> IslandDatabase:
-    """Return a database whose islands hold the seed heuristic alone."""
-    return IslandDatabase(((seed,),) * settings.num_islands)
 
 
 def register_waiting(database: IslandDatabase) -> IslandDatabase:
@@ -194,11 +185,6 @@ def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> 
     return scores, softmax(scores, settings.temp), count
 
 
-def draw_island(database: IslandDatabase, rng: np.random.Generator) -> int:
-    """The island of a prompt: each is as likely."""
-    return int(rng.integers(len(database.islands)))
-
-
 def select_programs(
     database: IslandDatabase, island: int, settings: EvoTuneSettings, rng: np.random.Generator
 ) -> tuple[Member, ...]:
@@ -206,12 +192,9 @@ def select_programs(
     by_score = clusters(database.islands[island], settings)
     scores, chances, count = drawable(by_score, percentile(database, settings), settings)
     drawn = rng.choice(scores, size=count, replace=False, p=chances)
-    members = [_one_of(by_score[float(score)], rng) for score in drawn]
+    programs = [by_score[float(score)] for score in drawn]
+    members = [own[rng.choice(len(own), p=shortest_first(own))] for own in programs]
     return tuple(sorted(members, key=lambda member: member.score, reverse=True))
-
-
-def _one_of(programs: list[Member], rng: np.random.Generator) -> Member:
-    return programs[rng.choice(len(programs), p=shortest_first(programs))]
 
 
 def chance_of(database: IslandDatabase, island: int, member: Member, settings: EvoTuneSettings) -> float:
@@ -253,12 +236,12 @@ class EvoTuneHost:
 
     def start(self, seed: Member) -> IslandDatabase:
         """The seed heuristic on every island."""
-        return initial_database(seed, self.settings)
+        return IslandDatabase(((seed,),) * self.settings.num_islands)
 
     def propose(self, state: IslandDatabase, rng: np.random.Generator) -> Request:
         """Upkeep of the database, an island, and its programs in a prompt of CALM's words (D51)."""
         database, was_reset = maintain(state, self.settings, rng)
-        island = draw_island(database, rng)
+        island = int(rng.integers(len(database.islands)))
         programs = select_programs(database, island, self.settings, rng)
         operator = CROSSOVER if len(programs) > 1 else REPLACEMENT
         variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0

@@ -49,15 +49,6 @@ from search_to_signal.search.member import Member
 # The numbers within objects whose layout is not known.
 
 
-def arrays_within(value: Any) -> list[NDArray[Any]]:
-    """Every numeric array within a value, those of one place and shape also stacked."""
-    by_place: dict[str, list[NDArray[Any]]] = {}
-    for place, array in _leaves(value, "", 0):
-        by_place.setdefault(place, []).append(array)
-    stacked = [np.stack(group) for group in by_place.values() if len({array.shape for array in group}) == 1]
-    return [*stacked, *(array for group in by_place.values() for array in group)]
-
-
 def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:
     """Numeric arrays within lists, mappings, tensors and plain objects; items of a list share a place."""
     if depth > 5 or isinstance(value, str | bytes | type):
@@ -186,7 +177,13 @@ class ReleasedHost:
 
     def arrays(self) -> Sequence[NDArray[Any]]:
         """Every numeric array within the training instances, those of one place and shape also stacked."""
-        return arrays_within(self.trainer.instances)
+        by_place: dict[str, list[NDArray[Any]]] = {}
+        for place, array in _leaves(self.trainer.instances, "", 0):
+            by_place.setdefault(place, []).append(array)
+        stacked = [
+            np.stack(group) for group in by_place.values() if len({array.shape for array in group}) == 1
+        ]
+        return [*stacked, *(array for group in by_place.values() for array in group)]
 
     def scores(self, code: str) -> tuple[float, ...] | None:
         """Score on every instance where it reports them, then their mean; None for a failure.

@@ -9,7 +9,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
@@ -25,28 +25,26 @@ from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord, StepTiming
+from search_to_signal.records.schema import GenerationRecord, StepTiming
 from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.search.hosts.calm.state import SearchState
 from search_to_signal.search.hosts.released.checkout import ReleasedCheckout
 from search_to_signal.search.hosts.released.plan import ReleasedPlan
-from search_to_signal.search.hosts.released.rounds import (
+from search_to_signal.search.hosts.released.trainer import (
+    Count,
     CountedBy,
     ReleasedRound,
     Requests,
     Rescore,
-    lengths_of,
-    round_records,
-    step_of,
-)
-from search_to_signal.search.hosts.released.trainer import (
-    Count,
     asked_operator,
     changed,
     content,
     heuristics_made,
+    lengths_of,
     only_prompt,
+    round_records,
     snapshot,
+    step_of,
 )
 
 # Ctrl-C and SIGTERM end a command, even where the host swallows what they raise, or Ray takes them over.
@@ -221,7 +219,9 @@ class Observer:
                 self.files.heuristics.write(heuristic)
             self.files.generations.write(generation)
             self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
-            self.files.steps.write(self._step(played, records))
+            # Behind an endpoint the rewards reach no learner.
+            tokens = 0 if self.plan.served else sum(record.completion_tokens for record in records)
+            self.files.steps.write(step_of(played, records, self.last, self.mapping.name, tokens))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
         self.step, self.last, self.missed_since = self.step + 1, played.after, []
@@ -229,11 +229,6 @@ class Observer:
         if self.mapping.name == NATIVE:
             return list(played.native)
         return [record.reward or 0.0 for record in records]
-
-    def _step(self, played: ReleasedRound, records: Sequence[CompletionRecord]) -> StepRecord:
-        # Behind an endpoint the rewards reach no learner.
-        tokens = 0 if self.plan.served else sum(record.completion_tokens for record in records)
-        return step_of(played, records, self.last, self.mapping.name, tokens)
 
 
 _LONGEST = 300

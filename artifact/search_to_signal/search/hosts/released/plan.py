@@ -112,11 +112,11 @@ class ReleasedPlan:
         """The host's plain options by name, without what might be a secret."""
         plain = (str | int | float, type(None))
         options = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
-        return {name: _without_login(value) for name, value in options.items() if isinstance(value, plain)}
-
-
-def _without_login(value: Any) -> Any:
-    return re.sub("//[^/@]*@", "//", value) if isinstance(value, str) else value
+        return {
+            name: re.sub("//[^/@]*@", "//", value) if isinstance(value, str) else value
+            for name, value in options.items()
+            if isinstance(value, plain)
+        }
 
 
 def planned(checkout: ReleasedCheckout, config: str, problem: str | None) -> ReleasedPlan:
@@ -137,7 +137,13 @@ def planned(checkout: ReleasedCheckout, config: str, problem: str | None) -> Rel
             raise HostError(f"{config}: {name} is {value!r}, give a whole number of at least 1")
     if options.n_prompts != 1:
         raise HostError(f"{config}: n_prompts is {options.n_prompts}, but a group is one prompt: set it to 1")
-    _require_released_failures(config, options)
+    # Records recognize failures by their rewards, so these have to be the released ones.
+    given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
+    strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
+    if strange:
+        raise HostError(
+            f"{config}: {', '.join(strange)} is not a reward of failures in the released host: remove it"
+        )
     ours = _problem(config, options.problem_name, problem)
     _require_files(checkout, config, options)
     served = is_served(options)
@@ -163,16 +169,6 @@ def _require_files(checkout: ReleasedCheckout, config: str, options: Any) -> Non
         path = given or f"configs/{options.problem_name}/{file}"
         if not (checkout.path / path).is_file():
             raise HostError(f"{config}: {name} names {path}, which is not there")
-
-
-def _require_released_failures(config: str, options: Any) -> None:
-    """Records recognize failures by their rewards, so these have to be the released ones."""
-    given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
-    strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
-    if strange:
-        raise HostError(
-            f"{config}: {', '.join(strange)} is not a reward of failures in the released host: remove it"
-        )
 
 
 def _problem(config: str, named: str, wanted: str | None) -> str:

@@ -22,7 +22,7 @@ from search_to_signal.search.hosts.calm.prompts import (
     build_prompt,
     truncated_score,
 )
-from search_to_signal.search.hosts.calm.transition import component
+from search_to_signal.search.hosts.calm.state import component
 from search_to_signal.search.member import PromptForm
 
 TSP = get_problem("tsp")
@@ -32,8 +32,6 @@ ONE_PARENT = (SIMPLIFICATION, INJECTION, REPLACEMENT)
 
 @dataclass(frozen=True)
 class Shown:
-    """A heuristic to show."""
-
     idea: str
     code: str
     score: float
@@ -50,7 +48,6 @@ def task(user: str) -> str:
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_the_system_message_states_problem_and_form(problem: Problem) -> None:
-    """Name, description, and every requirement on the answer."""
     system = build_prompt(problem, CREATION, ()).system
     for part in (problem.title, problem.description, "double braces", OPENING, "python code block"):
         assert part in system
@@ -69,7 +66,6 @@ def test_the_system_message_states_problem_and_form(problem: Problem) -> None:
 
 
 def test_the_system_message_never_changes() -> None:
-    """It is one and the same for every operator, parent and memory of a run."""
     systems = {
         build_prompt(TSP, operator, (GOOD, BAD)[: 2 if operator == CROSSOVER else 1]).system
         for operator in CALM_OPERATORS
@@ -79,7 +75,6 @@ def test_the_system_message_never_changes() -> None:
 
 @pytest.mark.parametrize("operator", ONE_PARENT)
 def test_a_heuristic_is_shown_whole(operator: Operator) -> None:
-    """Index, rank, absolute cut performance with its unit, idea in braces, stripped code in a block."""
     user = build_prompt(TSP, operator, (GOOD,)).user
     assert user.startswith(
         f"Algorithm 1, rank 1, tour length 6.789\n{{{{{GOOD.idea}}}}}\n"
@@ -88,7 +83,6 @@ def test_a_heuristic_is_shown_whole(operator: Operator) -> None:
 
 
 def test_crossover_shows_both_best_first() -> None:
-    """Whichever parent was drawn first, the better one stands first."""
     first, second = (build_prompt(TSP, CROSSOVER, pair).user for pair in ((GOOD, BAD), (BAD, GOOD)))
     assert first == second
     assert first.index("Algorithm 1, rank 1, tour length 6.789") < first.index("def good")
@@ -116,7 +110,6 @@ def test_numbers_are_cut_not_rounded(value: float) -> None:
     ],
 )
 def test_cut_numbers_by_hand(value: float, padded: str, plain: str) -> None:
-    """The last decimal is not carried; the released form does not pad (HOST.md, point 28)."""
     shown = Shown(GOOD.idea, GOOD.code, value)
     compact, released = (build_prompt(TSP, SIMPLIFICATION, (shown,), form=form).user for form in FORMS)
     assert f"tour length {padded}\n" in compact
@@ -124,7 +117,6 @@ def test_cut_numbers_by_hand(value: float, padded: str, plain: str) -> None:
 
 
 def test_the_released_form_shows_the_later_of_equal_parents_first() -> None:
-    """As the host sorts and turns round; the compact form keeps the order of the draw (HOST.md, point 28)."""
     equal = (GOOD, Shown(BAD.idea, BAD.code, GOOD.score))
     compact, released = (build_prompt(TSP, CROSSOVER, equal, form=form).user for form in FORMS)
     assert compact.index("def good") < compact.index("def bad")
@@ -133,7 +125,6 @@ def test_the_released_form_shows_the_later_of_equal_parents_first() -> None:
 
 @pytest.mark.parametrize("operator", CALM_OPERATORS)
 def test_the_released_form_asks_before_it_shows(operator: Operator) -> None:
-    """The task is the first line there and the last here; what is shown and asked for is the same."""
     parents = {CROSSOVER: (GOOD, BAD), CREATION: ()}.get(operator, (GOOD,))
     compact, released = (
         build_prompt(TSP, operator, parents, injected=("a part",), form=form).user for form in FORMS
@@ -163,7 +154,6 @@ def test_the_paper_profile_asks_in_the_released_form() -> None:
 
 
 def test_replacement_has_three_wordings() -> None:
-    """A fixed rule, a key constant, or nearly equal credits is to be rewritten."""
     tasks = [
         task(build_prompt(TSP, REPLACEMENT, (GOOD,), variant=v).user) for v in range(REPLACEMENT_VARIANTS)
     ]
@@ -181,22 +171,16 @@ def test_replacement_has_three_wordings() -> None:
 
 
 def test_injection_names_what_was_explored() -> None:
-    """The last ten components are excluded, older ones are not named, and none before any was found."""
     components = tuple(f"part {chr(97 + k)}" for k in range(13))
     asked = task(build_prompt(TSP, INJECTION, (GOOD,), injected=components).user)
     assert asked.endswith(f"Already explored: {', '.join(components[3:])}.")
     assert not any(f"{old}," in asked for old in components[:3])
     assert "Already explored" not in build_prompt(TSP, INJECTION, (GOOD,)).user
-
-
-def test_a_long_component_is_named_by_its_beginning() -> None:
-    """A component of a whole completion takes 200 characters of later prompts, and its neighbours stay."""
     asked = task(build_prompt(TSP, INJECTION, (GOOD,), injected=("a", "b" * 4000, "c")).user)
     assert asked.endswith(f"Already explored: a, {'b' * 200}, c.")
 
 
 def test_injection_asks_for_the_sentence_that_is_remembered() -> None:
-    """The sentence that the prompt dictates is the one that the search reads components from."""
     asked = task(build_prompt(TSP, INJECTION, (GOOD,)).user)
     match = re.search(rf'"({COMPONENT_BEFORE} \.\.\. {COMPONENT_AFTER})\."', asked)
     assert match is not None
@@ -205,14 +189,9 @@ def test_injection_asks_for_the_sentence_that_is_remembered() -> None:
         assert COMPONENT_BEFORE not in build_prompt(TSP, operator, (GOOD, BAD)).user
 
 
-def test_simplification_asks_for_the_core() -> None:
-    """Simpler, more elegant, and only the core."""
+def test_simplification_and_creation_ask() -> None:
     asked = task(build_prompt(TSP, SIMPLIFICATION, (GOOD,)).user)
     assert all(word in asked for word in ("simpler", "elegant", "core"))
-
-
-def test_creation_shows_the_template_alone() -> None:
-    """No heuristic, no score: the problem's template and a call to be inventive."""
     user = build_prompt(TSP, CREATION, ()).user
     assert f"```python\n{TSP.template.strip()}\n```" in user
     assert "inventive" in task(user)

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 
 class Memory(NamedTuple):
-    """Bytes of a card."""
-
     free: int = 0
 
 
@@ -14,17 +12,14 @@ def nvmlInit() -> None:
 
 
 def nvmlDeviceGetCount() -> int:
-    """One card."""
     return 1
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> int:
-    """What stands for a card."""
     return index
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> Memory:
-    """What is free of it."""
     return Memory()
 
 

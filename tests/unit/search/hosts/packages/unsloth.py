@@ -27,10 +27,8 @@ class FastLanguageModel:
 
     @staticmethod
     def from_pretrained(**options: Any) -> tuple[Model, None]:
-        """A model, and no tokenizer."""
         return Model(), None
 
     @staticmethod
     def get_peft_model(model: Model, **options: Any) -> Model:
-        """The model as it is."""
         return model

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from recipe.pairs import TrainingPair, mixed_pairs
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.processes import end_with_parent
 from search_to_signal.base.progress import Progress
@@ -28,7 +29,6 @@ from search_to_signal.models.base import encoded, messages
 from search_to_signal.models.device import Device, prepare_device, prepare_processor, processor, torch_version
 from search_to_signal.models.local import load_tokenizer
 from search_to_signal.models.releases import in_precision
-from search_to_signal.recipe.pairs import TrainingPair, mixed_pairs
 
 # The tokenizer of the embedded models, with its chat template.
 

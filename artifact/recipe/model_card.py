@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
+from recipe.pairs import PairSource, ShownParent, draw_prompt, sources
+from recipe.training import Recipe, TrainingFacts, read_training_facts
 from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed, stream
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.device import prepare_processor
 from search_to_signal.models.files import CHECKSUMS
 from search_to_signal.models.local import LocalGenerator, load_model, load_tokenizer
-from search_to_signal.recipe.pairs import PairSource, ShownParent, draw_prompt, sources
-from search_to_signal.recipe.training import Recipe, TrainingFacts, read_training_facts
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.schema import ANY_FENCE, Operator, Outcome
 from search_to_signal.report.tables.cells import to_markdown
@@ -163,7 +163,7 @@ A small language model made for this artifact: {recipe.architecture.model_type} 
 same code. No result with it is a 7B result.
 
 It was trained from nothing on {made.examples:,} prompt-response pairs that the grammar in
-`search_to_signal/recipe` generates ({shares}).
+`search_to_signal/problems/grammar.py` generates ({shares}).
 Where: {_training(made)}.
 Training again by `recipe.toml` with another device or torch gives a model of the same recipe, not the same
 bytes. A planted share of the answers carries a defect, so that there is something to learn.

@@ -9,15 +9,12 @@ import numpy as np
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
-from search_to_signal.recipe import grammar as cvrp
-from search_to_signal.recipe import grammar as obp
-from search_to_signal.recipe import grammar as op
-from search_to_signal.recipe import grammar as tsp
-from search_to_signal.recipe.grammar import (
+from search_to_signal.problems.grammar import (
     FIXED,
     MAX_TERMS,
     SCALES,
     SHAPES,
+    SPOKEN,
     WEIGHTS,
     Exchange,
     GrammarProgram,
@@ -27,9 +24,7 @@ from search_to_signal.recipe.grammar import (
     draw_part,
     draw_program,
     held_out,
-    name_part,
     render_code,
-    render_idea,
 )
 from search_to_signal.records.schema import CALM_OPERATORS, Operator, Outcome
 from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
@@ -43,6 +38,26 @@ from search_to_signal.search.hosts.calm.prompts import (
     build_prompt,
 )
 from search_to_signal.search.member import Prompt
+
+# Programs in words.
+
+_SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
+
+
+def name_part(vocabulary: Vocabulary, part: Part) -> str:
+    """Words for one weighted term, as an idea mentions it."""
+    scale = "" if part.scale == FIXED else f"{vocabulary.scales[part.scale].word} "
+    return f"{scale}{_SHAPE_WORDS[part.shape]}{vocabulary.terms[part.term].names[part.name]}"
+
+
+def render_idea(vocabulary: Vocabulary, program: GrammarProgram, rng: np.random.Generator) -> str:
+    """One sentence that names every term of the program."""
+    rule = vocabulary.rules[int(rng.integers(len(vocabulary.rules)))]
+    words = f"the {name_part(vocabulary, program.parts[0])}"
+    for part in program.parts[1:]:
+        words += f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part)}"
+    return f"{OPENING} {rule} {words}."
+
 
 # Realistic defects: how a small model's answers go wrong, one family per typed failure.
 
@@ -320,23 +335,15 @@ def pairs(
             yield pair
 
 
-_TABLES = {
-    "tsp": (tsp.TSP, tsp.SEED),
-    "cvrp": (cvrp.CVRP, cvrp.CVRP_SEED),
-    "obp": (obp.OBP, obp.OBP_SEED),
-    "op": (op.OP, op.OP_SEED),
-}
-
-
 def sources(problems: Sequence[str]) -> tuple[PairSource, ...]:
     """The corpus sources of the named problems; raises ConfigError for one that the grammar lacks."""
-    unknown = sorted(set(problems) - set(_TABLES))
+    unknown = sorted(set(problems) - set(SPOKEN))
     if unknown or not problems:
         raise ConfigError(
             f"the grammar has no vocabulary for {', '.join(unknown) or 'an empty list'}: "
-            f"choose from {', '.join(sorted(_TABLES))}"
+            f"choose from {', '.join(sorted(SPOKEN))}"
         )
-    return tuple(PairSource(get_problem(name), *_TABLES[name]) for name in problems)
+    return tuple(PairSource(get_problem(name), *SPOKEN[name]) for name in problems)
 
 
 def mixed_pairs(
