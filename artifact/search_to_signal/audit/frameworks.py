@@ -44,7 +44,7 @@ ANY = OptionNames(
     "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
     "trainer by GroupRecorder or live.write",
     rules={},
-    cut="mask completions that were cut",
+    cut="mask their tokens in the loss",
 )
 _TRL = OptionNames(
     filter="GRPOConfig has no dynamic sampling: drop from the data set the prompts that groups.csv shows as "
@@ -83,7 +83,7 @@ OPTIONS: Mapping[str, OptionNames] = {
             "sequence_mean": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
             "constant_length": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
         },
-        cut="mask completions that were cut, or reward_model.overlong_buffer.enable=True",
+        cut=ANY.cut,
     ),
     "OpenRLHF": OptionNames(
         filter="--dynamic_filtering --dynamic_filtering_reward_range 0 1",
