@@ -12,7 +12,8 @@ from search_to_signal.audit.importers import FORMATS
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^    s2s (audit (?:docs|tests)/.*)\n\n((?:    .*\n)+)", f"{PAGE}\n{README}", re.MULTILINE)
+QUOTED = r"^    s2s (audit (?:docs|tests)/.*)\n\n((?:    .*\n)+)"
+EXAMPLES = re.findall(QUOTED, f"{PAGE}\n{README}", re.MULTILINE)
 
 
 def test_the_page_is_short_and_calls_the_library() -> None:
