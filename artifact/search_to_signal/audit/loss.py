@@ -11,7 +11,7 @@ from typing import Any
 
 from search_to_signal.audit.advice import Advice, number_text, percent, severity
 from search_to_signal.audit.atlas import get_entry, source_of
-from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.findings import OURS, Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.importers.scalar_files import scalar_runs
 from search_to_signal.audit.scalars import Scalars, scalars
@@ -116,7 +116,12 @@ def loss_of(settings: Mapping[str, Any], findings: Findings | None = None) -> Lo
             named = f"{known[option][0].replace('/', '.')}={_single(known[option][1])}"
     if not rule and findings is not None and not settings:
         entries = map(get_entry, (*findings.explaining, findings.normalizer))
-        own = [entry for entry in entries if source_of(entry).framework == findings.framework]
+        sources = ((entry, source_of(entry)) for entry in entries)
+        own = [
+            entry
+            for entry, source in sources
+            if source.framework == findings.framework and source.repository != OURS
+        ]
         if own and own[0].aggregation not in ("backend", "unread"):
             rule = own[0].aggregation
             named = f"usual in {findings.framework}; no configuration was found"
