@@ -17,6 +17,7 @@ import numpy as np
 
 from search_to_signal.audit.advice import Advice, number_text, percent, severity
 from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.flags import Bools
 from search_to_signal.audit.frameworks import OptionNames, options_of
 from search_to_signal.audit.groups import UNKNOWN, Floats, Integers
 from search_to_signal.audit.importers.scalar_files import ScalarRun
@@ -377,14 +378,14 @@ def _trend(values: Floats) -> float:
     count = len(values)
     if count < 3:
         return 0.0
-    # A thousand points suffice, and a million pairs are quick.
+    # A thousand points suffice.
     values = values[:: max(1, count // 1000)]
     count = len(values)
     total = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)].sum())
     return total / float(np.sqrt(count * (count - 1) * (2 * count + 5) / 18))
 
 
-def _lasting(curve: Curve, beyond: Floats | np.ndarray) -> Integers:  # type: ignore[type-arg]
+def _lasting(curve: Curve, beyond: Bools) -> Integers:
     """Places of the runs of ``beyond`` that last for a window or longer."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(beyond, dtype=np.int64), [0]])))
     runs = [np.arange(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True)]
