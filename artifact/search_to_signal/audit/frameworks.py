@@ -4,7 +4,7 @@ Names are those of published configurations and launch scripts of each; a versio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class OptionNames:
     cap: str
     weights: str
     scales: Mapping[str, str]
-    kl: str
-    clip: str
-    norm: str
-    rollouts: str
-    rules: Mapping[str, str]
-    cut: str
+    kl: str = "weight of the KL term"
+    clip: str = "upper bound of the ratio"
+    norm: str = "the largest norm of the gradient (clipping), or a lower learning rate"
+    rollouts: str = "live.write in the trainer (docs/examples/trainer-hooks.md)"
+    rules: Mapping[str, str] = field(default_factory=dict)
+    cut: str = "mask their tokens in the loss"
 
 
 ANY = OptionNames(
@@ -37,14 +37,9 @@ ANY = OptionNames(
     cap="the limit on the length of a completion",
     weights="the weights of the rewards",
     scales={"no division by the deviation": "dr_grpo"},
-    kl="weight of the KL term",
-    clip="upper bound of the ratio",
-    norm="the largest norm of the gradient (clipping), or a lower learning rate",
     rollouts="log_completions=True (TRL, ms-swift), trainer.rollout_data_dir=DIR (verl), "
     "monitors.file (prime-rl), rollout.dump_to_file=true (AReaL), rollout_dump_dir (ROLL), or from any "
     "trainer by GroupRecorder or live.write",
-    rules={},
-    cut="mask completions that were cut",
 )
 _TRL = OptionNames(
     filter="GRPOConfig has no dynamic sampling: drop from the data set the prompts that groups.csv shows as "
@@ -83,7 +78,6 @@ OPTIONS: Mapping[str, OptionNames] = {
             "sequence_mean": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
             "constant_length": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
         },
-        cut="mask completions that were cut, or reward_model.overlong_buffer.enable=True",
     ),
     "OpenRLHF": OptionNames(
         filter="--dynamic_filtering --dynamic_filtering_reward_range 0 1",
@@ -94,9 +88,6 @@ OPTIONS: Mapping[str, OptionNames] = {
         kl="--init_kl_coef",
         clip="--eps_clip_low_high",
         norm="--max_norm",
-        rollouts="live.write in the trainer (docs/examples/trainer-hooks.md)",
-        rules={},
-        cut=ANY.cut,
     ),
     "slime": OptionNames(
         filter="--dynamic-sampling-filter-path "
@@ -111,7 +102,6 @@ OPTIONS: Mapping[str, OptionNames] = {
         norm="--clip-grad",
         rollouts="--save-debug-rollout-data DIR/{rollout_id}.pt",
         rules={"token_mean": "--calculate-per-token-loss"},
-        cut=ANY.cut,
     ),
     "SkyRL": OptionNames(
         filter="trainer.algorithm.dynamic_sampling.type=filter with max_sample_batches",
@@ -122,7 +112,6 @@ OPTIONS: Mapping[str, OptionNames] = {
         kl="trainer.algorithm.kl_loss_coef",
         clip="trainer.algorithm.eps_clip_high",
         norm="trainer.policy.optimizer_config.max_grad_norm",
-        rollouts="live.write in the trainer (docs/examples/trainer-hooks.md)",
         rules={
             "token_mean": "trainer.algorithm.loss_reduction=token_mean",
             "sequence_mean": "trainer.algorithm.loss_reduction=sequence_mean",
@@ -160,11 +149,7 @@ OPTIONS: Mapping[str, OptionNames] = {
         weights="the weights within the environment's reward",
         scales={},
         kl="kl_penalty_coef",
-        clip=ANY.clip,
-        norm=ANY.norm,
         rollouts="the rollout summaries in log_path, which it writes anyway",
-        rules={},
-        cut=ANY.cut,
     ),
 }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.advice import Advice, number_text, percent, severity
-from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.atlas import get_entry, source_of
+from search_to_signal.audit.findings import OURS, Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.importers.scalar_files import scalar_runs
 from search_to_signal.audit.scalars import Scalars, scalars
@@ -125,9 +125,16 @@ def loss_of(settings: Mapping[str, Any], findings: Findings | None = None) -> Lo
             rule = rules[str(_single(known[option][1]))]
             named = f"{known[option][0].replace('/', '.')}={_single(known[option][1])}"
     if not rule and findings is not None and not settings:
-        entry = get_entry((*findings.explaining, findings.normalizer)[0])
-        if entry.aggregation not in ("backend", "unread"):
-            rule, named = entry.aggregation, f"the usual one of {entry.name}; no configuration was found"
+        entries = map(get_entry, (*findings.explaining, findings.normalizer))
+        sources = ((entry, source_of(entry)) for entry in entries)
+        own = [
+            entry
+            for entry, source in sources
+            if source.framework == findings.framework and source.repository != OURS
+        ]
+        if own and own[0].aggregation not in ("backend", "unread"):
+            rule = own[0].aggregation
+            named = f"usual in {findings.framework}; no configuration was found"
     level, masks = first(_LEVEL), first(_MASKS)
     low = _number(first(_LOW))
     return Loss(

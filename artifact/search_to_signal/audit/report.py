@@ -221,15 +221,11 @@ def curve_rows(found: Scalars) -> list[tuple[str, ...]]:
     """A row for each quantity: where it began and ended (medians of a tenth), and its range."""
     rows = []
     for curve in found.curves.values():
-        known = curve.finite
-        broken = len(curve.value) - len(known.value)
-        ends = (
-            [known.start, np.median(known.value), replace(known, value=known.value[::-1]).start]
-            if len(known.value)
-            else [math.nan] * 3
-        )
-        limits = [known.value.min(), known.value.max()] if len(known.value) else [math.nan] * 2
-        numbers = (_cell(float(value)) for value in (*ends, *limits))
+        known = curve.finite.value
+        broken = len(curve.value) - len(known)
+        value = known if len(known) else np.array([math.nan])
+        first, last = (replace(curve, value=one).start for one in (value, value[::-1]))
+        numbers = map(_cell, map(float, (first, np.median(value), last, value.min(), value.max())))
         rows.append((curve.title, curve.name, str(len(curve.value)), *numbers, str(broken)))
     return rows
 
@@ -275,6 +271,9 @@ def _cell(value: str | float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_WEIGHTS = ("longest_weight", "shortest_weight", "raised_weight", "cut_weight", "clipped_weight")
 
 
 def _share(part: float | None) -> str | None:
@@ -352,16 +351,7 @@ WEIGHTS = Table(
     "that were cut off, and of tokens that the trainer masked by their importance ratio.",
     ("rule", "longest", "shortest", "raised", "cut off", "masked"),
     lambda found: (
-        (
-            rule,
-            *(
-                _share(sums.part(weight))
-                for weight in (
-                    *(sums.longest_weight, sums.shortest_weight, sums.raised_weight),
-                    *(sums.cut_weight, sums.clipped_weight),
-                )
-            ),
-        )
+        (rule, *(_share(sums.part(getattr(sums, name))) for name in _WEIGHTS))
         for rule, sums in found.lengths.items()
         if sums.weight
     ),

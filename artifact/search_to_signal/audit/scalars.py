@@ -17,6 +17,7 @@ import numpy as np
 
 from search_to_signal.audit.advice import Advice, number_text, percent, severity
 from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.flags import Bools
 from search_to_signal.audit.frameworks import OptionNames, options_of
 from search_to_signal.audit.groups import UNKNOWN, Floats, Integers
 from search_to_signal.audit.importers.scalar_files import ScalarRun
@@ -28,9 +29,10 @@ COLLAPSED, DRIFTED = 0.2, 1.5
 # Shares of tokens clipped, of completions cut and of groups without advantage that are high. GSPO clips 15 %.
 CLIPPED, CUT, IDLE = 0.2, 0.25, 0.5
 # A divergence that grows evenly doubles while the steps double: more than this is no even growth.
-RUNAWAY, LEAST_KL = 8.0, 0.1
+RUNAWAY, LEAST_KL = 10.0, 0.2
 # A spike of the gradient is this many times its level, and in logarithms this many deviations beyond it.
-SPIKE, SPIKE_DEVIATIONS = 10.0, 6.0
+# Two and a two-hundredth of the steps are a finding, or a single one that is a thousand times its level.
+SPIKE, SPIKE_DEVIATIONS, SPIKES, SINGLE_SPIKE = 10.0, 6.0, 0.005, 1000.0
 # Evaluations from which on their trend is tested; its least z, and the part of their range that they lose.
 LEAST_EVALUATIONS, TREND, LOST = 6, 2.58, 0.2
 # Means of rewards that differ by more, relative to their size, are not of the same rewards.
@@ -331,8 +333,8 @@ def _spikes(curves: Mapping[str, Curve], options: OptionNames) -> Iterator[Curve
     away = curve.value - curve.level
     deviation = 1.4826 * float(np.median(np.abs(away - np.median(away))))
     where = np.flatnonzero(away > max(np.log(SPIKE), SPIKE_DEVIATIONS * deviation))
-    if len(where):
-        worst = where[int(np.argmax(away[where]))]
+    worst = int(np.argmax(away))
+    if len(where) >= max(2, SPIKES * len(away)) or (len(where) and away[worst] > np.log(SINGLE_SPIKE)):
         yield _found(
             curve,
             "grad_norm",
@@ -376,14 +378,14 @@ def _trend(values: Floats) -> float:
     count = len(values)
     if count < 3:
         return 0.0
-    # A thousand points suffice, and a million pairs are quick.
+    # A thousand points suffice.
     values = values[:: max(1, count // 1000)]
     count = len(values)
     total = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)].sum())
     return total / float(np.sqrt(count * (count - 1) * (2 * count + 5) / 18))
 
 
-def _lasting(curve: Curve, beyond: Floats | np.ndarray) -> Integers:  # type: ignore[type-arg]
+def _lasting(curve: Curve, beyond: Bools) -> Integers:
     """Places of the runs of ``beyond`` that last for a window or longer."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(beyond, dtype=np.int64), [0]])))
     runs = [np.arange(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True)]

@@ -310,7 +310,8 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         return
     text = start_of(path, 4096).lstrip()
     if text.startswith(b"{") and text.split(b"\n", 1)[0].strip() != b"{":
-        yield from (row for _, row in read_lines(path))
+        # A state of transformers on one line is a line of its own.
+        yield from (row for _, one in read_lines(path) for row in one.get("log_history", [one]))
     elif text.startswith((b"{", b"[")):
         with suppress(ValueError, RecursionError):
             document = parse_json(start_of(path, LARGEST_DOCUMENT))
