@@ -1,6 +1,7 @@
 """What a model costs on a machine: the rows of the table on the page on running.
 
-    python -m tests.proofs.model_table measure pretrained --model DIR --condition factorized --groups 16 --out RUN
+    python -m tests.proofs.model_table measure pretrained --model DIR --condition factorized \\
+        --groups 16 --out RUN
     python -m tests.proofs.model_table rows RUN [RUN ...]
     python -m tests.proofs.model_table rows --together RUN [RUN ...]
 
