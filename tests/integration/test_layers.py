@@ -21,7 +21,6 @@ from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.layers.api.settings import ApiReference
 from search_to_signal.layers.audit.layer import replay
 from search_to_signal.layers.probe import answers as probe_process
-from search_to_signal.layers.probe import layer as probe_layer
 from search_to_signal.layers.probe.answers import write_answers_apart
 from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import reproduce
@@ -207,7 +206,7 @@ def test_a_probe_does_not_depend_on_what_was_probed_before(
     So it does where a checkpoint answers in a process of its own, as with an engine.
     """
     if apart:
-        monkeypatch.setattr(probe_layer, "_writer", lambda config: write_answers_apart)
+        monkeypatch.setattr(probe_process, "write_answers", write_answers_apart)
     copy = Path(shutil.copytree(results, tmp_path / "copy"))
     before = tree(copy)
     stop_probe(copy)
@@ -219,7 +218,7 @@ def test_what_ends_a_probe_apart_is_told(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error there is the error here; a process that is killed is told as such."""
-    monkeypatch.setattr(probe_layer, "_writer", lambda config: write_answers_apart)
+    monkeypatch.setattr(probe_process, "write_answers", write_answers_apart)
     copy = Path(shutil.copytree(results, tmp_path / "copy"))
     stop_probe(copy)
     (copy / "probe" / "native-s42.partial").unlink()

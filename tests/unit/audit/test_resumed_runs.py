@@ -16,6 +16,8 @@ from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.groups import whole_steps
 from search_to_signal.cli import main
 
+pytestmark = pytest.mark.slow
+
 Name = Callable[[int, int], Any]
 Rows = list[dict[str, Any]]
 

@@ -9,8 +9,9 @@ import pytest
 from tests.cohorts import Told
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.layers.probe import answers
 from search_to_signal.layers.probe import layer as probe
-from search_to_signal.layers.probe.answers import write_answers_apart
+from search_to_signal.layers.probe.answers import ProbeTask
 from search_to_signal.layers.probe.layer import checkpoints
 from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.records.checksums import sha256_file
@@ -99,11 +100,25 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("backend", "apart"), [("unsloth", True), ("vllm", True), ("local", False)])
-def test_an_engine_answers_apart(backend: Any, apart: bool) -> None:
+def test_an_engine_answers_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Any, apart: bool
+) -> None:
     """Its process ends with the checkpoint, and gives the card back; our own sampler needs none."""
+    used: list[bool] = []
+
+    def write(apart: bool, task: ProbeTask) -> dict[str, str | bool]:
+        used.append(apart)
+        task.file.touch()
+        return {}
+
+    monkeypatch.setattr(answers, "write_answers", lambda task, progress: write(False, task))
+    monkeypatch.setattr(answers, "write_answers_apart", lambda task, progress: write(True, task))
     generation = msgspec.structs.replace(PROFILE.generation, backend=backend)
-    writer = probe._writer(PROFILE.run("frozen", 42, generation=generation))
-    assert (writer is write_answers_apart) is apart
+    config = PROFILE.run("frozen", 42, generation=generation)
+    initial = Checkpoint(name="initial", condition="frozen", seed=None, adapter_sha256=None)
+    (tmp_path / "bank.jsonl").touch()
+    probe._probe_checkpoint(config, initial, tmp_path, tmp_path, Told())
+    assert used == [apart]
 
 
 def test_checkpoints_are_the_initial_model_and_every_final_adapter(results: Path) -> None:

@@ -13,6 +13,8 @@ from search_to_signal.learner.captured_passes import CapturedPasses, ChosenToken
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 
+pytestmark = pytest.mark.slow
+
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 2), (15, 16, 17, 18, 19, 20))
 

@@ -16,6 +16,8 @@ from search_to_signal.records.schema import facts_of_rule
 from search_to_signal.search.hosts.entropic.learner import EntropicLearner
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings
 
+pytestmark = pytest.mark.slow
+
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1e9, optimizer="sgd")
 Make = Callable[..., EntropicLearner]
 
@@ -103,7 +105,6 @@ def test_the_penalty_pulls_back_to_the_base(learner: Make) -> None:
     assert made._scored(waiting).ratio[counted].std() < 0.9 * before[counted].std()
 
 
-@pytest.mark.slow
 def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
     """Five groups in batches of two are the same adapters with a dump after any of them."""
     adam = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)

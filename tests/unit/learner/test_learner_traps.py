@@ -32,6 +32,8 @@ from search_to_signal.models.device import load_4bit
 from search_to_signal.models.sampling import SampledGroup, sample_group
 from search_to_signal.models.settings import NF4
 
+pytestmark = pytest.mark.slow
+
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
 ADVANTAGES = np.array([1.2, -0.9, 0.4, -0.7])

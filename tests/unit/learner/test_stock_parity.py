@@ -15,6 +15,8 @@ from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings, cut_prompt
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
 PROMPTS = ("node = 4 * distance", "def score(nodes): return", "unvisited")
 REWARDS = ((1.1, -0.3, -0.85, 0.2), (0.0, 0.0, 0.0, 0.0), (-1.0, -1.0, 1.5, -0.95))
