@@ -59,7 +59,7 @@ def serving() -> Iterator[tuple[AdapterServer, Callable[..., str]]]:
     with running(served) as url:
         yield (
             served,
-            lambda limit=0.001: (
+            lambda limit=1e-05: (
                 f'backend = "server"\nserver = {{base_url = "{url}", retries = 0, max_difference = {limit}}}'
             ),
         )
@@ -118,5 +118,5 @@ def test_a_server_of_other_weights_ends_the_run(
     assert run(tmp_path, settings()) != 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "other weights" in line][-1:]
     assert "step 1: the server has other weights than the learner" in line
-    assert "generation.server.max_difference is 0.001" in line
+    assert "generation.server.max_difference is 1e-05" in line
     assert len((tmp_path / "out" / RUN / "steps.jsonl").read_text().splitlines()) == 1
