@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import (
     COLUMNS,
+    LETTERS,
     UNKNOWN,
     Assumption,
     Floats,
@@ -421,9 +422,10 @@ def has(rows: Sequence[Any], name: str) -> bool:
 
 def _table(source: str, rows: Sequence[Mapping[str, float | None]]) -> dict[str, Floats]:
     names = dict.fromkeys(chain.from_iterable(rows))
-    if len(names) > MOST_NAMES:
+    # Characters are counted here, and are no name of the log.
+    if (logged := len(names) - (LETTERS in names)) > MOST_NAMES:
         raise RecordError(
-            f"{source}: {len(names)} different names of numbers in {len(rows)} rows, where "
+            f"{source}: {logged} different names of numbers in {len(rows)} rows, where "
             f"{MOST_NAMES} are read: leave out what is no reward or metric"
         )
     return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
