@@ -1,6 +1,7 @@
 """Every test computes with the kernels that every command fixes; no property has a time limit per example."""
 
 import gc
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ gc.set_threshold(100_000, 50, 50)  # a fifth of the time of a property went into
 profiles.register()
 settings.load_profile("quick")
 
+# A module all of whose tests are slow; it need not be loaded where none of them runs.
+SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 # Below these, tests share what was recorded or drawn once.
 SHARING = ("tests/integration/", "tests/unit/report/", "tests/isolation/")
 
@@ -27,6 +30,13 @@ def _disk() -> Iterator[None]:
     """Tests do not wait for the disk."""
     with unsynced():
         yield
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without slow tests, leave modules that have no others alone: they load the largest libraries."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return bool(SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -96,7 +96,7 @@ run_tests() {
     say "OK: tests passed, results in results/tests.xml"
 }
 
-# The specification, and the tests that start no Python of their own.
+# The specification, and the tests that are not marked slow: they start no Python and take less than a second.
 run_quick_tests() {
     setup
     run .venv/bin/ruff check artifact spec tests

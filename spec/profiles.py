@@ -15,7 +15,7 @@ def register() -> None:
     fixed: dict[str, Any] = {"derandomize": True, "database": None}
     # Faults are only to be found in the meta profile, not explained, so nothing is shrunk.
     unshrunk = (Phase.explicit, Phase.generate)
-    settings.register_profile("quick", max_examples=25, **common)
+    settings.register_profile("quick", max_examples=16, **common)
     # Where the same properties hold under the locked Python: what another one breaks, it breaks at once.
     settings.register_profile("few", max_examples=15, **common)
     settings.register_profile("ci", max_examples=300, **fixed, **common)

@@ -1,4 +1,4 @@
-"""What all tests share: a process that commands are forked from, and reports without drawings."""
+"""What all tests share: a process that commands are forked from, kept fork servers, and no drawings."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,6 +7,14 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.forked import Commands
+    from tests.servers import Shelf
+
+# Tests below these evaluate programs, and do not look at the processes that do it.
+EVALUATING = (
+    *("tests/integration/", "tests/unit/recipe/", "tests/unit/search/", "tests/unit/study/"),
+    *("tests/unit/verify/", "tests/unit/layers/", "tests/unit/run/test_live_loop.py"),
+    "tests/unit/run/test_idea_readings.py",
+)
 
 
 @pytest.fixture(scope="session")
@@ -25,4 +33,25 @@ def drawings() -> Iterator[None]:
     from tests.drawing import not_drawn  # which takes a second that not every process has need of
 
     with not_drawn():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _shelf() -> Iterator["Shelf"]:
+    from tests.servers import Shelf
+
+    found = Shelf()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_servers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Below some directories an evaluation pool takes up the fork servers of the one before."""
+    if not request.node.nodeid.startswith(EVALUATING):
+        yield
+        return
+    from tests.servers import shelved
+
+    with shelved(request.getfixturevalue("_shelf")):
         yield

@@ -45,6 +45,8 @@ sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import main_with_forked_runs
 sys.exit(main_with_forked_runs())
 """
+# For a command whose figures are not drawn; its end ends it.
+NOT_DRAWN = "import sys; from tests.drawing import not_drawn; sys.drawn = not_drawn(); sys.drawn.__enter__()"
 # Of the test, and of how threads wait, which the server has decided already.
 ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
 
@@ -144,6 +146,14 @@ class Commands:
         process = self.start(*arguments, **more)
         out, err = process.communicate()
         return subprocess.CompletedProcess(arguments, process.wait(), out, err)
+
+    def run_file(self, file: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a file of Python, as ``python FILE`` does."""
+        boot = (
+            f"import os, runpy, sys; sys.argv = {[str(file), *arguments]!r};"
+            "runpy.run_path(sys.argv[0], run_name='__main__'); sys.stdout.flush(); os._exit(0)"
+        )
+        return self.run(boot=boot)
 
     def close(self) -> None:
         """End the server."""

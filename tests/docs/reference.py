@@ -54,7 +54,7 @@ def spoken_type(hint: Any) -> str:
 
 def spoken_value(value: Any) -> str:
     """A value as TOML would say it, in code."""
-    if value is None:
+    if value is None or value is msgspec.UNSET:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
@@ -101,7 +101,8 @@ def profile_rows(place: str, kind: Kind) -> Iterator[Row]:
             if field.default is msgspec.NODEFAULT and not field.required:
                 default = "`{}`"
             used = spoken_value(shipped[field.name]) if field.name in shipped else ""
-            yield f"`{field.name}`", spoken_type(field.type), default, range_of(hints[field.name]), used
+            kind_of_value = spoken_type(field.type).removesuffix(" or UnsetType")
+            yield f"`{field.name}`", kind_of_value, default, range_of(hints[field.name]), used
 
 
 def record_kinds() -> dict[str, Kind]:

@@ -10,14 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.cohorts import run_cohort
 
 from search_to_signal.base.package_data import PROFILES
-from search_to_signal.base.progress import PlainProgress
 from search_to_signal.cli import main
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.report.build import report
-from search_to_signal.run.profile import Profile
 from search_to_signal.verify.directory import verify
 
 REPRODUCIBLE = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json")
@@ -113,14 +110,6 @@ def test_replay_recomputes_the_recorded_advantages(cohort: Path, tmp_path: Path)
     )
     assert result.returncode == 0
     assert (tmp_path / "audit" / "pairs.csv").is_file()
-
-
-def test_a_complete_cohort_is_verified_and_kept(cohort: Path, profile: Profile, tmp_path: Path) -> None:
-    """Running a finished profile again verifies it and changes no file of its runs."""
-    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
-    before = tree(copy)
-    run_cohort(profile, copy, PlainProgress())
-    assert tree(copy) == before
 
 
 def test_missing_model_file_is_one_clear_error(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ rate = 0.02
 width = 2
 
 [generation]
+backend = "my_generator:colder"
 group_size = 4
 max_prompt_tokens = 1024
 max_completion_tokens = 320
@@ -53,7 +54,7 @@ groups = 2
 """
 ALLOWED = ("--mapping", CONDITION, "--normalizer", "my_normalizer:median_scaled")
 ALL_ALLOWED = (*ALLOWED, "--host", "my_host:HillClimber", "--problem", "nearest_number:problem")
-NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "nearest_number")
+NAMED = ("my_generator", "my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "nearest_number")
 
 
 def put_layer_and_tables(artifact: Path) -> str:
@@ -87,7 +88,7 @@ def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[st
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with every example in its place, and what one run of all of them recorded."""
     place = tmp_path_factory.mktemp("project")
-    copy_to_change(ROOT / "artifact", place / "artifact")
+    copy_to_change(ROOT / "artifact", place / "artifact", bytecode=True)
     for name in ("uv.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, place / name)
     setting = put_layer_and_tables(place / "artifact")

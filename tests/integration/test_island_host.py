@@ -31,7 +31,7 @@ islands = 2
 reset = 3
 
 [generation]
-group_size = 6
+group_size = 4
 max_prompt_tokens = 1024
 max_completion_tokens = 320
 """

@@ -13,9 +13,12 @@ from search_to_signal.base.errors import NotFiniteError, RunDirectoryError
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.schema import StepRecord
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import Profile
+from search_to_signal.verify.records import record_problems
 
 
 class Stopped(BaseException):
@@ -42,7 +45,7 @@ class StopsAt:
 @pytest.fixture(scope="module")
 def config(profile: Profile) -> RunConfig:
     """A trained run of the tiny profile."""
-    return msgspec.structs.replace(profile.run("native", 42), groups=4)
+    return msgspec.structs.replace(profile.run("native", 42), groups=3)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,25 @@ def test_it_goes_on_as_if_nothing_had_been_left_out(config: RunConfig, whole: Pa
     names += [path.relative_to(whole).as_posix() for path in (whole / "adapter").iterdir()]
     for name in names:
         assert (place / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_run_goes_on_in_the_middle_of_a_step(config: RunConfig, tmp_path: Path) -> None:
+    """Groups of one have no advantage: every other one is dropped, and two of the rest are a step."""
+    rule = {"prompts_per_step": 2, "redraws": 1}
+    ones = msgspec.structs.replace(config.generation, group_size=1)
+    config = msgspec.structs.replace(config, groups=5, generation=ones, rule_settings=rule)
+    whole, halted = tmp_path / "whole", tmp_path / "halted"
+    run(config, whole, StopsAt())
+    with pytest.raises(Stopped):
+        run(config, halted, StopsAt(3))
+    for file in halted.rglob("*.safetensors"):
+        file.unlink()
+    run(config, halted, StopsAt(), resume=True)
+    assert (halted / "steps.jsonl").read_bytes() == (whole / "steps.jsonl").read_bytes()
+    steps = list(read_records(whole / "steps.jsonl", StepRecord))
+    assert [step.dropped for step in steps] == ["no_advantage", msgspec.UNSET] * 2 + ["no_advantage"]
+    assert [step.training_tokens > 0 for step in steps] == [False, False, False, True, False]
+    assert record_problems(whole, read_manifest(whole)) == []
 
 
 def test_another_learner_is_refused(config: RunConfig, stopped: Path) -> None:

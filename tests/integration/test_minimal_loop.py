@@ -1,10 +1,9 @@
 """The loop on a page is the loop of recorded runs: same seed, same adapter."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.forked import Commands
 from tests.profiles import profile_head
 
 from search_to_signal.cli import main
@@ -30,12 +29,11 @@ memory_mb = 256
 """
 
 
-def test_the_loop_on_a_page_makes_the_adapter_of_a_recorded_run(tmp_path: Path) -> None:
+def test_the_loop_on_a_page_makes_the_adapter_of_a_recorded_run(tmp_path: Path, commands: Commands) -> None:
     """Search, sampling, evaluation, credit and update of the page are those of ``s2s run``, to the bit."""
     (tmp_path / "mine.toml").write_text(PROFILE)
     out = tmp_path / "out"
     assert main(["run", "--profile", str(tmp_path / "mine.toml"), "--out", str(out)]) == 0
     (manifest,) = out.glob("cohort/*/manifest.json")
-    command = [sys.executable, str(EXAMPLE), str(GROUPS)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    printed = commands.run_file(EXAMPLE, str(GROUPS)).stdout
     assert printed.splitlines()[-1] == f"adapter {json.loads(manifest.read_text())['final_adapter_sha256']}"

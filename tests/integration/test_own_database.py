@@ -1,15 +1,12 @@
 """A host with a database and a learning rule with batches that are not ours: run, verified and reported."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.forked import COMMAND
+from tests.forked import NOT_DRAWN, Commands
 from tests.profiles import profile_head
 
 from search_to_signal.cli import main
@@ -35,12 +32,6 @@ lora_rank = 4
 lora_alpha = 8
 """
 RUN = Path("out", "cohort", "native-s42")
-
-
-def s2s(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in a fresh process where the host lies, which draws no figure."""
-    command = [sys.executable, "-c", COMMAND, *arguments]
-    return subprocess.run(command, cwd=place, env=os.environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +69,16 @@ def edit(path: Path, change: Any) -> None:
 
 
 def test_the_records_verify_at_every_level(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    commands: Commands,
 ) -> None:
     """Without leave all that needs no code of theirs; with it the search is played again, to its database."""
-    assert s2s(place, "verify", "out", "--tables").returncode == 0
-    assert "allow it with --host" in s2s(place, "verify", "out", "--recompute").stdout
-    monkeypatch.chdir(place)  # their code is loaded here already
+    monkeypatch.chdir(place)
+    # Their code is loaded here already, and in no process of its own.
+    assert commands.run("verify", "out", "--tables", boot=NOT_DRAWN).returncode == 0
+    assert "allow it with --host" in commands.run("verify", "out", "--recompute").stdout
     assert main(["verify", "out", "--recompute", "--host", "shelves:Shelves"]) == 0, capsys.readouterr()
 
 

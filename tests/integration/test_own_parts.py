@@ -31,7 +31,7 @@ from search_to_signal.verify.directory import verify
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ("my_normalizer", "my_rule", "my_host")
 RECORDS = ("completions", "steps", "generations", "heuristics")
-PROFILE = f"""{profile_head("frozen", "native+my_normalizer:median_scaled", groups=5, seed=42)}
+PROFILE = f"""{profile_head("frozen", "native+my_normalizer:median_scaled", groups=3, seed=42)}
 learning_rule = "my_rule:policy_gradient"
 host = "my_host:HillClimber"
 

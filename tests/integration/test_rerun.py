@@ -1,11 +1,12 @@
 """Anyone executes a recorded run again: equal here, and one edited record is named."""
 
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
-from tests.disk import on_a_full_disk
 from tests.forging import edit_line, edit_manifest
+from tests.forked import Commands
 
 from search_to_signal.base.errors import RunFailedError
 from search_to_signal.base.package_data import MODELS
@@ -97,10 +98,12 @@ def test_an_adapter_that_cannot_be_made_is_one_line(
     assert (code, message in err) == (2, True)
 
 
-def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path) -> None:
+def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path, commands: Commands) -> None:
     """The reason stands in the line of the command that was given, not in a log that has no room for it."""
     out = str(tmp_path / "out")
-    done = on_a_full_disk("retrain", str(cohort), "native-s42", "--out", out, file_bytes=20_000)
+    limits = {resource.RLIMIT_FSIZE: 20_000}
+    unwritten = {"PYTHONDONTWRITEBYTECODE": "1"}  # bytecode would be cut, too
+    done = commands.run("retrain", cohort, "native-s42", "--out", out, limits=limits, **unwritten)
     assert (done.returncode, done.stderr.count("\n")) == (RunFailedError.exit_code, 1)
     assert "(File too large): make room, then give the command again" in done.stderr
     assert not list((tmp_path / "out").rglob("adapter*.*"))

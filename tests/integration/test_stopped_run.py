@@ -11,11 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.base.processes import StopRequest, command_line
+from search_to_signal.base.processes import command_line
 from search_to_signal.base.settings import canonical_json
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import RunProcesses
-from search_to_signal.run.loop import run
 from search_to_signal.run.profile import Profile
 
 SELDOM = ("--checkpoint-every", "400")
@@ -67,31 +66,3 @@ def test_a_run_that_is_asked_twice_ends_at_once(profile: Profile, tmp_path: Path
     assert [path.name for path in (out / "checkpoint").glob("*.json")] == ["00000000.json"]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-
-
-class AsksAt:
-    """Asks a run to stop when a group is done, which is after its checkpoint: it stops after the next."""
-
-    def __init__(self, stop: StopRequest, group: int) -> None:
-        self.stop, self.group = stop, group
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        if done == self.group and not self.stop.asked:
-            self.stop(signal.SIGTERM, None)
-
-    def say(self, line: str) -> None: ...
-
-
-def test_its_bytes_are_those_of_a_run_never_stopped(profile: Profile, tmp_path: Path) -> None:
-    """With the shipped model, far from any checkpoint of the cadence: records and adapter are equal."""
-    config = msgspec.structs.replace(profile.run("native", 42), groups=3)
-    stop, never = StopRequest(), AsksAt(StopRequest(), 5)
-    run(config, tmp_path / "whole", never, checkpoint_every=100)
-    with pytest.raises(KeyboardInterrupt, match="after 2 of 3 groups"):
-        run(config, tmp_path / "run", AsksAt(stop, 1), checkpoint_every=100, stop=stop)
-    run(config, tmp_path / "run", never, resume=True, checkpoint_every=100)
-    names = ["completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl"]
-    names += [path.relative_to(tmp_path / "whole").as_posix() for path in tmp_path.glob("whole/adapter/*")]
-    assert len(names) == 6
-    for name in names:
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name

@@ -1,24 +1,25 @@
 """What a model costs on a machine: the rows of the table on the page on running.
 
-    python -m tests.proofs.model_table measure pretrained --model DIR --condition factorized --groups 16 --out RUN
-    python -m tests.proofs.model_table rows RUN [RUN ...]
-    python -m tests.proofs.model_table rows --together RUN [RUN ...]
+    python -m tests.proofs.model_table measure pretrained --model DIR --groups 16 --out RUN
+    python -m tests.proofs.model_table rows [--together] RUN [RUN ...]
 
 `measure` makes one run of a profile in this process and writes the most memory that it held to
 RUN.memory.json; SIGTERM ends it after the group that it is in. `rows` prints a row for every run, of its
 settled groups: the second half, behind compilation and most captures. The memory is empty where nothing
-measured it. With `--together` the last line adds up runs that went side by side.
+measured it. Runs may be packed, as artifact/evidence has them. With `--together` the last line adds up
+runs that went side by side.
 """
 
 import argparse
 import json
 import resource
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
+
+import msgspec
 
 from search_to_signal.base.processes import StopRequest, fix_kernels, install, wait_without_spinning
 
@@ -45,33 +46,44 @@ class Cost(NamedTuple):
         return f"| {' | '.join((*self.labels, *numbers))} |"
 
 
-def cost(run: Path) -> Cost:
-    """What a run's own records say; raises SystemExit for one without a whole group."""
-    from search_to_signal.records.manifest import read_manifest
-    from search_to_signal.records.reader import TIMINGS, read_completions, read_records
-    from search_to_signal.records.schema import StepTiming
+class _Length(msgspec.Struct):
+    completion_tokens: int
 
-    manifest = read_manifest(run)
-    tokens: Counter[int] = Counter()
-    for record in read_completions(run):
-        tokens[record.step] += record.completion_tokens
-    timings = [one for one in read_records(run / TIMINGS, StepTiming) if one.step in tokens]
-    if not timings:
+
+def cost(run: Path) -> Cost:
+    """What a run's own records say, packed ones too; raises SystemExit for one without a whole group."""
+    # Not above: what a run computes with is chosen before numpy and torch are loaded.
+    from search_to_signal.records.manifest import Accelerator, read_manifest
+    from search_to_signal.records.reader import COMPLETIONS, TIMINGS
+    from search_to_signal.records.schema import StepTiming
+    from search_to_signal.study.container import read_container
+
+    manifest, packed = read_manifest(run), run / "records.xz"
+    if packed.is_file():
+        parts = read_container(packed)
+    else:
+        parts = {name: (run / name).read_bytes() for name in (COMPLETIONS, TIMINGS)}
+    lengths = msgspec.json.Decoder(_Length).decode_lines(parts[COMPLETIONS])
+    timings = msgspec.json.Decoder(StepTiming).decode_lines(parts[TIMINGS])
+    size = manifest.facts.group_size
+    groups = min(len(timings), len(lengths) // size)
+    if not groups:
         raise SystemExit(f"{run} has no whole group: let it run longer")
-    settled = timings[len(timings) // 2 :]
+    settled = timings[groups // 2 : groups]
+    sampled = sum(one.completion_tokens for one in lengths[groups // 2 * size : groups * size])
     generation, update, total = (
         [one.seconds[name] for one in settled] for name in ("generation", "update", "total")
     )
     environment = manifest.environment
     card = environment.accelerator
     libraries = (f"{name} {environment.packages.get(name)}" for name in ("torch", "transformers"))
-    machine = card.kind if card else f"{environment.cpu_count} cores"
+    machine = card.kind if isinstance(card, Accelerator) else f"{environment.cpu_count} cores"
     labels = (Path(manifest.facts.model).name, ", ".join(libraries), machine, manifest.facts.condition)
     noted = _memory_file(run)
     return Cost(
         labels,
-        len(timings),
-        sum(tokens[one.step] for one in settled) / sum(generation),
+        groups,
+        sampled / sum(generation),
         median(update),
         median(total),
         1 / mean(total),
@@ -96,23 +108,13 @@ def rows(runs: Sequence[Path], together: bool) -> None:
         print(f"{len(costs)} together: {groups:.2f} groups/s, {tokens:.0f} tokens/s")
 
 
-class _Said:
-    """Progress, a line each."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        self.say(f"{task} {done}/{total} {note}")
-
-    def say(self, line: str) -> None:
-        print(line, flush=True)
-
-
 def measure(arguments: argparse.Namespace) -> None:
     """Make the run, note its memory, print its row."""
-    # Before numpy and torch, which read it when they are loaded: as the command s2s does.
     fix_kernels()
     wait_without_spinning()
     import torch
 
+    from search_to_signal.base.progress import PlainProgress
     from search_to_signal.run.loop import run
     from search_to_signal.run.profile import load_profile
 
@@ -122,7 +124,7 @@ def measure(arguments: argparse.Namespace) -> None:
     )
     install(stop := StopRequest())
     with suppress(KeyboardInterrupt):
-        run(config, arguments.out, _Said(), checkpoint_every=arguments.groups, stop=stop)
+        run(config, arguments.out, PlainProgress(), checkpoint_every=arguments.groups, stop=stop)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if config.on_card:
         held = torch.cuda.max_memory_reserved()

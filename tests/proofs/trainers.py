@@ -7,7 +7,7 @@ Runs under a Python that has TRL, or verl, and what the core needs (msgspec, num
 verl's wheel brings a package ``tests``. Of verl it takes what verl's trainer takes: ``RewardLoopWorker``, in
 this process instead of an actor of Ray, on a DataProto made by hand, and ``compute_advantage``.
 ``beside`` trains the model of a recorded run with TRL's own generation, on its prompts and by its settings,
-and prints the row that ``model_table.py`` prints of the run.
+and prints the row that ``model_table.py`` prints of the run. SIGTERM ends it, with the row of its steps.
 Exits with 1 where a reward or an advantage is another than ours.
 """
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from search_to_signal.base.processes import end_in_order
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.integrations.scoring import Context, GroupScorer
 from search_to_signal.problems import get_problem
@@ -90,7 +92,7 @@ def beside(run: Path) -> None:
     place, size, rule = model_directory(config.model), config.generation.group_size, config.learner
     tokenizer = load_tokenizer_files(place)
     tokenizer.padding_side = "left"
-    plain = AutoModelForCausalLM.from_pretrained(place, dtype=config.loading.dtype).to(config.loading.device)
+    plain = AutoModelForCausalLM.from_pretrained(place, dtype=config.base.dtype).to(config.base.device)
     model = attach_adapter(plain, rule, seed=config.seed)
     reward = reward_function(
         config.problem, "factorized", group_size=size, split=config.split, settings=config.evaluation
@@ -125,7 +127,7 @@ def beside(run: Path) -> None:
             beta=rule.kl,
             learning_rate=rule.learning_rate,
             max_grad_norm=rule.max_grad_norm,
-            bf16=config.loading.dtype == "bfloat16",
+            bf16=config.base.dtype == "bfloat16",
             use_cpu=not config.on_card,
             logging_steps=1,
             save_strategy="no",
@@ -133,13 +135,15 @@ def beside(run: Path) -> None:
             disable_tqdm=True,
         )
         trainer = GRPOTrainer(model, rewarded, arguments, Dataset.from_list(rows), processing_class=tokenizer)
-        trainer.train()
+        end_in_order()
+        with suppress(KeyboardInterrupt):
+            trainer.train()
     reward.close()
     log = [entry for entry in trainer.state.log_history if "step_time" in entry]
     tokens = [size * entry["completions/mean_length"] for entry in log]
     steps = [entry["step_time"] for entry in log]
     late = slice(len(log) // 2, None)
-    sampling, scoring = spent["generation"][late], spent["reward"][late]
+    sampling, scoring = (spent[name][: len(log)][late] for name in ("generation", "reward"))
     update = median(a - b - c for a, b, c in zip(steps[late], sampling, scoring, strict=True))
     held = torch.cuda.max_memory_reserved() / (1 << 30) if config.on_card else 0.0
     names = f"{place.name} | TRL {version('trl')}, torch {version('torch')}"

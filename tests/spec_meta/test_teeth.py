@@ -17,17 +17,17 @@ CONSTRUCTIONS = ("native", "factorized", "tail_weighted", "search_exposure")
 BY_ID = {requirement.identifier: requirement for requirement in index.requirements()}
 
 
-def judge(identifier: str) -> Callable[..., None]:
-    """The test function of a requirement, in a copy of its module made under the meta profile."""
+def judge(identifier: str, profile: str) -> Callable[..., None]:
+    """The test function of a requirement, in a copy of its module made under a profile of Hypothesis."""
     requirement = BY_ID[identifier]
-    return getattr(copy_of(requirement.file), requirement.test)  # type: ignore[no-any-return]
+    return getattr(copy_of(requirement.file, profile), requirement.test)  # type: ignore[no-any-return]
 
 
 @cache
-def copy_of(file: str) -> ModuleType:
+def copy_of(file: str, profile: str) -> ModuleType:
     """A test module of the specification, executed anew: Hypothesis binds its settings on execution."""
     before = settings.default
-    settings.load_profile("meta")
+    settings.load_profile(profile)
     try:
         found = spec_from_file_location(f"judge_{file.removesuffix('.py')}", index.SPEC / file)
         assert found is not None
@@ -40,9 +40,9 @@ def copy_of(file: str) -> ModuleType:
         settings.load_profile("before")
 
 
-def state(identifier: str, subject: Any) -> None:
+def state(identifier: str, subject: Any, profile: str = "meta") -> None:
     """Run one requirement against one mapping or normalizer, over all its parameters."""
-    function = judge(identifier)
+    function = judge(identifier, profile)
     names = inspect.signature(function).parameters
     role = next(name for name in ("mapping", "normalizer", *CONSTRUCTIONS) if name in names)
     for values in parameters(function):
@@ -83,5 +83,5 @@ def test_knobs_at_rest_are_right() -> None:
         plain = next(
             i for i, r in BY_ID.items() if r.file == f"test_{mapping.name}.py" and r.test == "test_plain"
         )
-        state(plain, mapping)
-    state("R-FAC-13", wrong_mappings.WrongFactorized())
+        state(plain, mapping, "quick")
+    state("R-FAC-13", wrong_mappings.WrongFactorized(), "quick")

@@ -279,7 +279,7 @@ def write_run(
 
 @pytest.fixture
 def s2s(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command with these words, which ends with ``code``, whatever it is where that is None."""
+    """``s2s`` with these words; it ends with ``code``, unless that is None."""
 
     def call(*words: object, code: int | None = 0) -> Said:
         capsys.readouterr()

@@ -13,6 +13,7 @@ from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import PROFILES
 from search_to_signal.base.settings import Range, check_ranges
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.settings import ServerSettings
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.profile import Profile, load_profile
 
@@ -64,7 +65,9 @@ def test_every_range_is_kept(kind: type, name: str) -> None:
     hint = numbers()[kind, name]
     allowed: Range = hint.__metadata__[0]
     several = any(get_origin(part) is tuple for part in parts(hint))
-    profile = load_profile("paper")
+    paper = load_profile("paper")
+    by_server = msgspec.structs.replace(paper.generation, server=ServerSettings())
+    profile = msgspec.structs.replace(paper, generation=by_server)
     holder = profile.runs()[0] if kind is RunConfig else profile
     wrong = [allowed.low if allowed.above else allowed.low - 1, -math.inf, math.nan, math.inf]
     for value in (*wrong, *([allowed.high * 2] if math.isfinite(allowed.high) else [])):

@@ -5,7 +5,7 @@ importance ratio of a token or a whole sequence, clips that, and may leave cut c
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,21 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A part of the report that is found in another way: for people, and as a document."""
+
+    heading: str
+    lines: tuple[str, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Beside:
-    """What stands beside the rollouts of a run: its numbers per step, and what is known of its loss."""
+    """What is known of a run besides its rewards: its numbers per step, its loss, and further sections."""
 
     scalars: Scalars | None
     loss: Loss
+    sections: Mapping[str, Section] = field(default_factory=dict)
 
     def lines(self) -> tuple[str, ...]:
         """What is known of the loss, in sentences; none where nothing is."""

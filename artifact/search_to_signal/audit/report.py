@@ -392,6 +392,8 @@ def text(findings: Findings, also: Beside | None = None) -> str:
     advised += [""] if advised else []
     parts = [one_line(line, _WIDEST) for line in (*advised, *conclusions(findings))]
     parts += _beside(also, findings) if also else []
+    for section in also.sections.values() if also else ():
+        parts += ["", f"{section.heading}:", *(one_line(line, _WIDEST) for line in section.lines)]
     if findings.assumptions:
         parts += ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
     if counted := COUNTS.rows(findings):
@@ -479,7 +481,7 @@ def as_json(findings: Findings | None, also: Beside | None = None) -> str:
 
 def _beside_document(also: Beside, findings: Findings | None) -> dict[str, Any]:
     advised = loss_advice(also.loss, findings) if findings else ()
-    document: dict[str, Any] = {}
+    document: dict[str, Any] = {key: section.document for key, section in also.sections.items()}
     if also.scalars is not None:
         fields: dict[str, Any] = msgspec.to_builtins(replace(also.scalars, curves={}))
         curves = {
@@ -577,6 +579,7 @@ def page(findings: Findings | None, title: str, groups: bool = False, also: Besi
         curve_rows=[_cut(row) for row in curve_rows(found)] if found else [],
         loss_lines=[one_line(line) for line in also.lines()] if also else [],
         loss=loss_advice(also.loss, findings) if also and findings else (),
+        sections=also.sections.values() if also else (),
         more=more_to_see(also) if also and not findings else "",
         tables=tables,
         files=(*tables_of_all, *(("groups.csv",) if groups else ()), "audit.json"),

@@ -53,6 +53,21 @@ def command_line(*arguments: str) -> list[str]:
     return [sys.executable, "-c", _BOOT, *arguments]
 
 
+@contextmanager
+def variables(**values: str) -> Iterator[None]:
+    """Within it the environment has these variables; afterwards it is as it was before."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ |= values
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def wait_without_spinning() -> None:
     """Let idle threads sleep; spinning ones take the cores that another process's threads wait for.
 

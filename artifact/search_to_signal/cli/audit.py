@@ -5,24 +5,26 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_to_signal.base.errors import ConfigError, RecordError
-from search_to_signal.base.progress import PLAIN_SECONDS, one_line
+from search_to_signal.base.progress import PLAIN_SECONDS, one_line, slow_progress
 from search_to_signal.cli.options import Add, add_repeated, refuse_no_time
 
 if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
-    from search_to_signal.audit.loss import Beside
+    from search_to_signal.audit.loss import Beside, Section
+    from search_to_signal.verify.whose import Whose
 
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
+_LAST = 10**9
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -44,10 +46,12 @@ def _audit(arguments: argparse.Namespace) -> int:
     )
     if arguments.follow:
         _follow(arguments, options)
+    sampler = _sampler(arguments)
+    sections = {} if sampler is None else {"sampler": sampler.section()}
     try:
-        format, findings, also = _audit_log(arguments, options)
+        format, findings, also = _audit_log(arguments, options, sections)
     except NoRolloutsError:
-        also = beside(arguments.path)
+        also = replace(beside(arguments.path), sections=sections)
         if also.scalars is None or not also.scalars.curves or limits:
             raise
         if arguments.out is not None:
@@ -59,10 +63,34 @@ def _audit(arguments: argparse.Namespace) -> int:
     else:
         print(f"Read as {format}.")
         print(report.text(findings, also))
-    return _exit_code(findings, limits)
+    code = _exit_code(findings, limits)
+    return 1 if sampler is not None and sampler.is_otherwise else code
 
 
-def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings", "Beside"]:
+def _sampler(arguments: argparse.Namespace) -> "Whose | None":
+    """What sampled the log, where a model is named. Loads torch."""
+    if arguments.model is None:
+        if arguments.adapter:
+            raise ConfigError("--adapter needs --model: give the model that it is an adapter of")
+        return None
+    from search_to_signal.audit.importers.rollouts import rollouts
+    from search_to_signal.models.likelihood import Drawing
+    from search_to_signal.verify.whose import Named, whose
+
+    first, _, last = arguments.steps.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        raise ConfigError(f"--steps {arguments.steps}: give a step, or two as in 100-120")
+    steps = range(int(first), int(last or first) + 1)
+    drawing = Drawing(arguments.temperature, arguments.top_p, arguments.top_k)
+    named = Named(arguments.model, tuple(arguments.adapter), drawing, arguments.tokens, arguments.device)
+    found = (one for one in rollouts(arguments.path, arguments.format) if one.step in steps or one.step < 0)
+    with slow_progress("reading the log by the model") as progress:
+        return whose(found, named, progress)
+
+
+def _audit_log(
+    arguments: argparse.Namespace, options: "ReadOptions", sections: "Mapping[str, Section]"
+) -> tuple[str, "Findings", "Beside"]:
     """Audit the log and write the files of ``--out``; returns the format's name and what was found."""
     from search_to_signal.audit import importers
     from search_to_signal.audit.importers.gathering import ScatteredGroupsError
@@ -70,12 +98,18 @@ def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[s
     form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
         # Most writers keep the rows of a group together; such a log is read once.
-        return form.name, *_audit_batches(arguments, form.name, replace(options, together=True), files)
-    return form.name, *_audit_batches(arguments, form.name, options, files)
+        return form.name, *_audit_batches(
+            arguments, form.name, replace(options, together=True), files, sections
+        )
+    return form.name, *_audit_batches(arguments, form.name, options, files, sections)
 
 
 def _audit_batches(
-    arguments: argparse.Namespace, form: str, options: "ReadOptions", files: Sequence[Path]
+    arguments: argparse.Namespace,
+    form: str,
+    options: "ReadOptions",
+    files: Sequence[Path],
+    sections: "Mapping[str, Section]",
 ) -> tuple["Findings", "Beside"]:
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
@@ -88,10 +122,10 @@ def _audit_batches(
     usual = USUAL.get(form)
     if arguments.out is None:
         findings = audit(batches, arguments.normalizer, usual)
-        return findings, beside(arguments.path, findings, files)
+        return findings, replace(beside(arguments.path, findings, files), sections=sections)
     rows = GroupTable(compared(arguments.normalizer or usual))
     findings = audit(batches, arguments.normalizer, usual, rows.add)
-    also = beside(arguments.path, findings, files)
+    also = replace(beside(arguments.path, findings, files), sections=sections)
     report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
     return findings, also
 
@@ -125,7 +159,7 @@ def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
                 start, changed = time.monotonic(), False
                 # A file may be incomplete at this moment; the next update reads it again.
                 with suppress(RecordError):
-                    _audit_log(arguments, options)
+                    _audit_log(arguments, options, {})
                 # Updates take at most a tenth of the time, also for long logs.
                 next_update = time.monotonic() + 9.0 * (time.monotonic() - start)
             time.sleep(arguments.every)
@@ -208,6 +242,20 @@ def _normalizers(arguments: argparse.Namespace) -> None:
     print(json.dumps(document(entries), indent=2) if arguments.json else table(entries))
 
 
+def _add_sampler(command: argparse.ArgumentParser) -> None:
+    asked = command.add_argument_group("whose rollouts", "which model, adapter, template and way of drawing")
+    text = "the model that sampled, a directory: find out whether it did, and how"
+    asked.add_argument("--model", type=Path, metavar="DIR", help=text)
+    text = "its LoRA adapter; the last is the one that should have sampled"
+    add_repeated(asked, "--adapter", text, Path, "DIR")
+    asked.add_argument("--temperature", type=float, default=1.0, help="of the sampler (default: 1)")
+    asked.add_argument("--top-p", type=float, default=1.0, help="of the sampler (default: none)")
+    asked.add_argument("--top-k", type=int, help="of the sampler (default: none)")
+    asked.add_argument("--steps", default=f"0-{_LAST}", metavar="A[-B]", help="rollouts of these steps only")
+    asked.add_argument("--tokens", type=int, default=2000, help="read about so many at most (default: 2000)")
+    asked.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model computes")
+
+
 def register(add: Add) -> None:
     command = add(_audit, "s2s audit completions/ --fail-on dead=0.5")
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
@@ -228,6 +276,7 @@ def register(add: Add) -> None:
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
     )
+    _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"

@@ -36,7 +36,7 @@ def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> 
 
 
 def add_repeated(
-    parser: argparse.ArgumentParser,
+    parser: argparse._ActionsContainer,
     option: str,
     text: str,
     kind: type = str,

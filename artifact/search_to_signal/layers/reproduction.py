@@ -32,8 +32,8 @@ from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.breadth.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, shipped, tensor_shapes
-from search_to_signal.models.opening import described, model_files, require_model
-from search_to_signal.models.settings import ENGINES, ApiSettings, endpoint_key, model_name
+from search_to_signal.models.opening import described, model_files, require_model, require_server
+from search_to_signal.models.settings import ENGINES, Endpoint, endpoint_key, model_name
 from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
 from search_to_signal.records.amendments import find_awaited_runs
@@ -60,7 +60,7 @@ from search_to_signal.records.seal import seal
 from search_to_signal.report.build import report
 from search_to_signal.report.results import Results
 from search_to_signal.run.execution import Execution
-from search_to_signal.run.machine_check import Part, card_warnings, require_card, trains
+from search_to_signal.run.machine_check import Part, card_warnings, memory_line, require_card, trains
 from search_to_signal.run.planned_runs import Reproduction, unfinished
 from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.pool import EvaluationPool
@@ -314,28 +314,42 @@ def require_start(profile: Profile, results: Path, resume: bool, keys: Sequence[
     """Check what takes no time of what runs of these layers need; nothing is left in ``results``.
 
     Raises ConfigError for a card that is missing or too small, and for an engine or an endpoint that cannot
-    start; ModelFileError for an incomplete model, DataHashError for instances that differ from the recorded
-    ones, RunDirectoryError for an unusable results directory, MappingError for a mapping or normalizer that
-    fails on synthetic groups, and for a problem of somebody's own without fixed instances.
+    start; GenerationError for a server that cannot sample, ModelFileError for an incomplete model,
+    DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
+    directory, MappingError for a mapping or normalizer that fails on synthetic groups, and for a problem of
+    somebody's own without fixed instances.
     """
     require_place(results, resume)
     check_conditions(profile)
     computing = parts_with_models(profile, keys)
     for model in sorted(_models(computing)):
         if require_model(profile.generation, model):
-            check_layers(model, any(trains(part) for part in computing if model_name(part.model) == model))
+            check_layers(model, _is_trained(model, computing))
     require_card(profile, computing)
     for endpoint in _endpoints(profile, keys):
         endpoint_key(endpoint)
+    for model in sorted(_models(computing)):
+        require_server(profile.generation, model)
     for problem, split in sorted({(part.problem, part.split) for part in _every_part(profile)}):
         check_instances(get_problem(problem), split)
 
 
-def described_models(profile: Profile, keys: Sequence[str]) -> list[str]:
-    """Return a line about each model of somebody else that runs of these layers load; as ``described``."""
-    models = sorted(_models(parts_with_models(profile, keys)))
-    here = [model for model in models if require_model(profile.generation, model)]
-    return [described(profile.generation, model) for model in here if not shipped(model_directory(model))]
+def described_models(profile: Profile, keys: Sequence[str]) -> Iterator[str]:
+    """Yield what there is to know of each model of somebody else that runs of these layers load.
+
+    Its memory is left out where its settings say no sizes. Raises as ``described`` does.
+    """
+    computing = parts_with_models(profile, keys)
+    for model in sorted(_models(computing)):
+        if require_model(profile.generation, model) and not shipped(model_directory(model)):
+            yield from described(profile.generation, model)
+            if profile.generation.backend == "local":
+                with suppress(ModelFileError):
+                    yield memory_line(profile, model, _is_trained(model, computing))
+
+
+def _is_trained(model: str, parts: Sequence[Part]) -> bool:
+    return any(trains(part) for part in parts if model_name(part.model) == model)
 
 
 def on_this_machine(profile: Profile, ray: str | None) -> Profile:
@@ -351,10 +365,12 @@ def _every_part(profile: Profile) -> list[Part]:
     return [profile, *profile.breadth, *profile.audit]
 
 
-def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[ApiSettings]:
+def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[Endpoint]:
     """The endpoints elsewhere that these layers ask."""
     if profile.generation.backend == "api" and set(keys) - {API, HELDOUT}:
         yield profile.generation.api
+    if profile.generation.backend == "server" and set(keys) - {API, HELDOUT}:
+        yield profile.generation.served
     if API in keys and profile.api is not None and profile.api.endpoint is not None:
         yield profile.api.endpoint
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, cast
 
 from search_to_signal.base import plugins
@@ -9,7 +10,7 @@ from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
 from search_to_signal.learner.settings import GrpoSettings
-from search_to_signal.records.schema import FIRST_RULE, HOSTS, RuleFacts
+from search_to_signal.records.schema import FIRST_RULE, HOSTS, facts_of_rule
 
 GRPO = FIRST_RULE
 GROUP = "search_to_signal.learning_rules"
@@ -19,14 +20,11 @@ class Grpo:
     """GRPO with TRL 0.15.1's loss (paper, Learner): most of its knobs stand in ``[learner]``."""
 
     reads_records = False
+    facts = partial(facts_of_rule, FIRST_RULE)
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings that are not its own."""
         settings_of(settings, GrpoSettings, "rule_settings")
-
-    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
-        """Every group has a step of its own, with all of its numbers."""
-        return RuleFacts(all_told=True, groups_per_step=1)
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer."""

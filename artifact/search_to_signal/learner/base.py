@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.records.schema import CompletionRecord, PreferenceRecord, RuleFacts
+from search_to_signal.records.schema import CompletionRecord, Dropped, PreferenceRecord, RuleFacts
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class StepResult:
     """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
     A skipped opportunity has no loss, KL or norm, and no training tokens; ``not_finite`` says that its
-    gradient was the reason. ``pairs`` are those of a rule that learns from pairs.
+    gradient was the reason. ``pairs`` are those of a rule that learns from pairs. ``sampler_difference`` is
+    for the run to say, not for a rule (``StepRecord``). ``dropped`` says why this group is never trained on,
+    and another is drawn in its place.
     """
 
     loss: float | None
@@ -44,6 +46,8 @@ class StepResult:
     adapter_sha256: str
     pairs: PreferenceRecord | None = None
     not_finite: bool = False
+    sampler_difference: float | None = None
+    dropped: Dropped | None = None
 
 
 class LearnerSetup(NamedTuple):

@@ -216,17 +216,20 @@ class CapturedPasses:
         # A graph reads the weights where they lay when it was captured.
         key = (*inputs.sizes, *(weight.data_ptr() for weight in self._model.parameters()))
         if key not in self._graphs:
-            training = self._model.training
-            # Checkpointing works in training mode alone. Nothing else depends on it: there is no dropout.
-            self._model.train()
-            scores, own = _Scores(self._base, self._temperature), tuple(tensor.clone() for tensor in inputs)
-            with torch.enable_grad():  # type: ignore[no-untyped-call]
-                policy: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
-                    scores, own, num_warmup_iters=1, pool=self._pool
-                )
-            self._model.train(training)
-            self._graphs[key] = _Captured(policy, self._capture_base(inputs))
+            self._graphs[key] = _Captured(self._capture_policy(inputs), self._capture_base(inputs))
         return self._graphs[key]
+
+    def _capture_policy(self, inputs: _Inputs) -> Callable[..., Tensor]:
+        training = self._model.training
+        # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
+        self._model.train()
+        scores = _Scores(self._base, self._temperature)
+        with torch.enable_grad():  # type: ignore[no-untyped-call]
+            graphed: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
+                scores, tuple(tensor.clone() for tensor in inputs), num_warmup_iters=1, pool=self._pool
+            )
+        self._model.train(training)
+        return graphed
 
     @torch.no_grad()
     def _capture_base(self, inputs: _Inputs) -> Callable[[_Inputs], Tensor]:

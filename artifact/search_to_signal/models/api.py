@@ -128,6 +128,7 @@ class ApiGenerator:
             top_p=1,
             extra_body={
                 self.settings.api.limit_parameter: self.settings.max_completion_tokens,
+                **({"chat_template_kwargs": given} if (given := self.settings.for_template) else {}),
                 **self.settings.api.extra,
             },
         )

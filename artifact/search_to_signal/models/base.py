@@ -1,9 +1,11 @@
 """What proposes completions: a local model, an engine, or a server; the search does not depend on which."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from jinja2 import TemplateError
@@ -42,12 +44,15 @@ class Completion:
     """One sampled answer: its tokens with the end token where one was drawn, and its text without.
 
     An endpoint gives no token ids: ``ids`` is then empty, and ``request`` says what it reported.
+    ``logprobs`` are the tokens' natural log-probabilities as a server reports them, at temperature 1 and
+    before any filter; empty where nobody does.
     """
 
     ids: tuple[int, ...]
     text: str
     truncated: bool
     request: RequestRecord | None = None
+    logprobs: tuple[float, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -168,23 +173,33 @@ def completion_text(tokenizer: Any) -> Callable[[Sequence[int]], str]:
 
 # What a template may add to messages, and how often it may repeat them.
 _MOST_TEXT, _MOST_GROWTH = 1 << 20, 16
+# Some templates tell the model the date: a prompt has to be the same on any day.
+DAY = date(2024, 7, 26)
 
 
-def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
-    """A chat as the text that a model continues, and as its tokens.
+def encoded(
+    tokenizer: Any, chat: list[Message], for_template: Mapping[str, object] = MappingProxyType({})
+) -> tuple[str, list[int]]:
+    """A chat as the text that a model continues, and as its tokens; ``for_template`` goes to its template.
 
     Raises ConfigError where the chat template refuses it, or makes nothing of it.
     """
     if hasattr(tokenizer, "encoded"):  # somebody else's
-        return tokenizer.encoded(chat)  # type: ignore[no-any-return]
-    return rendered(tokenizer, chat)
+        return tokenizer.encoded(chat, dict(for_template))  # type: ignore[no-any-return]
+    return rendered(tokenizer, chat, for_template)
 
 
-def rendered(tokenizer: Any, chat: list[Message], at: Callable[[str], object] = str) -> tuple[str, list[int]]:
+def rendered(
+    tokenizer: Any,
+    chat: list[Message],
+    for_template: Mapping[str, object],
+    at: Callable[[str], object] = str,
+) -> tuple[str, list[int]]:
     """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
     at("chat_template")
+    ours = {"tokenize": False, "add_generation_prompt": True, "strftime_now": DAY.strftime}
     try:
-        text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        text: str = tokenizer.apply_chat_template(chat, **{**for_template, **ours})
     except TemplateError as error:
         raise ConfigError(
             f"the chat template in {tokenizer.name_or_path} refuses these messages "

@@ -116,13 +116,14 @@ def _output(
 
 @triton.jit
 def turn_and_store(
-    partial, bias, up, cos, sin, position, q, keys, values,
-    rows, room, N, R, second, third,
+    partial, bias, up, gains, cos, sin, position, q, keys, values,
+    rows, room, N, R, second, third, epsilon,
     HEADS: tl.constexpr, OTHERS: tl.constexpr, HALF: tl.constexpr, RANK: tl.constexpr,
-    BIASED: tl.constexpr, PARTS: tl.constexpr,
+    BIASED: tl.constexpr, NORMED: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """A head of the projections of queries, keys and values: turned by its position, keys and values into the
-    cache (rows, others, room, d) at ``position``, queries into q (rows, heads, d)."""
+    cache (rows, others, room, d) at ``position``, queries into q (rows, heads, d). Where ``NORMED``, queries
+    and keys are first brought to unit mean square and multiplied by ``gains`` (2, d), one row each."""
     head = tl.program_id(0)
     row = tl.arange(0, 16)
     here = row < rows
@@ -135,6 +136,13 @@ def turn_and_store(
     )
     at = tl.load(position)
     if head < HEADS + OTHERS:
+        if NORMED:
+            wide, other_wide = low.to(tl.float32), high.to(tl.float32)
+            squares = tl.sum(wide * wide, axis=1) + tl.sum(other_wide * other_wide, axis=1)
+            scale = tl.rsqrt(squares / (2 * HALF) + epsilon)
+            gain = gains + (head >= HEADS).to(tl.int32) * 2 * HALF + half
+            low = (wide * scale[:, None]).to(dtype) * tl.load(gain)[None, :]
+            high = (other_wide * scale[:, None]).to(dtype) * tl.load(gain + HALF)[None, :]
         c0, c1 = tl.load(cos + at * 2 * HALF + half), tl.load(cos + at * 2 * HALF + HALF + half)
         s0, s1 = tl.load(sin + at * 2 * HALF + half), tl.load(sin + at * 2 * HALF + HALF + half)
         turned = (low * c0[None, :]).to(dtype) + (-high * s0[None, :]).to(dtype)
@@ -289,7 +297,6 @@ def can_step(weights: Weights, rows: int) -> bool:
     size = weights.cos.size(1)
     matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
     whole = all(outputs % _COLUMNS == 0 for matrix in matrices for outputs in matrix.sizes)
-    whole &= layer.head_norms is None
     whole &= all(matrix.weight.size(1) % _HEAD.step == 0 for matrix in matrices) and size in (64, 128)
     group = weights.heads * size // layer.qkv.sizes[1]
     return whole and rows <= MOST_ROWS and group <= MOST_ROWS and layer.qkv.rank in (0, 16, 32, 64, 128)
@@ -316,6 +323,7 @@ class CardStep:
         self._tops, self._sums = buffer(rows, heads, _SPLITS), buffer(rows, heads, _SPLITS)
         self._h = buffer(rows, layer.down.weight.size(1), dtype=keys.dtype)
         matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
+        self._gains = [layer.head_norms and torch.cat(layer.head_norms) for layer in weights.layers]
         self._partial = buffer(max(self._partial_size(matrix) for matrix in matrices))
 
     def _partial_size(self, matrix: Matrix) -> int:
@@ -329,8 +337,8 @@ class CardStep:
         embed[grid](
             tokens, weights.embedding, self._x, self._squares, width, _COLUMNS, self._blocks, num_warps=1
         )
-        for layer, (keys, values) in zip(weights.layers, state.caches, strict=True):
-            self._attention(layer, keys, values)
+        for layer, gains, cache in zip(weights.layers, self._gains, state.caches, strict=True):
+            self._attention(layer, gains, *cache)
             self._add(self._mixed, layer.out)
             self._project(self._x, layer.gate_up, layer.mlp_norm)
             self._gate(layer.gate_up)
@@ -366,7 +374,7 @@ class CardStep:
             num_stages=_STAGES,
         )
 
-    def _attention(self, layer: DecoderLayer, keys: Tensor, values: Tensor) -> None:
+    def _attention(self, layer: DecoderLayer, gains: Tensor | None, keys: Tensor, values: Tensor) -> None:
         weights, position, matrix = self._weights, self._state.position, layer.qkv
         heads, others = weights.heads, self._others
         self._project(self._x, matrix, layer.norm)
@@ -375,6 +383,7 @@ class CardStep:
             self._partial,
             self._partial if matrix.bias is None else matrix.bias,
             self._partial if matrix.up is None else matrix.up,
+            self._partial if gains is None else gains,
             weights.cos,
             weights.sin,
             position,
@@ -387,11 +396,13 @@ class CardStep:
             matrix.ranks,
             second,
             second + others * self._d,
+            weights.epsilon,
             HEADS=heads,
             OTHERS=others,
             HALF=self._d // 2,
             RANK=matrix.rank,
             BIASED=matrix.bias is not None,
+            NORMED=gains is not None,
             PARTS=cut(matrix).parts,
             num_warps=4,
         )

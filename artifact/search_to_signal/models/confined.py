@@ -8,11 +8,12 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from search_to_signal.base import errors
+from search_to_signal.base.processes import variables
 from search_to_signal.sandbox.locks import footprint
 
 At = Callable[[str], None]
@@ -83,7 +84,8 @@ class Confined:
     def _start(self) -> _Child:
         theirs_in, asked = os.pipe()
         told, theirs_out = os.pipe()
-        with _quiet_tokenizers():
+        # The library's threads do not come along with a fork; unless it is told so, it prints that.
+        with variables(TOKENIZERS_PARALLELISM="false"):
             pid = os.fork()
             if pid == 0:
                 _serve(self._make, self._budget, theirs_in, theirs_out)
@@ -161,19 +163,6 @@ def _ended(child: _Child) -> None:
         os.waitpid(child.pid, 0)
 
 
-@contextmanager
-def _quiet_tokenizers() -> Iterator[None]:
-    """The library's threads do not come along with a fork; unless it is told so, it prints that."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    yield
-    if before is None:
-        del os.environ[name]
-    else:
-        os.environ[name] = before
-
-
 def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -191,8 +180,9 @@ def _serve(make: Callable[[At], Answer], budget: Budget, asked: int, told: int) 
 
 
 def _confine(budget: Budget, *kept: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to both, and the parent ends both
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A terminal, and whoever stops a group of processes, signals both, and the parent ends both: in order.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     silent = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(silent, descriptor)

@@ -16,7 +16,7 @@ from search_to_signal.base.processes import KERNELS, MKL_PROCESSOR
 
 Device = Literal["cpu", "cuda"]
 
-LESS_MEMORY = 'lower jobs, or set model.quantization = "nf4"'
+LESS_MEMORY = "lower jobs or generation.max_completion_tokens, or set learner.gradient_checkpointing"
 # What the driver and cuBLAS say where torch has no error of its own.
 _NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 

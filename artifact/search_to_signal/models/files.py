@@ -191,16 +191,26 @@ def _odd(path: Path, key: str, value: object, expected: str) -> ModelFileError:
     )
 
 
-def refuse_lacking_template(directory: Path) -> None:
-    """Raise ModelFileError where a tokenizer has no chat template, without which no prompt becomes text."""
-    if (directory / "chat_template.jinja").is_file():
-        return
-    settings = directory / "tokenizer_config.json"
-    if not json_settings(settings).get("chat_template"):
+def chat_template(directory: Path) -> str:
+    """The chat template of a tokenizer, without which no prompt becomes text; raises ModelFileError."""
+    own = directory / "chat_template.jinja"
+    if own.is_file():
+        if own.stat().st_size > LONGEST_SETTINGS:
+            raise ModelFileError(f"{own} has more than {LONGEST_SETTINGS:,} bytes: get it again")
+        return own.read_text(encoding="utf-8", errors="replace")
+    template = json_settings(directory / "tokenizer_config.json").get("chat_template")
+    if not template:
         raise ModelFileError(
             f"the tokenizer in {directory} has no chat template, which makes text of prompts: give a model "
             f"that follows instructions, or add its chat_template.jinja, and the sum into {CHECKSUMS}"
         )
+    return str(template)
+
+
+def context_of(directory: Path) -> int | None:
+    """The most tokens that a model reads, prompt and completion together; None where it does not say."""
+    config = json_settings(directory / "config.json")
+    return next((config[key] for key in sorted(_POSITIONS) if type(config.get(key)) is int), None)
 
 
 def is_read(name: str) -> bool:

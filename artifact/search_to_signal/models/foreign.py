@@ -22,11 +22,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, S2SError
 from search_to_signal.base.progress import one_line
-from search_to_signal.models.base import Message, rendered
+from search_to_signal.models.base import DAY, Message, rendered
 from search_to_signal.models.confined import Answer, At, Confined, ConfinedError
 from search_to_signal.models.files import (
     LONGEST_SETTINGS,
     Shape,
+    chat_template,
     json_settings,
     refuse_odd_settings,
     shipped,
@@ -86,9 +87,9 @@ class ForeignTokenizer:
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self._called("__call__", *arguments, **options)
 
-    def encoded(self, chat: list[Message]) -> tuple[str, list[int]]:
-        """As ``chat.encoded``."""
-        text, ids = self._called("encoded", chat)
+    def encoded(self, chat: list[Message], for_template: dict[str, Any]) -> tuple[str, list[int]]:
+        """As ``base.encoded``."""
+        text, ids = self._called("encoded", chat, for_template)
         return text, ids
 
     @property
@@ -122,7 +123,8 @@ def _opened(directory: Path, at: At) -> Answer:
 
     def answer(name: str, arguments: list[Any] | None, options: dict[str, Any] | None) -> Any:
         if name == "encoded":
-            return rendered(tokenizer, (arguments or [[]])[0], placed)
+            chat, for_template = arguments or [[], {}]
+            return rendered(tokenizer, chat, for_template, placed)
         placed({"decode": "tokenizer.json: decoder", "apply_chat_template": "chat_template"}.get(name, ""))
         if arguments is None:
             if not hasattr(tokenizer, name):
@@ -133,7 +135,7 @@ def _opened(directory: Path, at: At) -> Answer:
         return dict(made) if isinstance(made, BatchEncoding) else made
 
     _try_parts(tokenizer, directory, at)
-    answer("encoded", [_TRIAL], None)
+    answer("encoded", [_TRIAL, {}], None)
     answer("decode", [list(range(min(len(tokenizer), _DECODED)))], {"skip_special_tokens": True})
     return answer
 
@@ -141,6 +143,26 @@ def _opened(directory: Path, at: At) -> Answer:
 def _template(directory: Path) -> str:
     own = "chat_template.jinja"
     return own if (directory / own).is_file() else "tokenizer_config.json: chat_template"
+
+
+def template_facts(directory: Path, for_template: dict[str, Any]) -> Iterator[str]:
+    """What becomes of a prompt in a model's chat template, for people; raises as ``ForeignTokenizer``."""
+    tokenizer, template = ForeignTokenizer(directory), chat_template(directory)
+    system, user = "What you are told first.", "What you are asked."
+    chat = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    text, _ = tokenizer.encoded(chat, for_template)
+    yield f"its chat template {'shows' if system in text else 'leaves out'} the system message"
+    if "strftime_now" in template:
+        yield f"its chat template names the day, which is always {DAY}"
+    thought, behind = text.rfind("<think>"), text.rfind("</think>")
+    switch = "enable_thinking" in template and not for_template
+    remedy = "; generation.template_kwargs = {enable_thinking = false} has it answer at once" * switch
+    if thought > behind:
+        yield f"each answer begins inside a thought, and one that ends in it is read as it is{remedy}"
+    elif behind > text.rfind(user):
+        yield "it answers without a thought"
+    elif "think" in template:
+        yield f"it may think first, and what follows </think> is its answer{remedy}"
 
 
 def _try_parts(tokenizer: Any, directory: Path, at: At) -> None:

@@ -137,7 +137,7 @@ class LocalGenerator:
 
     def answer(self, chat: list[Message], seeds: Sequence[int], settings: GenerationSettings) -> Generation:
         """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
-        text, whole = encoded(self.tokenizer, chat)
+        text, whole = encoded(self.tokenizer, chat, settings.for_template)
         prompt_ids = cut_prompt(whole, settings)
         group = self._sample(prompt_ids, seeds, settings)
         completions = (

@@ -25,7 +25,7 @@ from search_to_signal.models.device import memory_errors
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import LocalGenerator
 from search_to_signal.models.opening import model_files
-from search_to_signal.models.settings import LOOPBACK, ModelLoading
+from search_to_signal.models.settings import LOOPBACK, ModelLoading, TemplateKwargs
 
 Intercept = Callable[[BaseHTTPRequestHandler], bool]
 Report = Callable[[str], None]
@@ -55,6 +55,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     n: int = 1
     stream: bool = False
+    chat_template_kwargs: TemplateKwargs = {}
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Served:
             max_completion_tokens=limit,
             max_prompt_tokens=max(room, 1),
             long_prompts="refuse",
+            template_kwargs=asked.chat_template_kwargs,
         )
 
 

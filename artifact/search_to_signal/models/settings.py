@@ -8,9 +8,10 @@ import msgspec
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.settings import Range, check_ranges
 
-Backend = Literal["local", "vllm", "unsloth", "api"]
+BACKENDS = ("local", "server", "vllm", "unsloth", "api")
 LongPrompts = Literal["cut", "refuse"]
 Tokens = Annotated[int, Range(1, 10_000_000)]
+TemplateKwargs = dict[str, bool | str]
 
 LOOPBACK = "loopback"
 # Backends that have a card to themselves.
@@ -56,18 +57,13 @@ def model_name(model: str | ModelSettings) -> str:
     return model if isinstance(model, str) else model.name
 
 
-class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An OpenAI-compatible endpoint. The run's ``model`` is the provider's name for it.
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How an OpenAI-compatible server is asked.
 
     ``key_variable`` names the environment variable that holds the key; the key itself is no setting and is
-    never written down. Without ``base_url`` the client reads OPENAI_BASE_URL; ``loopback`` is an endpoint
-    that the run itself opens over its own model. ``timeout_s`` bounds one attempt. ``retries`` bounds the
-    further attempts after 408, 409, 429, 5xx, a timeout or a lost connection (the client's own policy:
-    exponential backoff from 0.5 s to 8 s, or what Retry-After asks for), and also after an answer that cannot
-    be used.
-    ``limit_parameter`` is what the endpoint calls its token limit.
-    ``extra`` is sent along with every request, for filters that a server would otherwise apply (D23), for
-    example ``{top_k = -1, repetition_penalty = 1.0}`` to a vLLM server.
+    never written down. Without ``base_url`` the client reads OPENAI_BASE_URL. ``timeout_s`` bounds one
+    attempt. ``retries`` bounds the further attempts after 408, 409, 429, 5xx, a timeout or a lost connection
+    (the client's own policy: exponential backoff from 0.5 s to 8 s, or what Retry-After asks for).
     """
 
     key_variable: str = "OPENAI_API_KEY"
@@ -75,11 +71,41 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     timeout_s: Annotated[float, Range(0, 1e6, above=True)] = 120.0
     retries: Annotated[int, Range(0, 1000)] = 6
     concurrency: Annotated[int, Range(1, 1024)] = 4
+
+
+class ApiSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An endpoint whose weights stay as they are. The run's ``model`` is the provider's name for it.
+
+    The ``base_url`` ``loopback`` is an endpoint that the run itself opens over its own model. ``retries``
+    also bounds the attempts after an answer that cannot be used.
+    ``limit_parameter`` is what the endpoint calls its token limit.
+    ``extra`` is sent along with every request, for filters that a server would otherwise apply (D23), for
+    example ``{top_k = -1, repetition_penalty = 1.0}`` to a vLLM server.
+    """
+
     limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation.api")
+
+
+class ServerSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A server that samples for a learner of this process, with the adapters that it is told to load.
+
+    ``adapters`` is a directory that both see under this path; without it the run's own temporary one is used,
+    for a server on this machine. ``max_difference`` is the largest mean distance per token, in nats, of the
+    server's log-probabilities of a group to the learner's.
+    """
+
+    key_variable: str = ""
+    base_url: str | None = "http://127.0.0.1:8000/v1"
+    timeout_s: Annotated[float, Range(0, 1e6, above=True)] = 600.0
+    adapters: str | None = None
+    max_difference: Annotated[float, Range(0, 100, above=True)] = 0.1
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "generation.server")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -106,7 +132,10 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     sampler and the learner alike, or the run ends (D26). Messages to an endpoint cannot be cut in tokens:
     they are sent whole, and ``refuse`` ends the run after an answer that reports more. ``top_k`` keeps the
     likeliest tokens, ``top_p`` then the fewest whose shares reach it, both after the temperature. An endpoint
-    takes filters by its own names, in ``api.extra``.
+    takes filters by its own names, in ``api.extra``. ``backend`` is one of ``BACKENDS``, or names somebody
+    else's (``models/opening.py``). ``server`` is there for ``server`` only. ``template_kwargs`` are what the
+    chat template takes besides messages, such as ``{enable_thinking = false}``; absent where it is given
+    nothing.
     """
 
     group_size: Annotated[int, Range(1, 1024)] = 4
@@ -116,12 +145,22 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     temperature: Annotated[float, Range(0, 100, above=True)] = 0.9
     top_k: Annotated[int | None, Range(1, 10_000_000)] = None
     top_p: Annotated[float, Range(0, 1, above=True)] = 1.0
-    backend: Backend = "local"
+    backend: str = "local"
     api: ApiSettings = ApiSettings()
     engine: EngineSettings = EngineSettings()
+    server: ServerSettings | msgspec.UnsetType = msgspec.UNSET
+    template_kwargs: TemplateKwargs | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def for_template(self) -> TemplateKwargs:
+        """What the chat template is given besides messages."""
+        return {} if isinstance(self.template_kwargs, msgspec.UnsetType) else self.template_kwargs
 
     def __post_init__(self) -> None:
         check_ranges(self, "generation")
+        if self.backend == "server" and self.server is msgspec.UNSET:
+            # Whole, so that records say what was asked of it.
+            msgspec.structs.force_setattr(self, "server", ServerSettings())
         if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
             raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")
         room = self.max_prompt_tokens + self.max_completion_tokens
@@ -131,11 +170,16 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 "tokens: raise it, so that no completion ends early"
             )
 
+    @property
+    def served(self) -> ServerSettings:
+        """The server of the backend ``server``; its defaults for any other."""
+        return ServerSettings() if self.server is msgspec.UNSET else self.server
+
 
 # The key of an endpoint, which is no setting: an environment variable holds it.
 
 
-def endpoint_key(settings: ApiSettings) -> str:
+def endpoint_key(settings: Endpoint) -> str:
     """The key, ``none`` where no variable is named; raises ConfigError where the variable is not set."""
     if not settings.key_variable:
         return "none"

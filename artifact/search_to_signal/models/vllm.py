@@ -98,7 +98,7 @@ class VllmGenerator:
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group; raises GenerationError, and ConfigError for a prompt that is refused."""
-        text, whole = encoded(self.tokenizer, messages(prompt))
+        text, whole = encoded(self.tokenizer, messages(prompt), self._settings.for_template)
         prompt_ids = cut_prompt(whole, self._settings)
         seeds = request_seeds(seed, self._settings.group_size)
         self._forget_prompts()

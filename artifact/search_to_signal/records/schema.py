@@ -51,6 +51,10 @@ class ArchiveEvent(str, Enum):
     INVALID = "invalid"
 
 
+Dropped = Literal["no_advantage"]
+"""Why a group is left out of its step: its advantages are all zero."""
+
+
 class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One completion with everything a reward mapping may read; context is pre-generation (D22).
 
@@ -98,7 +102,10 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
     ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself. ``not_finite`` is
-    there, and true, where the gradient was not finite, so that nothing was trained.
+    there, and true, where the gradient was not finite, so that nothing was trained. ``sampler_difference`` is
+    the mean distance per token, in nats, of a server's log-probabilities to those of the learner before its
+    update; absent for any other sampler. ``dropped`` is there where the group was left out of its step, and
+    the next group was drawn in its place.
     """
 
     step: int
@@ -120,6 +127,8 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     adapter_sha256: str | None
     prompt_tokens_cut: int | None = 0
     not_finite: bool | msgspec.UnsetType = msgspec.UNSET
+    sampler_difference: float | msgspec.UnsetType = msgspec.UNSET
+    dropped: Dropped | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -285,11 +294,13 @@ class RuleFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``all_told``: a step that trains has a finite loss, KL and gradient norm. ``groups_per_step``: so many
     groups wait for each other and are then trained on together, all tokens of their completions; none where
     that is not known. ``pairs``: it learns from EvoTune's preference pairs in rounds, and records both.
+    ``redraws``: so many groups in a row are dropped where they have no advantage; absent where none is.
     """
 
     all_told: bool = False
     groups_per_step: int | None = None
     pairs: bool = False
+    redraws: int | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True)
@@ -333,8 +344,15 @@ _HOSTS: Mapping[str, HostFacts] = {
     "released": HostFacts(calm=True, own_loop=True, exposures=True, database="none"),
     **{host.key: host.facts for host in HOSTS},
 }
+
+
+def _grpo_facts(settings: Mapping[str, Any]) -> RuleFacts:
+    prompts, redraws = settings.get("prompts_per_step", 1), settings.get("redraws") or msgspec.UNSET
+    return RuleFacts(all_told=True, groups_per_step=prompts, redraws=redraws)
+
+
 _RULES: Mapping[str, Callable[[Mapping[str, Any]], RuleFacts]] = {
-    FIRST_RULE: lambda settings: RuleFacts(all_told=True, groups_per_step=1),
+    FIRST_RULE: _grpo_facts,
     **{host.rule.name: host.rule.facts for host in HOSTS if host.rule},
 }
 

@@ -231,6 +231,7 @@ def step_record(
 
     Both are None when frozen; without the result alone the learner's fields are not said.
     """
+    difference = None if result is None else result.sampler_difference
     return StepRecord(
         step=records[0].step,
         operator=request.operator,
@@ -251,6 +252,8 @@ def step_record(
         adapter_sha256=result.adapter_sha256 if result else None,
         prompt_tokens_cut=generation.prompt_tokens_cut,
         not_finite=True if result is not None and result.not_finite else msgspec.UNSET,
+        sampler_difference=msgspec.UNSET if difference is None else difference,
+        dropped=(result and result.dropped) or msgspec.UNSET,
     )
 
 

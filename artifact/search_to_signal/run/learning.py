@@ -1,7 +1,7 @@
 """The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +15,11 @@ from search_to_signal.credit.normalizers import Normalizer, get_normalizer
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.sampler_check import sampler_difference
 from search_to_signal.models.base import Generation, Generator, Trainable, completion_text
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer, open_base_model
-from search_to_signal.models.opening import open_trainable
+from search_to_signal.models.opening import generator_errors, open_trainable
 from search_to_signal.models.settings import NF4, GenerationSettings
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.run.config import ADAPTER, RunConfig
@@ -32,6 +33,7 @@ class Training:
     """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none.
 
     ``credited`` marks the tokens of a completion that carry the gradient; None where all do (D43).
+    ``settings`` are those that the generator was opened with.
     """
 
     mapping: RewardMapping
@@ -41,16 +43,19 @@ class Training:
     generator: Trainable
     rule: str = GRPO
     credited: Credited | None = None
+    settings: GenerationSettings = field(default_factory=GenerationSettings)
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
         ids = [completion.ids for completion in generation.completions]
         truncated = [completion.truncated for completion in generation.completions]
         group = training_group(generation.prompt_ids, ids, truncated, records, self.credited)
+        limit = self.settings.served.max_difference
+        difference = sampler_difference(self.learner.model, generation, records[0].step, limit)
         with rule_errors(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
-        return result
+        return replace(result, sampler_difference=difference)
 
     @property
     def sha256(self) -> str:
@@ -69,7 +74,8 @@ class Training:
 
     def publish_adapter(self) -> None:
         """Have the generator sample with the learner's adapter from its next token on."""
-        self.generator.load_adapter(TrainedAdapter(self.learner.model))
+        with generator_errors(self.settings.backend):
+            self.generator.load_adapter(TrainedAdapter(self.learner.model))
 
 
 def training_group(
@@ -113,7 +119,7 @@ def begin_training(config: RunConfig, generator: Trainable) -> Training:
     mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)
     initial = adapter_sha256(learner.model)
     rule, credited = config.learning_rule, credited_tokens(config)
-    return Training(mapping, normalizer, learner, initial, generator, rule, credited)
+    return Training(mapping, normalizer, learner, initial, generator, rule, credited, config.generation)
 
 
 def begin_learner(config: RunConfig, base: Any, pad_id: int) -> Learner:

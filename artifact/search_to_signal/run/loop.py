@@ -21,7 +21,7 @@ from search_to_signal.learner import get_rule
 from search_to_signal.learner.base import reads_records
 from search_to_signal.models.base import Generation, Generator, StreamsCompletions
 from search_to_signal.models.device import memory_errors, prepare_processor
-from search_to_signal.models.opening import open_generator
+from search_to_signal.models.opening import generator_errors, open_generator
 from search_to_signal.models.serving import reachable
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
@@ -199,7 +199,7 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock, replays: Exec
     config, host = live.config, live.host
     with host_errors(config.host):
         request = host.propose(state, stream(config.seed, "search", step))
-    with clock.phase("generation"):
+    with clock.phase("generation"), generator_errors(config.generation.backend):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
     with clock.phase("evaluation"):
         evaluated = evaluate_group(
@@ -302,7 +302,8 @@ def write_group(live: Live, group: LiveGroup, found: Mapping[str, str], clock: S
 def _note(step: StepRecord) -> str:
     best = [] if step.frontier_after is None else [f"best {step.frontier_after:.4f}"]
     cut = [f"prompt cut by {step.prompt_tokens_cut} tokens"] if step.prompt_tokens_cut else []
-    return " ".join([*best, f"archive {step.archive_size}", *cut])
+    dropped = ["no advantage, drawn again"] if step.dropped else []
+    return " ".join([*best, f"archive {step.archive_size}", *cut, *dropped])
 
 
 def _checkpoint(live: Live, done: int) -> None:

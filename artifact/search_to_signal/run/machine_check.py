@@ -41,11 +41,33 @@ def required_mib(
     It is an upper estimate, compared with measured runs in artifact/evidence/NOTEBOOK.md. Raises
     ModelFileError for a directory without a configuration.
     """
+    parts = required_bytes(directory, loading, generation, learner)
+    return int(_SLACK * sum(parts.values()) / _MIB) + _CONTEXT_MIB
+
+
+def required_bytes(
+    directory: Path, loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings | None
+) -> dict[str, int]:
+    """Return the bytes of the same run's tensors by what they are; raises as ``required_mib``."""
     sizes = _sizes(directory)
-    weights = _weights(sizes, loading) + _cache(sizes, loading, generation)
-    if learner is not None:
-        weights += _adapter(sizes, learner) + _update(sizes, loading, generation, learner)
-    return int(_SLACK * weights / _MIB) + _CONTEXT_MIB
+    parts = {"weights": _weights(sizes, loading), "cache": _cache(sizes, loading, generation)}
+    if learner is None:
+        return parts
+    if loading.device == "cpu":
+        parts["weights"] *= 2  # adapters are merged into a copy
+    update = _update(sizes, loading, generation, learner)
+    return {**parts, "adapter": _adapter(sizes, learner), "update": update}
+
+
+def memory_line(profile: Profile, model: str, trained: bool) -> str:
+    """Say what memory a run of a local model takes, for people; raises as ``required_mib``."""
+    loading, learner = _loading(profile), profile.learner if trained else None
+    made = (model_directory(model), loading, profile.generation, learner)
+    told = ", ".join(f"{name} {size / (1 << 30):.1f}" for name, size in required_bytes(*made).items())
+    run, of_card = "trained" if trained else "frozen", loading.device == "cuda"
+    whole = required_mib(*made) / 1024 if of_card else sum(required_bytes(*made).values()) / (1 << 30)
+    where = "of a card, libraries included" if of_card else "of memory, and what libraries take"
+    return f"{model}: a {run} run takes up to {whole:.1f} GiB {where} (GiB: {told})"
 
 
 def _sizes(directory: Path) -> dict[str, int]:
@@ -210,7 +232,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
     beside = -(-profile.jobs // len(cards))
     if beside * most > free:
         fitting = free // most * len(cards)
-        remedy = f"set jobs = {fitting}" if fitting else 'use another card, or model.quantization = "nf4"'
+        remedy = f"set jobs = {fitting}" if fitting else "use another card, or a smaller group or model"
         raise ConfigError(
             f"{beside} runs of {model} at the same time take up to {beside * most:,} MiB of the "
             f"card, which has {free:,} MiB free: {remedy}"
@@ -219,7 +241,7 @@ def require_card(profile: Profile, parts: Sequence[Part]) -> None:
 
 def require_card_of_run(config: RunConfig) -> None:
     """Raise ConfigError where a recorded run computed on a card and this machine has none."""
-    if _samples_on_card(config.base.device, config.generation) and not visible_cards():
+    if _computes_on_card(config.base.device, config.generation) and not visible_cards():
         raise ConfigError(
             "the run used an NVIDIA card, and nvidia-smi finds none here: use a machine that has one; "
             "s2s verify --draws checks its tokens without one"
@@ -257,18 +279,18 @@ def _loading(profile: Profile) -> ModelLoading:
 
 
 def _needs_card(profile: Profile) -> bool:
-    return _samples_on_card(_loading(profile).device, profile.generation)
+    return _computes_on_card(_loading(profile).device, profile.generation)
 
 
-def _samples_on_card(device: str, generation: GenerationSettings) -> bool:
-    """Whether this package's own sampler runs on a card; an engine sees to its card itself."""
-    return device == "cuda" and generation.backend == "local"
+def _computes_on_card(device: str, generation: GenerationSettings) -> bool:
+    """Whether our sampler, or the learner beside a server, is on a card; an engine sees to its own card."""
+    return device == "cuda" and generation.backend in ("local", "server")
 
 
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
     """The model and the memory in MiB of one run of a part; none for runs without the card."""
-    if not _needs_card(profile):
-        return
     learner = profile.learner if trains(part) else None
+    if not _needs_card(profile) or (learner is None and profile.generation.backend == "server"):
+        return
     name = model_name(part.model)
     yield name, required_mib(model_directory(name), _loading(profile), profile.generation, learner)

@@ -21,6 +21,7 @@ from search_to_signal.layers.restart.settings import RestartSettings
 from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.models.opening import get_backend
 from search_to_signal.models.settings import GenerationSettings, ModelSettings, model_name
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
@@ -129,6 +130,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 )
 
     def _check_parts(self) -> None:
+        get_backend(self.generation.backend)
         get_normalizer(self.normalizer)
         with rule_errors(self.learning_rule):
             get_rule(self.learning_rule).check(self.rule_settings)

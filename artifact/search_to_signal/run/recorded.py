@@ -127,7 +127,12 @@ def _admitted_by_step(directory: Path) -> dict[int, tuple[int | None, tuple[Heur
 
 # What the learner gave, which no search tells.
 CREDIT = frozenset({"components", "reward", "advantage"})
-_LEARNER = frozenset({"loss", "kl", "grad_norm", "training_tokens", "adapter_sha256", "not_finite"})
+_LEARNER = frozenset(
+    {
+        *("loss", "kl", "grad_norm", "training_tokens", "adapter_sha256", "not_finite", "dropped"),
+        "sampler_difference",
+    }
+)
 _DRAWN = {"operator", "collapsed", "parents"}
 # Chance and time limits make the first another one, and a tokenizer alone tells the second.
 _ELSEWHERE = frozenset({"evaluation", "prompt_tokens_cut"})

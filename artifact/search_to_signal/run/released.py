@@ -175,7 +175,11 @@ def run_released(order: Order, progress: Progress) -> Manifest:
                         options = planned(checkout, plan.config, plan.problem).options
                         with _reporting(options, observer, plan.served), seeded(order.seed):
                             play(checkout, options, observer, plan.groups)
-                manifest = _completed(manifest, observer, out)
+                assert manifest.checkout is not None
+                counted = msgspec.structs.replace(manifest.checkout, tokenizer=observer.counted_by)
+                manifest = msgspec.structs.replace(
+                    manifest, status="complete", timing=read_timing(out), checkout=counted
+                )
                 finish(out, manifest)
             progress.say(f"native rewards have equal bits in {observer.agreeing} of {plan.groups} groups")
             return manifest
@@ -230,13 +234,6 @@ def _checkout(calm: Path) -> Checkout:
     return Checkout(
         revision=revision[1] if revision else None, sha256=hashlib.sha256(lines.encode()).hexdigest()
     )
-
-
-def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
-    assert manifest.checkout is not None
-    counted = observer.counted_by
-    checkout = msgspec.structs.replace(manifest.checkout, tokenizer=counted)
-    return msgspec.structs.replace(manifest, status="complete", timing=read_timing(out), checkout=checkout)
 
 
 @contextmanager

@@ -172,9 +172,11 @@ def token_findings(
             yield Finding(place, f"truncated is {is_truncated}, but its completion_ids say the opposite")
 
 
-def rendered(prompt: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[str, list[int]]:
+def rendered(
+    prompt: ChatPrompt, tokenizer: ModelTokenizer, settings: GenerationSettings
+) -> tuple[str, list[int]]:
     """Return a prompt in the model's chat template, and its token ids."""
-    return encoded(tokenizer.tokenizer, messages(prompt))
+    return encoded(tokenizer.tokenizer, messages(prompt), settings.for_template)
 
 
 def prompt_differs(
@@ -189,4 +191,4 @@ def prompt_differs(
         return recorded != sent_messages(prompt)
     if tokenizer is None:
         return prompt.user.strip() not in recorded
-    return recorded != rendered(prompt, tokenizer)[0]
+    return recorded != rendered(prompt, tokenizer, settings)[0]

@@ -143,6 +143,7 @@ def _group_problems(
             yield f"step {step.step}: {len(group)} completions in the group"
         yield from _outcome_problems(group)
         yield from _prompt_problems(group, step, manifest.config["generation"])
+        yield from _sampler_problems(step, manifest.config["generation"])
         yield from (finding.line for finding in follower.findings(recorded))
         for record in group:
             for text in _problems(record, instances if record.score is not None else 0):
@@ -254,6 +255,16 @@ def _prompt_problems(
         yield f"step {step.step}: {longest} tokens of a prompt were read, its limit is {limit}"
 
 
+def _sampler_problems(step: StepRecord, generation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a step that a trained run by a server could not have gone on with."""
+    if generation.get("backend") != "server" or step.mapping is None:
+        return
+    limit, difference = generation.get("server", {}).get("max_difference", 0.0), step.sampler_difference
+    if difference is UNSET or not 0.0 <= difference <= limit:
+        told = "absent" if difference is UNSET else difference
+        yield f"step {step.step}: sampler_difference is {told}, the run ends where it is not 0 to {limit}"
+
+
 def _store_problems(
     heuristics: list[HeuristicRecord], config: Mapping[str, Any], parsed: ParsedTexts
 ) -> Iterator[str]:
@@ -331,29 +342,35 @@ def database_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield steps that trained out of turn, or on another number of tokens than their groups have."""
-    size = manifest.of_rule.groups_per_step
+    """Yield groups dropped out of turn, and steps out of turn or on other tokens than their groups have."""
+    size, redraws = manifest.of_rule.groups_per_step, manifest.of_rule.redraws or 0
     if not manifest.facts.trained or size is None:
         return
-    if type(size) is not int or size < 1:
-        yield f"the learning rule takes {size} groups for a step: give a number of at least 1"
+    if type(size) is not int or size < 1 or type(redraws) is not int:
+        yield f"the learning rule takes {size} groups for a step and redraws {redraws}: give whole numbers"
         return
-    learner, pending_tokens = manifest.config.get("learner", {}), 0
+    learner, pending_tokens, taken, redrawn = manifest.config.get("learner", {}), 0, 0, 0
     # The number of credited tokens of a part follows from a tokenizer alone (recompute).
     credits_whole_texts = learner.get("credit", "both") == "both"
     # A file that ends before the other is already a problem of the records.
     recorded = zip(read_groups(directory), read_records(directory / STEPS, StepRecord), strict=False)
-    for number, (group, step) in enumerate(recorded, start=1):
-        pending_tokens += _loss_tokens(group, step, learner)
-        expected = 0 if number % size else pending_tokens
-        pending_tokens = 0 if expected else pending_tokens
+    for group, step in recorded:
+        is_dropped = bool(step.zero_advantage) and redrawn < redraws
+        if is_dropped is not (step.dropped is not UNSET):
+            yield f"step {step.step}: its group is {'not ' if is_dropped else ''}dropped against the settings"
+        redrawn = redrawn + 1 if is_dropped else 0
+        taken += not is_dropped
+        pending_tokens += 0 if is_dropped else _loss_tokens(group, step, learner)
+        is_due = not is_dropped and taken % size == 0
+        expected = pending_tokens if is_due and step.not_finite is not True else 0
+        pending_tokens = 0 if is_due else pending_tokens
         tokens = step.training_tokens
         if tokens != expected and (credits_whole_texts or not expected or not 0 <= tokens <= expected):
             yield f"step {step.step}: training_tokens is {tokens}, its completions have {expected}"
 
 
 def _loss_tokens(group: Group, step: StepRecord, learner: dict[str, Any]) -> int:
-    if step.not_finite is True or (step.zero_advantage and learner.get("zero_advantage") == "skip"):
+    if step.zero_advantage and learner.get("zero_advantage") == "skip":
         return 0
     excluded = learner.get("truncated") == "exclude"
     return sum(record.completion_tokens for record in group if not (excluded and record.truncated))

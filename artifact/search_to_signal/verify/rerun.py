@@ -23,6 +23,7 @@ from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.models.files import checked_files
+from search_to_signal.models.settings import BACKENDS
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
 from search_to_signal.records.conditions import FROZEN
@@ -208,7 +209,7 @@ def runs_to_choose(directory: Path, models: Sequence[Path]) -> tuple[list[str], 
     for run in runs_below(directory):
         name = run.relative_to(directory).as_posix()
         try:
-            runnable_config(read_manifest(run), models)
+            repeatable_config(read_manifest(run), models)
             possible.append(name)
         except S2SError as error:
             refused[name] = str(error)
@@ -240,7 +241,7 @@ def rerun(
     manifests = with_parents(directory, names)
     for name in manifests:
         refuse_inside(out / name, directory)
-    left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
+    left = {name: repeatable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
         ready = {name: config for name, config in left.items() if not set(_parents(name, config)) & set(left)}
@@ -298,6 +299,17 @@ def _parents(name: str, config: RunConfig) -> list[str]:
     return [
         os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, ParentRun)
     ]
+
+
+def repeatable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
+    """``runnable_config``, where completions come out again; raises ConfigError where they need not."""
+    backend = run_config(manifest).generation.backend
+    if backend not in BACKENDS or backend == "server":
+        raise ConfigError(
+            f"its completions came from {backend}, which promises no equal ones again: s2s retrain makes its "
+            "adapter of them, s2s verify --recompute its scores"
+        )
+    return runnable_config(manifest, models)
 
 
 def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN_NUMBERS = {
     "api": "an endpoint shows no token ids",
+    "server": "a server draws by numbers of its own, which no record holds",
     "vllm": "vLLM draws by numbers of its own, which no record holds",
     "unsloth": "Unsloth draws by numbers of its own, which no record holds",
 }
@@ -83,8 +84,8 @@ def sampled_run(
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")
     config = run_config(manifest)
-    if config.generation.backend in _UNKNOWN_NUMBERS:
-        raise ConfigError(_UNKNOWN_NUMBERS[config.generation.backend])
+    if (backend := config.generation.backend) != "local":
+        raise ConfigError(_UNKNOWN_NUMBERS.get(backend, f"{backend} draws by numbers of its own"))
     if config.base.quantization != "none":
         raise ConfigError("its model was in 4 bits, which only a GPU unpacks")
     filtered = config.generation.top_k is not None or config.generation.top_p < 1.0

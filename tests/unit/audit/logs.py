@@ -92,77 +92,43 @@ def verl_v1(directory: Path, step: int = 7) -> Path:
 
 def verl_v0(directory: Path, step: int = 3) -> Path:
     """Rows of two prompts, interleaved as balancing leaves them, with what the reward function returned."""
-    rows = [
-        {
-            "input": f"q{row % 2}",
-            "output": str(row),
-            "gts": "g",
-            "score": float(row),
-            "step": step,
-            "acc": row % 2,
-        }
-        for row in range(4)
-    ]
-    return jsonl(directory / f"{step}.jsonl", rows)
+    rows = [{"input": f"q{at % 2}", "output": str(at), "gts": "g", "score": float(at)} for at in range(4)]
+    more = [{"step": step, "acc": at % 2} for at in range(4)]
+    return jsonl(directory / f"{step}.jsonl", [row | other for row, other in zip(rows, more, strict=True)])
 
 
 def prime_episode(group: str, score: float, advantage: float | None = None) -> dict[str, Any]:
     """One episode with one trace: a weighted reward and two trained tokens."""
-    info = {} if advantage is None else {"advantage": advantage}
+    answer = {"role": "assistant", "content": f"{score}"}
     trace = {
         "task": {"type": "Math"},
         "nodes": [
             {"message": {"role": "user", "content": "?"}, "mask": [False, False]},
-            {
-                "message": {"role": "assistant", "content": f"{score}"},
-                "sampled": True,
-                "mask": [False, True, True],
-            },
+            {"message": answer, "sampled": True, "mask": [False, True, True]},
         ],
         "rewards": {"correct": {"score": score, "weight": 2.0}, "style": {"score": 1.0, "weight": 0.5}},
         "metrics": {"turns": 1.0},
-        "info": info,
+        "info": {} if advantage is None else {"advantage": advantage},
         "ok": True,
         "stop_condition": "agent_completed",
     }
-    return {
-        "id": f"{group}-{score}",
-        "env": {"id": "math"},
-        "task": {"type": "Math"},
-        "group": {"id": group},
-        "ok": True,
-        "errors": [],
-        "traces": [trace],
-    }
+    episode = {"id": f"{group}-{score}", "env": {"id": "math"}, "task": {"type": "Math"}}
+    return episode | {"group": {"id": group}, "ok": True, "errors": [], "traces": [trace]}
 
 
 def prime_failure(group: str) -> dict[str, Any]:
     """An episode that ended before its first trace."""
     errors = [{"type": "SandboxError", "message": "gone"}]
-    return {
-        "id": "x",
-        "env": {"id": "math"},
-        "task": {},
-        "group": {"id": group},
-        "ok": False,
-        "errors": errors,
-        "traces": [],
-    }
+    return prime_episode(group, 0.0) | {"id": "x", "task": {}, "ok": False, "errors": errors, "traces": []}
 
 
 def prime_traces(directory: Path) -> Path:
     """A step with all episodes, interleaved and without advantages, and with those that were trained."""
     step = directory / "rollouts" / "step_4" / "train"
-    everything = [
-        prime_episode("g", 0.0),
-        prime_episode("h", 1.0),
-        prime_episode("g", 1.0),
-        prime_failure("h"),
-    ]
-    jsonl(step / "all" / "traces.jsonl", everything)
-    return jsonl(
-        step / "effective" / "traces.jsonl", [prime_episode("g", 0.0, -1.0), prime_episode("g", 1.0, 1.0)]
-    )
+    scored = [prime_episode("g", 0.0), prime_episode("h", 1.0), prime_episode("g", 1.0)]
+    jsonl(step / "all" / "traces.jsonl", [*scored, prime_failure("h")])
+    trained = [prime_episode("g", 0.0, -1.0), prime_episode("g", 1.0, 1.0)]
+    return jsonl(step / "effective" / "traces.jsonl", trained)
 
 
 def prime_tokens(directory: Path) -> Path:
@@ -188,18 +154,11 @@ def tinker(directory: Path) -> Path:
     """Group 0 of two trajectories and group 1 of one."""
     rows = [
         {
-            "schema_version": 1,
-            "split": "train",
-            "iteration": 2,
-            "group_idx": group,
-            "traj_idx": index,
-            "tags": ["math"],
-            "total_reward": reward + 0.25,
-            "final_reward": 0.25,
+            **{"schema_version": 1, "split": "train", "iteration": 2, "group_idx": group, "traj_idx": index},
+            **{"tags": ["math"], "total_reward": reward + 0.25, "final_reward": 0.25},
             "trajectory_metrics": {"correct": reward},
             "steps": [
-                {"step_idx": 0, "ac_len": 3, "reward": reward},
-                {"step_idx": 1, "ac_len": 4, "reward": 0.0},
+                {"step_idx": at, "ac_len": 3 + at, "reward": given} for at, given in enumerate((reward, 0.0))
             ],
         }
         for group, index, reward in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 1.0))
@@ -211,11 +170,8 @@ def ttt(directory: Path) -> Path:
     """Groups of two and one in update 0, one of two in update 1."""
     rows = [
         {
-            "tags": ["circles"],
-            "trajectory_index": index,
-            "final_reward": 0.0,
-            "total_reward": float(index),
-            "step_rewards": [float(index)],
+            **{"tags": ["circles"], "trajectory_index": index, "final_reward": 0.0},
+            **{"total_reward": float(index), "step_rewards": [float(index)]},
             "steps": [{"step": 0, "ac_text": f"code {index}", "reward": float(index)}],
             "train_step": step,
         }
@@ -227,16 +183,10 @@ def ttt(directory: Path) -> Path:
 def sample(index: int, **more: Any) -> dict[str, Any]:
     """What slime's and ThetaEvolve's samples have in common."""
     return {
-        "index": index,
-        "prompt": [{"role": "user", "content": f"prompt {index // 2}"}],
-        "tokens": [1, 2, 3],
-        "response": f"response {index % 2}",
-        "response_length": 3,
-        "reward": index / 4,
-        "loss_mask": [1, 1, 0],
-        "rollout_log_probs": [-0.5, -0.5, -0.5],
-        "status": "completed" if index % 2 else "truncated",
-        "metadata": {"level": "hard"},
+        **{"index": index, "prompt": [{"role": "user", "content": f"prompt {index // 2}"}]},
+        **{"tokens": [1, 2, 3], "response": f"response {index % 2}", "response_length": 3},
+        **{"reward": index / 4, "loss_mask": [1, 1, 0], "rollout_log_probs": [-0.5, -0.5, -0.5]},
+        **{"status": "completed" if index % 2 else "truncated", "metadata": {"level": "hard"}},
         **more,
     }
 
@@ -257,18 +207,13 @@ def openevolve(directory: Path) -> Path:
     """A child that improved, and one whose evaluation timed out."""
     rows = [
         {
-            "iteration": number,
-            "timestamp": 0.0,
-            "parent_id": "a",
-            "child_id": f"b{number}",
-            "parent_metrics": {"combined_score": 0.25},
-            "child_metrics": metrics,
-            "child_code": code,
-            "island_id": 0,
+            **{"iteration": number, "timestamp": 0.0, "parent_id": "a", "child_id": f"b{number}"},
+            **{"parent_metrics": {"combined_score": 0.25}, "child_metrics": metrics},
+            **{"child_code": "x = 1", "island_id": 0},
         }
-        for number, metrics, code in (
-            (1, {"combined_score": 0.75, "speed": 3.0}, "x = 1"),
-            (2, {"error": 0.0, "timeout": True}, "x = 1"),
+        for number, metrics in (
+            (1, {"combined_score": 0.75, "speed": 3.0}),
+            (2, {"error": 0.0, "timeout": True}),
         )
     ]
     return jsonl(directory / "evolution_trace.jsonl", rows)
@@ -338,13 +283,9 @@ def skyrl_eval(directory: Path) -> Path:
     path = directory / "dumped_evals" / "global_step_20_evals"
     rows = [
         {
-            "input_prompt": f"q{at % 2}",
-            "output_response": f"answer {at}",
-            "score": score,
-            "stop_reason": "length" if at == 1 else "stop",
-            "env_class": "gsm8k",
-            "env_extras": {"split": "test"},
-            "data_source": "aime",
+            **{"input_prompt": f"q{at % 2}", "output_response": f"answer {at}", "score": score},
+            **{"stop_reason": "length" if at == 1 else "stop", "env_class": "gsm8k"},
+            **{"env_extras": {"split": "test"}, "data_source": "aime"},
         }
         for at, score in enumerate((0.0, 1.0, [0.0, 0.5], 1.0))
     ]
@@ -394,13 +335,8 @@ def llm4ad(directory: Path) -> Path:
 
 def ms_swift(directory: Path) -> Path:
     """A logged step of ms-swift: a list of completions under each column."""
-    line = {
-        "step": ["1"] * 4,
-        "prompt": ["a", "a", "b", "b"],
-        "completion": ["w", "x", "y", "z"],
-        "MathAccuracy": [0.0, 1.0, 1.0, 1.0],
-        "advantages": [-0.7, 0.7, 0.0, 0.0],
-    }
+    line = {"step": ["1"] * 4, "prompt": list("aabb"), "completion": list("wxyz")}
+    line |= {"MathAccuracy": [0.0, 1.0, 1.0, 1.0], "advantages": [-0.7, 0.7, 0.0, 0.0]}
     return jsonl(directory / "completions.jsonl", [line])
 
 
@@ -417,8 +353,8 @@ def roll(directory: Path) -> Path:
     """A dump of ROLL: one line for the step."""
     line = {
         "global_step": [9] * 4,
-        "prompt": ["a", "a", "b", "b"],
-        "responses": ["w", "x", "y", "z"],
+        "prompt": list("aabb"),
+        "responses": list("wxyz"),
         "scores": [0.0, 1.0, 1.0, 1.0],
     }
     return jsonl(directory / "rollout_dump_data.step_9.jsonl", [line])
@@ -452,18 +388,12 @@ def prime_rollouts(directory: Path) -> Path:
     """Two groups of two of a batch of prime-rl in May 2026: one that differs, and one that is filtered."""
     rows = [
         {
-            "example_id": group,
-            "env_name": "math",
-            "group_id": f"uuid {group}",
+            **{"example_id": group, "env_name": "math", "group_id": f"uuid {group}"},
             "prompt": [{"role": "user", "content": f"q{group}"}],
             "completion": [{"role": "assistant", "content": f"a{at}"}],
-            "reward": float(at or group),
-            "metrics": {"turns": 1.0},
-            "is_truncated": bool(at),
-            "stop_condition": "stop",
-            "advantage": 0.0 if group else at - 0.5,
-            "is_filtered": bool(group),
-            "filters": {"zero_advantage": bool(group)},
+            **{"reward": float(at or group), "metrics": {"turns": 1.0}, "is_truncated": bool(at)},
+            **{"stop_condition": "stop", "advantage": 0.0 if group else at - 0.5},
+            **{"is_filtered": bool(group), "filters": {"zero_advantage": bool(group)}},
         }
         for at in range(2)
         for group in range(2)
@@ -514,24 +444,11 @@ def own_record(step: int, index: int, score: float | None) -> CompletionRecord:
 
 def neutral_rows() -> list[dict[str, Any]]:
     """Groups of two and of one."""
+    first = {"group": "a", "reward": 0.0, "step": 1, "advantage": -1.0, "tokens": 5, "response": "x"}
+    second = {"group": "a", "reward": 1.0, "step": 1, "advantage": 1.0, "tokens": 9, "response": "y"}
+    parts = {"components": {"format": 0.5}, "weights": {"format": 2.0}}
     return [
-        {
-            "group": "a",
-            "reward": 0.0,
-            "step": 1,
-            "advantage": -1.0,
-            "tokens": 5,
-            "response": "x",
-            "label": "wrong",
-        },
-        {
-            "group": "a",
-            "reward": 1.0,
-            "step": 1,
-            "advantage": 1.0,
-            "tokens": 9,
-            "response": "y",
-            "label": "right",
-        },
-        {"group": "b", "reward": 1.0, "step": 1, "components": {"format": 0.5}, "weights": {"format": 2.0}},
+        first | {"label": "wrong"},
+        second | {"label": "right"},
+        {"group": "b", "reward": 1.0, "step": 1} | parts,
     ]

@@ -236,8 +236,8 @@ def test_a_directory_of_our_runs_names_one(place: str, tmp_path: Path) -> None:
 
 
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:
-    rows = [{"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None)]
-    (groups,) = read(logs.jsonl(tmp_path / "x.jsonl", rows))
+    given = ({"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None))
+    (groups,) = read(rows(*given)(tmp_path))
     assert groups.scored.tolist() == [True, False, False, False]
     assert math.isinf(groups.reward[2])
     (unscored,) = [one for one in groups.assumptions if one.key == "unscored"]

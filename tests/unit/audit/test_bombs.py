@@ -20,6 +20,8 @@ from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.neutral import NAMED
 from search_to_signal.base.errors import RecordError
 
+pytestmark = pytest.mark.slow
+
 
 def refused(path: Path, options: ReadOptions | None = None) -> str:
     """The one line with which a log is refused, within seconds."""
@@ -36,11 +38,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, 1),
     "zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }
-
-
 _ROW = b'{"group": 1, "reward": 1.0, "response": ""}\n'
-
-
 _STARTS = {
     "blank lines": (_ROW, b"\n"),
     "a line without end": (b'{"group": 1, "reward": 1.0, "response": "', b"a"),
@@ -64,7 +62,6 @@ def test_a_packed_bomb_is_one_line(
 
 @pytest.mark.parametrize("text", [b"{},", b"[],", b"[[]],"])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
-@pytest.mark.slow
 def test_brackets_without_values_are_one_line(name: str, text: bytes, tmp_path: Path) -> None:
     row = b'{"group": 1, "reward": 1.0, "prompt": [' + text * 2_000_000 + b"1]}"
     path = tmp_path / name
@@ -90,11 +87,7 @@ def _repeated(text: str, rows: int) -> "pa.Array":
 
 
 _MANY = {"group": [1] * 20_000, "reward": [0.0] * 20_000}
-
-
 _LONG = _repeated("a" * 10**6, 20_000)
-
-
 TABLES = {
     "a text, repeated": {**_MANY, "response": _LONG},
     "a status, repeated": {**_MANY, "status": _LONG},
@@ -198,17 +191,9 @@ def test_a_pipe_among_logs_is_not_waited_for(tmp_path: Path) -> None:
 
 
 _ENDLESS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r) SELECT"
-
-
 _COLUMNS = "id, code, parent_id, generation, timestamp"
-
-
 _VIEW = "ALTER TABLE programs RENAME TO p; CREATE VIEW programs AS"
-
-
 _NUMBERS = "WITH RECURSIVE r(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM r LIMIT 30000)"
-
-
 CHANGES = {
     "a view that never ends": f"{_VIEW} {_ENDLESS} x AS id, x AS code, x AS parent_id, x AS generation,"
     " x AS timestamp, x AS combined_score, x AS correct FROM r",

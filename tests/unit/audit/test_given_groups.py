@@ -14,29 +14,13 @@ from search_to_signal.audit.atlas import entries
 from search_to_signal.audit.groups import RewardGroups, part, spans
 
 NAN, INF = float("nan"), float("inf")
-
-
 ENORMOUS = [0.0, 1e200, 3e200]
-
-
 TIGHT = [1.0, 1.00001, 2.0, 2.00001]
-
-
 ONE_CLASS = {"label": ["bad", "ok", "good", "bad"], "advantage": [-2.0, 1.0, 3.0, -2.0]}
-
-
 LONG = {"tokens": [10, 50, 10, 10], "advantage": [-1, 1, -1, 1]}
-
-
 PARTS = {"right": [0.0, 1.0], "bonus": [1.0, 1.0]}
-
-
 SCALES = np.random.default_rng(146).normal(9.0, 1.0, 32)
-
-
 MIXED = np.random.default_rng(2884).integers(0, 2, 32)
-
-
 MIXED[::8], MIXED[1::8] = 0, 1
 
 

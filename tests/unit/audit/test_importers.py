@@ -8,6 +8,8 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,184 +28,156 @@ from search_to_signal.base.errors import RecordError
 
 NAN = None
 TWO_OF_TWO = {"groups": 2, "groups of 2": 2}
-# Of each format a log, what is asked of its reader, and columns and evidence; None for NaN, and equal numbers
-# for equal responses.
-READ: dict[str, tuple[Any, ReadOptions, dict[str, Any], dict[str, dict[str, int]]]] = {
-    "trl": (
+
+
+@dataclass(frozen=True)
+class Known:
+    """A log, what is asked of its reader, what of the evidence and of the columns is expected.
+
+    None stands for NaN, and equal numbers for equal responses.
+    """
+
+    build: Callable[[Path], Path]
+    options: ReadOptions
+    evidence: dict[str, dict[str, int]]
+    columns: dict[str, Any]
+
+
+def known(
+    build: Callable[[Path], Path],
+    options: ReadOptions | None = None,
+    evidence: dict[str, dict[str, int]] | None = None,
+    **columns: Any,
+) -> Known:
+    return Known(build, options or ReadOptions(), evidence or {}, columns)
+
+
+READ: dict[str, Known] = {
+    "trl": known(
         logs.trl,
         ReadOptions(label="note", weights={"format": 0.5}),
-        {
-            **{"sizes": [2, 2], "step": [10, 10], "reward": [0.5, 1.0, 2.5, 3.0]},
-            **{"advantage": [0.5, -0.5] * 2, "labels": ["easy", "hard"] * 2, "responses": [1, 2, 3, 1]},
+        **{"sizes": [2, 2], "step": [10, 10], "reward": [0.5, 1.0, 2.5, 3.0], "advantage": [0.5, -0.5] * 2},
+        **{
+            "labels": ["easy", "hard"] * 2,
+            "responses": [1, 2, 3, 1],
             "weights": {"length": 1.0, "format": 0.5},
         },
-        {},
     ),
     # What TRL 0.15.1 logs: one reward, the step from its text.
-    "trl-wandb": (
-        logs.trl_table,
-        ReadOptions(),
-        {"sizes": [2, 2], "reward": [0.0, 0.25, 0.5, 0.75], "step": [10, 10], "advantage": [NAN] * 4},
-        {},
+    "trl-wandb": known(
+        logs.trl_table, sizes=[2, 2], reward=[0.0, 0.25, 0.5, 0.75], step=[10, 10], advantage=[NAN] * 4
     ),
     # A prompt id with an underscore stays whole, and a session of two outputs is one sample.
-    "verl": (
+    "verl": known(
         logs.verl_v1,
-        ReadOptions(),
-        {"sizes": [2, 2], "reward": [0.0, 1.0, 0.25, 0.5], "name": ["aa", "b_b"]},
-        {"outputs_of_sessions": {"rows": 5, "sessions": 4, **TWO_OF_TWO}},
+        evidence={"outputs_of_sessions": {"rows": 5, "sessions": 4, **TWO_OF_TWO}},
+        **{"sizes": [2, 2], "reward": [0.0, 1.0, 0.25, 0.5], "name": ["aa", "b_b"]},
     ),
     # Equal inputs of one step are one group wherever they stand; extras of the reward are there.
-    "verl v0": (
+    "verl v0": known(
         logs.verl_v0,
         ReadOptions(label="acc"),
-        {
-            **{"sizes": [2, 2], "reward": [0.0, 2.0, 1.0, 3.0], "labels": ["0", "0", "1", "1"]},
+        {"equal_inputs": TWO_OF_TWO},
+        **{
+            "sizes": [2, 2],
+            "reward": [0.0, 2.0, 1.0, 3.0],
+            "labels": list("0011"),
             "acc": [0.0, 0.0, 1.0, 1.0],
         },
-        {"equal_inputs": TWO_OF_TWO},
     ),
-    "prime-rl": (
+    "prime-rl": known(
         logs.prime_traces,
-        ReadOptions(),
-        {
-            **{"step": [4], "reward": [0.5, 2.5], "advantage": [-1.0, 1.0], "tokens": [2, 2]},
-            **{"weights": {"correct": 2.0, "style": 0.5}, "statuses": ["agent_completed"] * 2},
-        },
-        {},
+        **{"step": [4], "reward": [0.5, 2.5], "advantage": [-1.0, 1.0], "tokens": [2, 2]},
+        **{"weights": {"correct": 2.0, "style": 0.5}, "statuses": ["agent_completed"] * 2},
     ),
     # Only trained tokens count: their credit, their number, how many the trust region masked.
-    "prime-rl-tokens": (
+    "prime-rl-tokens": known(
         logs.prime_tokens,
-        ReadOptions(),
-        {
-            **{"advantage": [1.0], "tokens": [3], "reward": [NAN]},
-            **{"is_masked_high": [1.0], "importance_ratio": [2.0]},
+        evidence={"sequences_alone": {"sequences": 1}},
+        **{
+            "advantage": [1.0],
+            "tokens": [3],
+            "reward": [NAN],
+            "is_masked_high": [1.0],
+            "importance_ratio": [2.0],
         },
-        {"sequences_alone": {"sequences": 1}},
     ),
     # A task is a group of its version's step, whatever the versions of its samples are.
-    "areal": (
+    "areal": known(
         logs.areal,
-        ReadOptions(),
-        {
-            **{"sizes": [4], "step": [3], "reward": [0.0, 1.0, 0.0, 1.0], "tokens": [28, 29, 30, 31]},
-            "tail_version": [3.0, 3.0, 2.0, 2.0],
-        },
-        {"tasks": {"groups": 1, "groups of 4": 1}},
+        evidence={"tasks": {"groups": 1, "groups of 4": 1}},
+        **{"sizes": [4], "step": [3], "reward": [0.0, 1.0, 0.0, 1.0], "tokens": [28, 29, 30, 31]},
+        tail_version=[3.0, 3.0, 2.0, 2.0],
     ),
     # What was filtered is masked; the step is that of the directory.
-    "prime-rl-rollouts": (
+    "prime-rl-rollouts": known(
         logs.prime_rollouts,
-        ReadOptions(),
-        {
-            **{"sizes": [2, 2], "step": [4, 4], "reward": [0.0, 1.0, 1.0, 1.0], "name": ["uuid 0", "uuid 1"]},
-            **{"advantage": [-0.5, 0.5, 0.0, 0.0], "masked": [False, False, True, True]},
-            "statuses": ["stop", "truncated"] * 2,
-        },
-        {},
+        **{"sizes": [2, 2], "step": [4, 4], "reward": [0.0, 1.0, 1.0, 1.0], "name": ["uuid 0", "uuid 1"]},
+        **{"advantage": [-0.5, 0.5, 0.0, 0.0], "masked": [False, False, True, True]},
+        statuses=["stop", "truncated"] * 2,
     ),
-    "tinker": (
+    "tinker": known(
         logs.tinker,
-        ReadOptions(),
-        {
-            **{"sizes": [2, 1], "reward": [0.25, 1.25, 1.25], "tokens": [7] * 3, "labels": ["math"] * 3},
-            "components": {"steps": [0.0, 1.0, 1.0], "final_reward": [0.25] * 3},
-        },
-        {},
+        **{"sizes": [2, 1], "reward": [0.25, 1.25, 1.25], "tokens": [7] * 3, "labels": ["math"] * 3},
+        components={"steps": [0.0, 1.0, 1.0], "final_reward": [0.25] * 3},
     ),
     # A group of one follows a group of two, and a new update starts a new group.
-    "ttt-discover": (
+    "ttt-discover": known(
         logs.ttt,
-        ReadOptions(),
-        {"sizes": [2, 1, 2], "step": [0, 0, 1]},
-        {"restarting_index": {"groups": 3, "groups of 1": 1, "groups of 2": 2}},
+        evidence={"restarting_index": {"groups": 3, "groups of 1": 1, "groups of 2": 2}},
+        **{"sizes": [2, 1, 2], "step": [0, 0, 1]},
     ),
     # Groups by group_index though interleaved; trained tokens by the loss mask.
-    "slime": (
+    "slime": known(
         logs.slime,
         ReadOptions(label="metadata.level"),
-        {
-            **{"sizes": [2, 2], "step": [9, 9], "reward": [0.0, 0.5, 0.25, 0.75], "tokens": [2] * 4},
-            **{"statuses": ["truncated"] * 2 + ["completed"] * 2, "labels": ["hard"] * 4},
-        },
-        {},
+        **{"sizes": [2, 2], "step": [9, 9], "reward": [0.0, 0.5, 0.25, 0.75], "tokens": [2] * 4},
+        **{"statuses": ["truncated"] * 2 + ["completed"] * 2, "labels": ["hard"] * 4},
     ),
-    "theta-evolve": (
-        logs.theta_evolve,
-        ReadOptions(),
-        {"sizes": [2, 2]},
-        {"consecutive_prompts": TWO_OF_TWO},
-    ),
-    "s2s": (
+    "theta-evolve": known(logs.theta_evolve, evidence={"consecutive_prompts": TWO_OF_TWO}, sizes=[2, 2]),
+    "s2s": known(
         logs.own_records,
-        ReadOptions(),
-        {
-            **{"sizes": [2, 2], "step": [1, 2], "reward": [-1.0, 1.5] * 2, "advantage": [-0.5, 0.5] * 2},
-            **{"statuses": ["runtime_failure", "valid"] * 2, "admitted": [0, 1] * 2},
-            **{"improvement": [NAN, 0.25] * 2, "validity": [0.0, 1.0] * 2, "responses": [1, 2, 1, 2]},
-        },
-        {},
+        **{"sizes": [2, 2], "step": [1, 2], "reward": [-1.0, 1.5] * 2, "advantage": [-0.5, 0.5] * 2},
+        **{"statuses": ["runtime_failure", "valid"] * 2, "admitted": [0, 1] * 2},
+        **{"improvement": [NAN, 0.25] * 2, "validity": [0.0, 1.0] * 2, "responses": [1, 2, 1, 2]},
     ),
     # A candidate has the framework's fitness and is compared with its parent; a timeout scores nothing.
-    "openevolve": (
+    "openevolve": known(
         logs.openevolve,
-        ReadOptions(),
-        {
-            **{"sizes": [1, 1], "reward": [0.75, 0.0], "improvement": [0.5, -0.25], "admitted": [-1, -1]},
-            **{"statuses": ["ok", "timeout"], "responses": [1, 1]},
-        },
-        {},
+        **{"sizes": [1, 1], "reward": [0.75, 0.0], "improvement": [0.5, -0.25], "admitted": [-1, -1]},
+        **{"statuses": ["ok", "timeout"], "responses": [1, 1]},
     ),
     # Fitness without the map's features, over the parent's; copies are left out, and counted.
-    "openevolve-checkpoint": (
+    "openevolve-checkpoint": known(
         logs.openevolve_checkpoint,
-        ReadOptions(),
-        {
-            **{"sizes": [1] * 5, "step": [0, 1, 2, 3, 4], "reward": [0.25, 0.75, 9.0, 0.0, math.inf]},
-            **{"improvement": [0.0, 0.5, 8.75, -0.75, math.inf], "admitted": [0, 1, 0, 0, 1]},
-            "statuses": ["ok", "ok", "error", "timeout", "failed: score inf"],
-        },
-        {"copies": {"copies": 1, "copies in the archive": 1}},
+        evidence={"copies": {"copies": 1, "copies in the archive": 1}},
+        **{"sizes": [1] * 5, "step": [0, 1, 2, 3, 4], "reward": [0.25, 0.75, 9.0, 0.0, math.inf]},
+        **{"improvement": [0.0, 0.5, 8.75, -0.75, math.inf], "admitted": [0, 1, 0, 0, 1]},
+        statuses=["ok", "ok", "error", "timeout", "failed: score inf"],
     ),
     # Groups by what stands before the first trained token; the rewards that were kept.
-    "nemo-rl": (
+    "nemo-rl": known(
         logs.nemo_rl,
-        ReadOptions(),
-        {
-            **{"step": [3, 3], "sizes": [2, 2], "reward": [0.0, 1.0, 1.0, 1.0], "tokens": [2, 1, 2, 3]},
-            **{"advantage": [-0.5, 0.5, 0.0, 0.0], "responses": [1, 2, 1, 3]},
-        },
-        {},
+        **{"step": [3, 3], "sizes": [2, 2], "reward": [0.0, 1.0, 1.0, 1.0], "tokens": [2, 1, 2, 3]},
+        **{"advantage": [-0.5, 0.5, 0.0, 0.0], "responses": [1, 2, 1, 3]},
     ),
     # Responses to one prompt stand anywhere; the totals beside them are no rows.
-    "skyrl-eval": (
+    "skyrl-eval": known(
         logs.skyrl_eval,
-        ReadOptions(),
-        {
-            **{"step": [20, 20], "reward": [0.0, 0.5, 1.0, 1.0], "labels": ["aime"] * 4},
-            "statuses": ["stop", "stop", "length", "stop"],
-        },
-        {},
+        **{"step": [20, 20], "reward": [0.0, 0.5, 1.0, 1.0], "labels": ["aime"] * 4},
+        statuses=["stop", "stop", "length", "stop"],
     ),
-    "shinka": (
+    "shinka": known(
         logs.shinka,
-        ReadOptions(),
-        {
-            **{"admitted": [0, 1, 0, 0], "improvement": [NAN, 0.5, -0.75, NAN], "responses": [1, 2, 2, 0]},
-            "statuses": ["correct", "correct", "incorrect", "failed: no_patch"],
-        },
-        {"candidates": {"candidates": 4, "compared": 2, "improved": 1, "admitted": 1}},
+        evidence={"candidates": {"candidates": 4, "compared": 2, "improved": 1, "admitted": 1}},
+        **{"admitted": [0, 1, 0, 0], "improvement": [NAN, 0.5, -0.75, NAN], "responses": [1, 2, 2, 0]},
+        statuses=["correct", "correct", "incorrect", "failed: no_patch"],
     ),
     # Failures have no reward, the best file is not read twice, improvement is over the best before.
-    "llm4ad": (
+    "llm4ad": known(
         logs.llm4ad,
-        ReadOptions(),
-        {
-            **{"reward": [-0.5, NAN, -0.25, -0.25], "improvement": [NAN, NAN, 0.25, 0.0]},
-            **{"statuses": ["ok", "failed", "ok", "ok"], "labels": ["e1"] * 4, "responses": [1, 2, 3, 3]},
-        },
-        {},
+        **{"reward": [-0.5, NAN, -0.25, -0.25], "improvement": [NAN, NAN, 0.25, 0.0]},
+        **{"statuses": ["ok", "failed", "ok", "ok"], "labels": ["e1"] * 4, "responses": [1, 2, 3, 3]},
     ),
 }
 
@@ -223,10 +197,10 @@ def column(groups: RewardGroups, name: str) -> Any:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_format_is_read_as_its_writer_means_it(name: str, tmp_path: Path) -> None:
-    build, options, columns, evidence = READ[name]
-    groups = whole(build(tmp_path), options)
-    assert {name: column(groups, name) for name in columns} == columns
-    assert {key: counts(groups, key) for key in evidence} == evidence
+    log = READ[name]
+    groups = whole(log.build(tmp_path), log.options)
+    assert {name: column(groups, name) for name in log.columns} == log.columns
+    assert {key: counts(groups, key) for key in log.evidence} == log.evidence
 
 
 def test_the_last_checkpoint_and_every_step_in_its_order(tmp_path: Path) -> None:
@@ -241,7 +215,7 @@ def test_the_last_checkpoint_and_every_step_in_its_order(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", READ)
 def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_path: Path) -> None:
-    path, name = READ[name][0](tmp_path), name.split()[0]
+    path, name = READ[name].build(tmp_path), name.split()[0]
     assert find(path)[0].name == name
     assert (find(tmp_path)[0].name, find(tmp_path)[1]) == (name, [path])
     assert name in [one.name for one in FORMATS if one.score(sniff(path))]

@@ -16,6 +16,8 @@ from search_to_signal import audit
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def rows_of_step(step: int) -> list[dict[str, Any]]:
     return [

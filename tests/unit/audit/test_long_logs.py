@@ -27,6 +27,8 @@ from search_to_signal.base.numerics import midranks
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def rows(groups: int, seed: int = 1) -> list[dict[str, Any]]:
     """Groups of one to seven with parts of the reward, one of which is weighed anew now and then."""
@@ -228,7 +230,6 @@ def test_a_long_read_says_how_far_it_is(tmp_path: Path, monkeypatch: Patch, s2s:
     assert err.splitlines()[-1].startswith("s2s: audited 80 groups, 320 completions in ")
 
 
-@pytest.mark.slow
 def test_equal_texts_are_equal_in_every_process() -> None:
     """What is counted as a repeat does not hang on the salt of Python's hashes."""
     code = (

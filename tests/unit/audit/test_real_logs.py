@@ -11,11 +11,7 @@ from tests.unit.audit.logs import Printed
 from search_to_signal import audit
 
 REAL = Path(__file__).parent / "real"
-
-
 TWO = audit.ReadOptions(components=("noted", "vowels"))
-
-
 WEIGHED = audit.ReadOptions(components=("length", "vowels"), weights={"length": 0.5, "vowels": 2.0})
 
 

@@ -147,7 +147,7 @@ def test_what_was_logged_twice_is_no_other_sampling(
     assert "24 rows stand twice" in out
     assert "resumed" not in out
     # ms-swift appends to the file that is there.
-    path = tmp_path / "1" / "completions.jsonl"
+    path = tmp_path / "completions.jsonl"
     for step in (1, 2, 3, 2, 3):
         line = {
             "step": [str(step)] * 4,

@@ -15,8 +15,6 @@ from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
-
-
 TOLD = "are spread over several places of the log"
 
 

@@ -16,6 +16,8 @@ from search_to_signal.claims import ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fresh_clone_is_judged(s2s: Command, tmp_path: Path) -> None:
     summary = s2s("claims", "--out", tmp_path).out.splitlines()[0]
@@ -66,7 +68,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
     return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
-@pytest.mark.slow
 def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     splits = 0
     for row in beside.values():
@@ -81,7 +82,6 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     assert splits > 100
 
 
-@pytest.mark.slow
 def test_one_comparison_counts_once(beside: dict[str, dict[str, str]], s2s: Command) -> None:
     summary = s2s("claims", "--results", EVIDENCE).out.splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]

@@ -15,14 +15,8 @@ ROWS = (
     {"Condition": "Tail-weighted", "Seed": "1", "Score": "5", "Text": "none"},
     {"Condition": "Tail-weighted", "Seed": "3", "Score": "6", "Text": "none"},
 )
-
-
 TABLE = ClaimTable("t", ("Condition", "Seed", "Score", "Text"), ROWS)
-
-
 FROZEN, ONE = 't["Score", "Condition=Frozen"]', 't["Score", "Seed=1", "Condition=Frozen"]'
-
-
 SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
 
 

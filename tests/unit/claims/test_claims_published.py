@@ -15,6 +15,8 @@ from search_to_signal.claims.page import misfits
 from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
 from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
+pytestmark = pytest.mark.slow
+
 
 class Edit(Protocol):
     """Replaces a text in a published file."""

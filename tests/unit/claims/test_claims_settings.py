@@ -7,6 +7,8 @@ from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import load_published
 from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 
+pytestmark = pytest.mark.slow
+
 
 def verdict(entry: str, facts: Implementation) -> ClaimVerdict:
     return judge_claims(load_ledger(), None, facts, {entry})[0].verdict

@@ -1,18 +1,23 @@
-"""What the pages say exists: links, options, keys, fields, figures, floors and examples."""
+"""What the pages say exists: links, options, keys, fields, figures, examples, the README's picture."""
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
+from PIL import Image
 from spec.strategies import group
 from tests.command import Make, Patch
+from tests.docs.picture import COURSE, DRAWN_FROM, draw_course, drawn_from, shipped_course
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
 from search_to_signal.cli import main
 from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.records.schema import Outcome
+from search_to_signal.report.figures.course import Planned
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import TRACED, added_table, build
 
@@ -119,3 +124,47 @@ def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: Patch) ->
     assert rewards_of(mapping, batch).reward.tolist() == [[1.0, 0.5, 0.0]]
     creation = group([2.0, Outcome.MISSING_CODE], bases=[], frontier=1.0)
     assert rewards_of(mapping, creation).reward.tolist() == [[0.5, 0.0]]
+
+
+PIXEL = 255.0
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image.Image]:
+    path = tmp_path_factory.mktemp("picture") / "course.png"
+    draw_course(*shipped_course(), path)
+    with Image.open(path) as image:
+        yield image
+
+
+@pytest.mark.slow
+def test_the_picture_is_of_the_shipped_table(again: Image.Image) -> None:
+    with Image.open(COURSE) as shipped:
+        assert shipped.info[DRAWN_FROM] == drawn_from(*shipped_course()), "python -m tests.docs.picture"
+        assert shipped.size == again.size
+        ours, now = (np.asarray(image.convert("L"), dtype=float) for image in (shipped, again))
+    assert np.abs(ours - now).mean() < PIXEL / 1000, "python -m tests.docs.picture"
+
+
+def test_the_readme_shows_it() -> None:
+    assert "](docs/course.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    text, planned = shipped_course()
+    rows = [line.split(",") for line in text.splitlines()[1:]]
+    models = dict.fromkeys(row[1] for row in rows)
+    assert next(iter(models)).startswith("qwen2.5-coder")
+    assert list(models)[-1] == "qwen2-2.1m"
+    for model in models:
+        measures = {row[5] for row in rows if row[1] == model}
+        assert measures == {"valid (%)", "mean valid score", "distinct programs (%)", "best score so far"}
+    assert planned["pretrained-1.5b"].seeds == 8
+
+
+def test_another_seed_or_plan_is_another_picture(tmp_path: Path) -> None:
+    text, planned = shipped_course()
+    fewer = "\n".join(text.splitlines()[:-1]) + "\n"
+    told = {
+        drawn_from(text, planned),
+        drawn_from(fewer, planned),
+        drawn_from(text, planned | {"main": Planned(30, "PARTIAL")}),
+    }
+    assert len(told) == 3

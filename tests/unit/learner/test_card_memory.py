@@ -34,8 +34,8 @@ def test_a_run_ends_in_one_line_and_goes_on(
         with pytest.raises(ConfigError) as error:
             run(config, tmp_path / "run", Told(), assemble=assembled)
     assert str(error.value) == (
-        "the card has too little free memory for this run: end what else runs on it, or lower jobs, or set "
-        'model.quantization = "nf4"'
+        "the card has too little free memory for this run: end what else runs on it, or lower jobs or "
+        "generation.max_completion_tokens, or set learner.gradient_checkpointing"
     )
     run(config, tmp_path / "run", Told(), resume=True, assemble=assembled)
     assert records_of(tmp_path / "run") == records_of(tmp_path / "whole")

@@ -11,8 +11,9 @@ from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.waiting import WaitingGroup
 from search_to_signal.records.schema import facts_of_rule
-from search_to_signal.search.hosts.entropic.learner import EntropicLearner, WaitingGroup
+from search_to_signal.search.hosts.entropic.learner import EntropicLearner
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings
 
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1e9, optimizer="sgd")
@@ -104,15 +105,15 @@ def test_the_penalty_pulls_back_to_the_base(learner: Make) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
-    """Seven groups in batches of three are the same adapters with a dump after any of them."""
+    """Five groups in batches of two are the same adapters with a dump after any of them."""
     adam = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)
-    undisturbed = [r.adapter_sha256 for r in taught(learner(adam, groups_per_batch=3), groups(7))]
+    undisturbed = [r.adapter_sha256 for r in taught(learner(adam, groups_per_batch=2), groups(5))]
     assert len(set(undisturbed)) == 3
-    for stop in range(7):
-        first, second = learner(adam, groups_per_batch=3), learner(adam, groups_per_batch=3)
-        taught(first, groups(7)[:stop])
+    for stop in range(5):
+        first, second = learner(adam, groups_per_batch=2), learner(adam, groups_per_batch=2)
+        taught(first, groups(5)[:stop])
         second.load(first.dump())
-        assert [r.adapter_sha256 for r in taught(second, groups(7)[stop:])] == undisturbed[stop:]
+        assert [r.adapter_sha256 for r in taught(second, groups(5)[stop:])] == undisturbed[stop:]
 
 
 def test_the_check_of_batches_knows_the_default() -> None:

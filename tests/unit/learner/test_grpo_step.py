@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,11 +12,13 @@ import torch
 from search_to_signal.base.errors import ConfigError, LearnerError, NotFiniteError
 from search_to_signal.learner import get_rule, grpo_loss
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
-from search_to_signal.learner.base import TrainingGroup
-from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.base import StepResult, TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.optimizer import clipped_step
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
+
+pytestmark = pytest.mark.slow
 
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
@@ -163,7 +166,7 @@ def test_what_is_thought_of_padding_reaches_no_gradient(
             name,
             lambda *given, read=read: read(*given) - 1e4 * (given[-1].completion_mask == 0),
         )
-    assert teacher.update(group, reference, ADVANTAGES).grad_norm is not None
+    assert teacher.update([PreparedGroup(group, reference, ADVANTAGES)]).grad_norm is not None
 
 
 def test_published_weights_speak_like_the_adapter(new_model: Callable[..., Any]) -> None:
@@ -247,7 +250,52 @@ def test_a_later_gradient_that_is_not_finite_undoes_the_group(
     assert teacher.dump() == before
 
 
-@pytest.mark.parametrize("settings", [{"updates": 0}, {"updates": 1.5}, {"epsilon": 0}, {"clip": 0.2}])
+OTHER = TrainingGroup((9, 8), ((21, 2), (22, 23, 2)), np.array([0.4, -0.4]))
+FLAT = TrainingGroup((9, 8), ((21, 2), (22, 23, 2)), np.zeros(2))
+
+
+def test_a_step_on_several_prompts_follows_the_mean_of_their_gradients(new_model: Callable[..., Any]) -> None:
+    """The first group waits; with the second the adapter moves as far as half of each would move it."""
+    settings = msgspec.structs.replace(SETTINGS, optimizer="sgd", max_grad_norm=1e9)
+    groups = [TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES), OTHER]
+
+    def moved(given: list[TrainingGroup], **rule: int) -> tuple[list[StepResult], dict[str, torch.Tensor]]:
+        model = attach_adapter(new_model(), settings, 3)
+        before = {name: tensor.clone() for name, tensor in adapter_tensors(model).items()}
+        results = list(map(GrpoLearner(model, settings, 0, GrpoSettings(**rule)).step, given))
+        return results, {name: tensor - before[name] for name, tensor in adapter_tensors(model).items()}
+
+    (waiting, step), together = moved(groups, prompts_per_step=2)
+    assert (waiting.loss, waiting.training_tokens) == (None, 0)
+    alone = [moved([group]) for group in groups]
+    assert step.training_tokens == sum(results[0].training_tokens for results, _ in alone)
+    assert step.loss == pytest.approx(np.mean([results[0].loss for results, _ in alone]), abs=1e-6)
+    for name, change in together.items():
+        torch.testing.assert_close(change, (alone[0][1][name] + alone[1][1][name]) / 2, rtol=1e-4, atol=1e-7)
+    assert any(change.any() for change in together.values())
+
+
+def test_a_group_without_advantage_leaves_its_place_to_the_next(new_model: Callable[..., Any]) -> None:
+    """So often in a row as asked; the one after that takes the place, and steps on the KL term."""
+    rule = GrpoSettings(redraws=2, prompts_per_step=2)
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, 0, rule)
+    results = [teacher.step(group) for group in (FLAT, OTHER, FLAT, FLAT, FLAT)]
+    assert [result.dropped for result in results] == ["no_advantage", None, *["no_advantage"] * 2, None]
+    assert [result.training_tokens for result in results] == [0, 0, 0, 0, 10]
+    assert len({result.adapter_sha256 for result in results[:4]}) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"updates": 0},
+        {"updates": 1.5},
+        {"epsilon": 0},
+        {"clip": 0.2},
+        {"prompts_per_step": 0},
+        {"redraws": -1},
+    ],
+)
 def test_settings_of_the_rule_are_checked(settings: dict[str, Any]) -> None:
     """Before a run begins."""
     with pytest.raises(ConfigError):

@@ -24,7 +24,7 @@ from search_to_signal.learner.adapter import (
     save_adapter,
 )
 from search_to_signal.learner.base import StepResult, TrainingGroup
-from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models import local
@@ -193,7 +193,7 @@ def test_what_was_cut_can_be_left_out_of_the_loss(new_model: Model) -> None:
     whole = [index for index in range(4) if not cut[index]]
     group = other.group(PROMPT, [COMPLETIONS[index] for index in whole])
     # Credit is linear in the loss, and the KL of a fresh adapter is zero.
-    expected = other.update(group, other.reference(group), 0.75 * ADVANTAGES[whole])
+    expected = other.update([PreparedGroup(group, other.reference(group), 0.75 * ADVANTAGES[whole])])
     assert result.training_tokens == expected.training_tokens == sum(len(COMPLETIONS[i]) for i in whole)
     assert result.loss == pytest.approx(expected.loss, rel=1e-5)
     assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)

@@ -11,7 +11,7 @@ from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
-from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings, cut_prompt
 
@@ -70,7 +70,7 @@ def test_steps_are_those_of_the_stock_trainer(
         assert torch.equal(group.completion_ids[counted], theirs["completion_ids"][counted])
         torch.testing.assert_close(reference[counted], theirs["ref_per_token_logps"][counted])
         np.testing.assert_allclose(advantages, theirs["advantages"], atol=1e-6)
-        teacher.update(group, reference, advantages)
+        teacher.update([PreparedGroup(group, reference, advantages)])
     expected, moved = adapter_tensors(stock.model), adapter_tensors(teacher.model)
     assert list(expected) == list(moved)
     for name, tensor in expected.items():

@@ -12,7 +12,7 @@ from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.optimizer import dump_state, load_state
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
 Make = Callable[..., GrpoLearner]
@@ -22,8 +22,9 @@ Make = Callable[..., GrpoLearner]
 def learner(new_model: Callable[..., Any]) -> Make:
     """Make a learner with a fresh adapter."""
 
-    def make(seed: int = 3, settings: LearnerSettings = SETTINGS) -> GrpoLearner:
-        return GrpoLearner(attach_adapter(new_model(), settings, seed), settings, pad_id=0)
+    def make(seed: int = 3, settings: LearnerSettings = SETTINGS, **rule: int) -> GrpoLearner:
+        model = attach_adapter(new_model(), settings, seed)
+        return GrpoLearner(model, settings, 0, GrpoSettings(**rule))
 
     return make
 
@@ -42,11 +43,13 @@ def steps(learner: GrpoLearner, first: int, last: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_learner_goes_on_where_it_was(learner: Make) -> None:
-    """Six steps are the same six adapters with a dump and another learner after any of them."""
-    undisturbed = steps(learner(), 0, 6)
+@pytest.mark.parametrize("rule", [{}, {"prompts_per_step": 2, "redraws": 1}])
+def test_a_learner_goes_on_where_it_was(learner: Make, rule: dict[str, int]) -> None:
+    """Six groups, two of them flat, are the same six adapters with a dump and another learner after any."""
+    undisturbed = steps(learner(**rule), 0, 6)
+    assert len(set(undisturbed)) > 1
     for stop in range(6):
-        first, second = learner(), learner(seed=99)
+        first, second = learner(**rule), learner(seed=99, **rule)
         assert steps(first, 0, stop) == undisturbed[:stop]
         second.load(first.dump())
         assert adapter_sha256(second.model) == adapter_sha256(first.model)

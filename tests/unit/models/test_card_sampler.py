@@ -16,6 +16,8 @@ from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.models.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
 from search_to_signal.models.token_step import copy_adapter, join_projections, joined_layer
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 48
 
 

@@ -38,9 +38,11 @@ for cache, other in zip(plain.caches, ours.caches):
     for part, same in zip(cache, other):
         same.copy_(part.normal_())
 assert can_step(weights, 2)
-step = CardStep(weights, ours)
+norms = tuple(torch.rand(64) + 0.5 for _ in range(2))
+normed = weights._replace(layers=[layer._replace(head_norms=norms) for layer in weights.layers])
 with torch.no_grad():
-    for position in (0, 33, 79):
+    for position, weights in ((0, weights), (33, weights), (79, weights), (5, normed), (79, normed)):
+        step = CardStep(weights, ours)
         tokens = torch.randint(0, 192, (2,))
         plain.position.fill_(position)
         ours.position.fill_(position)
@@ -53,7 +55,8 @@ print("equal")
 
 
 def test_the_kernels_compute_the_plain_step() -> None:
-    """Logits and cache agree at the first place, within a block and at the last, with an adapter."""
+    """Logits and cache agree at the first place, within a block and at the last, with an adapter; so they do
+    where queries and keys of a head have norms."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": "artifact"}
     done = subprocess.run(
         [sys.executable, "-c", _COMPARE], capture_output=True, text=True, env=environment, timeout=300

@@ -16,6 +16,8 @@ from search_to_signal.models.local import LocalGenerator
 from search_to_signal.models.sampling import sample_group
 from search_to_signal.search.member import Prompt
 
+pytestmark = pytest.mark.slow
+
 PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4 # é")
 IDS = [40, 41, 42, 43, 44]
 NEVER = -1

@@ -15,6 +15,8 @@ from search_to_signal.models import files
 from search_to_signal.models.files import CHECKSUMS, checked_files, model_directory, refuse_lacking_template
 from search_to_signal.models.local import load_model, load_tokenizer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -110,7 +112,6 @@ def test_unknown_model_lists_the_known_ones(
         model_directory("gpt-17")
 
 
-@pytest.mark.slow
 def test_saved_models_load_as_they_were(
     new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
@@ -127,7 +128,6 @@ def test_saved_models_load_as_they_were(
     assert words.chat_template == tokenizer.chat_template
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
 def test_unreadable_models_are_errors_of_ours(
     new_model: Callable[..., Any], tmp_path: Path, broken: str
@@ -165,7 +165,6 @@ def test_a_directory_without_a_tokenizer_says_so(
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: Path) -> None:
     """As that of a base model; a template in a file of its own is one, and a damaged file is named."""
     tokenizer.save_pretrained(tmp_path)

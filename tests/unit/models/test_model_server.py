@@ -1,12 +1,8 @@
 """The loopback server: an OpenAI client gets on with it, and what it cannot honour it refuses."""
 
 import json
-import os
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -17,13 +13,17 @@ from urllib.request import urlopen
 import pytest
 import torch
 from openai import APIConnectionError, BadRequestError, InternalServerError, NotFoundError, OpenAI
+from tests.forked import Commands
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.cli import main
 from search_to_signal.models import serving as serving_module
+from search_to_signal.models.api import open_api
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.local import LocalGenerator
 from search_to_signal.models.serving import serving
+from search_to_signal.models.settings import ApiSettings
+from search_to_signal.search.member import Prompt
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +59,22 @@ def test_an_answer_is_a_chat_completion(client: OpenAI) -> None:
     assert first.usage is not None
     assert (first.choices[0].finish_reason, first.usage.completion_tokens) == ("length", 12)
     assert first.usage.total_tokens == first.usage.prompt_tokens + 12
+
+
+def test_the_chat_template_takes_the_settings_of_a_run(
+    local: LocalGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go to the endpoint with every request, by the name that vLLM has for them."""
+    monkeypatch.setattr(local.tokenizer, "chat_template", "{{ messages[1].content }}{{ more }}")
+    counts = []
+    with serving(local, "tiny") as url:
+        api = ApiSettings(base_url=url, key_variable="")
+        for given in ({}, {"more": "and more"}):
+            settings = GenerationSettings(
+                group_size=1, max_completion_tokens=1, backend="api", api=api, template_kwargs=given
+            )
+            counts.append(open_api(settings, "tiny").generate(Prompt("", "words"), 1).prompt_tokens(0))
+    assert counts[0] < counts[1]
 
 
 def test_without_a_seed_answers_differ(client: OpenAI) -> None:
@@ -312,14 +328,12 @@ def test_the_command_prints_the_line_with_its_own_options(
     assert line.endswith("or serve with --dtype bfloat16, or --device cpu")
 
 
-def test_the_command_serves_until_it_is_stopped() -> None:
+def test_the_command_serves_until_it_is_stopped(commands: Commands) -> None:
     """``s2s serve`` prints its address, answers there, and ends quietly when it is told to."""
-    command = [sys.executable, "-m", "search_to_signal.cli", "serve", "qwen2-2.1m", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().split(" at ")[1].split(" ")[0]
-        client = OpenAI(base_url=url, api_key="any", max_retries=0)
-        answer = client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4, seed=1)
-        assert str(answer.system_fingerprint).startswith("fp_")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    process = commands.start("serve", "qwen2-2.1m", "--port", "0")
+    url = process.stdout.readline().decode().split(" at ")[1].split(" ")[0]
+    client = OpenAI(base_url=url, api_key="any", max_retries=0)
+    answer = client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4, seed=1)
+    assert str(answer.system_fingerprint).startswith("fp_")
+    process.terminate()
+    assert process.wait(60) == 0

@@ -107,7 +107,7 @@ def test_more_nodes_than_one_vector_lane(routing_path):
 
 
 def test_golden_heuristics_equal_the_oracle_on_an_embedded_instance(golden_colony):
-    """Each golden colony heuristic agrees with the oracle under the full number of iterations."""
+    """Golden colony heuristics agree with the oracle under the full number of iterations."""
     problem = PROBLEMS[golden_colony["problem"]]
     instance = problem.instances("embedded")[0]
     matrix = function_of(golden_colony["code"])(*problem.arguments(instance, 4))

@@ -8,6 +8,8 @@ from spec.in_process import run_in_process
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import mean_score
 
+pytestmark = pytest.mark.slow
+
 SEED_SCORES = {"tsp": -6.273092009780198, "obp": -27.222001457508, "cvrp": -18.797508433822262, "op": 12.578}
 
 
@@ -25,7 +27,6 @@ def test_golden_scores_per_instance(golden):
 
 
 @pytest.mark.parametrize("name", SEED_SCORES)
-@pytest.mark.slow
 def test_seed_heuristic_has_its_published_score(name):
     """The seeds, in our words, score what the host's seeds score (12 decimals are known for obp)."""
     problem = PROBLEMS[name]

@@ -70,9 +70,9 @@ def test_faithful_answers_are_valid(judge: Judge, source: PairSource) -> None:
     """Answers to every operator parse into their idea and code, and run."""
     rng, operators = np.random.default_rng(5), set()
     responses = []
-    while len(responses) < 20 or operators != set(CALM_OPERATORS):
+    while len(responses) < 8 or operators != set(CALM_OPERATORS):
         pair = draw_pair(source, NO_DEFECTS, rng)
-        if pair is not None and (len(responses) < 20 or pair.operator not in operators):
+        if pair is not None and (len(responses) < 8 or pair.operator not in operators):
             operators.add(pair.operator)
             responses.append(pair.response)
     assert {judge(response) for response in responses} == {(Outcome.VALID, "")}
@@ -132,11 +132,10 @@ def _choices(code: str, calls: Sequence[tuple[Any, ...]]) -> Any:
 def test_defects_fail_in_their_family(judge: Judge, source: PairSource) -> None:
     """A defect changes the answer and ends in exactly the typed failure that it is filed under."""
     for family, defect in _cases(source):
-        for seed in range(2):
-            whole = answer(source, seed)
-            response = defect(whole)
-            assert response != write(whole)
-            assert (family, judge(response)[0]) == (family, family), response
+        whole = answer(source, 0)
+        response = defect(whole)
+        assert response != write(whole)
+        assert (family, judge(response)[0]) == (family, family), response
 
 
 def _cases(source: PairSource) -> list[tuple[Outcome, Defect]]:

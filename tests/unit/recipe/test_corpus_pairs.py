@@ -33,17 +33,18 @@ from search_to_signal.sandbox.programs import COMPONENT_AFTER, COMPONENT_BEFORE,
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.search.hosts.calm.state import component
 
+pytestmark = pytest.mark.slow
+
 SHARES = dict.fromkeys(CALM_OPERATORS, 0.4) | {"injection": 0.7}
-COUNT = 3000
+COUNT = 1500
 
 
 @pytest.fixture(scope="module")
 def drawn(source: PairSource) -> list[TrainingPair]:
-    """A few thousand training pairs."""
+    """Many training pairs."""
     return list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), COUNT))
 
 
-@pytest.mark.slow
 def test_equal_seeds_give_equal_pairs(source: PairSource, drawn: list[TrainingPair]) -> None:
     """The stream of pairs follows from its generator, and another seed gives others."""
     again = list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), 50))
@@ -162,10 +163,10 @@ def test_spoiling_is_marked(source: PairSource, drawn: list[TrainingPair]) -> No
 def test_problems_come_in_their_shares() -> None:
     """A mixture draws every problem as often as its share says."""
     shares = {"tsp": 0.5, "cvrp": 0.1, "obp": 0.4}
-    pairs_drawn = itertools.islice(mixed_pairs(shares, SHARES, np.random.default_rng(0)), 2000)
+    pairs_drawn = itertools.islice(mixed_pairs(shares, SHARES, np.random.default_rng(0)), 1000)
     counts = Counter(pair.prompt.system.split(".")[0] for pair in pairs_drawn)
     for name, share in shares.items():
-        assert counts[get_problem(name).title] / 2000 == pytest.approx(share, abs=0.04)
+        assert counts[get_problem(name).title] / 1000 == pytest.approx(share, abs=0.04)
 
 
 def test_recipes_name_problems() -> None:

@@ -14,8 +14,6 @@ from search_to_signal.records.layers import LAYERS, get_layer, in_paper_order, l
 from search_to_signal.records.provenance import read_lock
 
 ROOT = Path(__file__).parents[3]
-
-
 HEADS = {"directory", "where"}
 
 
@@ -66,8 +64,6 @@ def test_every_layer_has_its_module(layer) -> None:
 
 
 EXPORTS = ROOT / "artifact" / "lock"
-
-
 UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
 
 

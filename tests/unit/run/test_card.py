@@ -22,6 +22,10 @@ groups = 20
 jobs = 8
 idea_end = "any_fence"
 
+[generation]
+max_prompt_tokens = 1024
+max_completion_tokens = 320
+
 [model]
 name = "{MODELS / "qwen2-2.1m"}"
 device = "cuda"

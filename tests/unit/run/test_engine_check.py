@@ -19,6 +19,8 @@ PROFILE = """
 {top}
 
 [generation]
+max_prompt_tokens = 1024
+max_completion_tokens = 320
 backend = "{backend}"
 
 [learner]

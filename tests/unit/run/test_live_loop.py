@@ -275,27 +275,35 @@ def test_live_records_are_consistent(
         assert training.seen == [[record.advantage for record in group] for group in groups]
 
 
-def test_equal_seeds_write_equal_records(tmp_path: Path) -> None:
+def played(directory: Path, condition: str) -> Path:
+    """Six groups, with a pool that knows nothing yet."""
+    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
+        play(directory, fresh, condition, groups=6)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six groups, credited."""
+    return played(tmp_path_factory.mktemp("six") / "native", "native")
+
+
+def test_equal_seeds_write_equal_records(native: Path, tmp_path: Path) -> None:
     """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
-    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "first", fresh, "native", groups=6)
-    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "second", fresh, "native", groups=6)
+    again = played(tmp_path / "again", "native")
     for name in RECORDS:
-        first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in ("first", "second"))
+        first, second = ((one / f"{name}.jsonl").read_bytes() for one in (native, again))
         assert first == second, name
-    split = read_timing(tmp_path / "first")
+    split = read_timing(native)
     assert split.total == pytest.approx(split.generation + split.evaluation + split.update + split.other)
     assert split.groups_per_minute == pytest.approx(60 * 6 / split.total)
 
 
-def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
+def test_conditions_share_everything_but_credit(native: Path, tmp_path: Path) -> None:
     """As long as the model does not move, runs of one seed differ in rewards and advantages alone."""
     streams = []
-    for condition in ("frozen", "native"):
-        with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-            play(tmp_path / condition, fresh, condition, groups=6)
-        records = [record for group in read_groups(tmp_path / condition) for record in group]
+    for directory in (native, played(tmp_path / "frozen", "frozen")):
+        records = [record for group in read_groups(directory) for record in group]
         streams.append(
             [msgspec.structs.replace(r, components=None, reward=None, advantage=None) for r in records]
         )

@@ -67,15 +67,6 @@ def children() -> list[int]:
     return sorted(int(pid) for pid in " ".join(lists).split())
 
 
-def test_seed_heuristic_scores_as_recorded() -> None:
-    """The isolated score of the seed is the golden one to the last bit."""
-    with EvaluationPool(Tsp(), "train", EvaluationSettings()) as pool:
-        (result,) = pool.evaluate([Tsp.seed.code])
-    assert (result.isolation, result.outcome) == (Isolation.OK, Outcome.VALID)
-    assert result.score == -6.273092009780198
-    assert len(result.per_instance) == 64
-
-
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_are_typed(pool: EvaluationPool, name: str) -> None:
     """Every way to fail has its own isolation outcome, no score, and the pool goes on."""

@@ -149,9 +149,12 @@ FORGED: dict[str, Forge] = {
     "a record of the rest": a_record_of_the_rest,
     "an absolute path": lambda run: (run.parent / "runs.json").write_text('["/etc-s1"]'),
 }
+# Both commands read containers by the same code: of some kinds of damage it is seen that both do.
 # Unpacking reads no roster.
-ATTACKS = [
-    (c, name) for c in ("rebuild", "unpack") for name in FORGED if (c, name) != ("unpack", "an absolute path")
+ATTACKS = [("unpack", name) for name in FORGED if name != "an absolute path"]
+ATTACKS += [
+    ("rebuild", name)
+    for name in ("a name twice", "no completions", "a link", "a record of the rest", "an absolute path")
 ]
 
 

@@ -163,6 +163,7 @@ def test_what_is_not_packed_or_scored_says_so(shipped: Path, tmp_path: Path, s2s
     lines = s2s("rebuild", evidence, "--out", tmp_path / "out").out.splitlines()
     assert any(line.startswith(f"no {FILE}: s2s standings") for line in lines)
     assert 'id="standings"' not in (tmp_path / "out" / "report" / "evidence.html").read_text()
+    (tmp_path / "1").mkdir()
     (tmp_path / "1" / "plan.toml").write_text(plan_text({}))
     said = s2s("standings", tmp_path / "1", code=4)
     assert "holds no packed evidence: s2s pack makes it" in said.err

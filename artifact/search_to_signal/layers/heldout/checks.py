@@ -37,16 +37,10 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         return
     if manifest.files != {name: sha256_file(folder / name) for name in (SCORES, BEHAVIOURS)}:
         yield "its files do not have the recorded checksums"
-    yield from _setting_problems(manifest, runs)
-    yield from _score_problems(folder, manifest, runs)
-    yield from _behaviour_problems(folder, runs)
-
-
-def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
-    for run in runs.values():
-        facts = read_manifest(run).facts
+    for own in runs.values():
+        facts = read_manifest(own).facts
         if (manifest.purpose, manifest.problem) != (facts.purpose, facts.problem):
-            yield f"it has another purpose or problem than {run.name}"
+            yield f"it has another purpose or problem than {own.name}"
     problem = PROBLEMS.get(manifest.problem)
     if problem is not None and (
         manifest.splits != heldout_splits(problem) or manifest.behaviour_split not in problem.splits
@@ -54,6 +48,20 @@ def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Itera
         yield f"its splits differ from the held-out splits of {problem.name}"
     if manifest.isolation.keys() != ISOLATION_FACTS:
         yield "isolation is not what a sandbox reports"
+    yield from _score_problems(folder, manifest, runs)
+    behaviours = list(read_records(folder / BEHAVIOURS, BehaviourRecord))
+    valid = (
+        record.program_sha256
+        for run in runs.values()
+        for record in read_completions(run)
+        if record.score is not None
+    )
+    if [behaviour.program_sha256 for behaviour in behaviours] != list(dict.fromkeys(valid)):
+        yield f"{BEHAVIOURS} does not hold the distinct valid programs of the cohort"
+    for line, record in enumerate(behaviours, start=1):
+        sound = record.behaviour_sha256 is None or len(record.behaviour_sha256) == 64
+        if (record.behaviour_sha256 is not None) != (record.outcome is Outcome.VALID) or not sound:
+            yield f"{BEHAVIOURS}:{line}: outcome {record.outcome.value} with {record.behaviour_sha256}"
 
 
 def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
@@ -74,19 +82,3 @@ def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Pat
         first = known.setdefault((record.split, record.heuristic), record)
         if (first.outcome, first.scores) != (record.outcome, record.scores):
             yield f"{where}: the same heuristic has another result for {first.run}"
-
-
-def _behaviour_problems(folder: Path, runs: dict[str, Path]) -> Iterator[str]:
-    behaviours = list(read_records(folder / BEHAVIOURS, BehaviourRecord))
-    valid = (
-        record.program_sha256
-        for run in runs.values()
-        for record in read_completions(run)
-        if record.score is not None
-    )
-    if [behaviour.program_sha256 for behaviour in behaviours] != list(dict.fromkeys(valid)):
-        yield f"{BEHAVIOURS} does not hold the distinct valid programs of the cohort"
-    for line, record in enumerate(behaviours, start=1):
-        sound = record.behaviour_sha256 is None or len(record.behaviour_sha256) == 64
-        if (record.behaviour_sha256 is not None) != (record.outcome is Outcome.VALID) or not sound:
-            yield f"{BEHAVIOURS}:{line}: outcome {record.outcome.value} with {record.behaviour_sha256}"

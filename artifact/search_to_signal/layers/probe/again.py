@@ -86,7 +86,7 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
 def _prompt_findings(
     entry: BankPrompt, texts: list[RecordedText], tokenizer: ModelTokenizer, settings: GenerationSettings
 ) -> Iterator[Finding]:
-    prompt, ids = rendered(entry, tokenizer)
+    prompt, ids = rendered(entry, tokenizer, settings)
     if sha256_text(prompt) != entry.prompt_sha256:
         yield Finding(f"prompt {entry.prompt}", "prompt_sha256 is not that of its messages")
     length = len(cut_prompt(ids, settings))

@@ -1,7 +1,7 @@
 """Evidence layer "common-context probe": evaluated completions of every checkpoint for the same prompts."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
 
 
 if TYPE_CHECKING:
-    from search_to_signal.layers.probe.answers import Barriers
+    from search_to_signal.layers.probe.answers import Barriers, ProbeTask
 
 KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
@@ -160,17 +160,22 @@ def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
 ) -> "tuple[Barriers, ProbedCheckpoint]":
     # It loads torch, which neither a finished probe nor the estimate of the time needs.
-    from search_to_signal.layers.probe.answers import ProbeTask, write_answers, write_answers_apart
+    from search_to_signal.layers.probe.answers import ProbeTask
 
     bank = read_regular(directory / BANK)
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    # An engine has a process of its own.
-    write = write_answers_apart if config.generation.backend in ENGINES else write_answers
-    isolation = write(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
+    isolation = _writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
+
+
+def _writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
+    """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
+    from search_to_signal.layers.probe.answers import write_answers, write_answers_apart
+
+    return write_answers_apart if config.generation.backend in ENGINES else write_answers
 
 
 def tasks(profile: Profile) -> list[Task]:

@@ -31,7 +31,7 @@ from search_to_signal.learner.adapter import (
     raw_inner,
     set_adapter,
 )
-from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.grpo_loss import TokenGroup, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.device import memory_errors, prepare_processor
@@ -113,7 +113,8 @@ def update(
         masks=_sha256(group.completion_mask for group in groups),
         reference=_sha256(references),
     )
-    results = [learner.update(*parts) for parts in zip(groups, references, credit, strict=True)]
+    scored = [PreparedGroup(*parts) for parts in zip(groups, references, credit, strict=True)]
+    results = [learner.update([group]) for group in scored]
     completions, tokens = withheld_log_probabilities(given)
     return UpdateResult(
         fixed,
@@ -261,7 +262,30 @@ def compare_cell(
             if result is not None:
                 results[key] = result
         for key, result in results.items():
-            updates.write(_update_record(cell, plan, key, rows[key], result, before))
+            changed, tokens = result.completions - before[0], result.tokens - before[1]
+            updates.write(
+                UpdateRecord(
+                    run=run_name_below(cell.directory),
+                    purpose=cell.config.purpose,
+                    problem=cell.config.problem,
+                    model=cell.config.model,
+                    variant=plan.variant,
+                    steps=tuple(cell.generations[place].step for place in plan.places),
+                    mapping=key[0],
+                    normalizer=key[1],
+                    fixed=result.fixed,
+                    optimizer_steps=result.optimizer_steps,
+                    training_tokens=result.training_tokens,
+                    advantages=tuple(tuple(row) for row in rows[key].tolist()),
+                    grad_norms=result.grad_norms,
+                    adapter_sha256=result.adapter_sha256,
+                    delta_norm=raw_inner(result.change, result.change) ** 0.5,
+                    product_norm=max(product_inner(result.change, result.change), 0.0) ** 0.5,
+                    withheld_mean_change=float(changed.mean()),
+                    withheld_max_change=float(np.abs(changed).max()),
+                    withheld_token_max_change=float(np.abs(tokens).max()),
+                )
+            )
         for first, second in couples(settings.mappings, settings.normalizers):
             if first in results and second in results:
                 pairs.write(_pair_record(cell, plan, (first, second), rows, results))
@@ -283,38 +307,6 @@ def _compute_updates(
             progress.say(f"matched updates: {plan.variant} {'/'.join(key)} left out: {error}")
             result = None
         yield key, result
-
-
-def _update_record(
-    cell: UpdateWindow,
-    plan: UpdatePlan,
-    key: Credit,
-    credit: Floats,
-    result: UpdateResult,
-    before: tuple[Floats, Floats],
-) -> UpdateRecord:
-    changed, tokens = result.completions - before[0], result.tokens - before[1]
-    return UpdateRecord(
-        run=run_name_below(cell.directory),
-        purpose=cell.config.purpose,
-        problem=cell.config.problem,
-        model=cell.config.model,
-        variant=plan.variant,
-        steps=tuple(cell.generations[place].step for place in plan.places),
-        mapping=key[0],
-        normalizer=key[1],
-        fixed=result.fixed,
-        optimizer_steps=result.optimizer_steps,
-        training_tokens=result.training_tokens,
-        advantages=tuple(tuple(row) for row in credit.tolist()),
-        grad_norms=result.grad_norms,
-        adapter_sha256=result.adapter_sha256,
-        delta_norm=raw_inner(result.change, result.change) ** 0.5,
-        product_norm=max(product_inner(result.change, result.change), 0.0) ** 0.5,
-        withheld_mean_change=float(changed.mean()),
-        withheld_max_change=float(np.abs(changed).max()),
-        withheld_token_max_change=float(np.abs(tokens).max()),
-    )
 
 
 def _pair_record(

@@ -12,13 +12,21 @@ from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.amendments import Gap, Partial, write_partial
 from search_to_signal.report.results import Results
 from search_to_signal.report.summary import PageFinding, build_findings
-from search_to_signal.report.tables.catalogue import read_evidence
+from search_to_signal.report.tables.catalogue import Evidence, read_evidence
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def found(results: Path) -> dict[str, PageFinding]:
+def evidence(results: Path) -> Evidence:
+    """What the page is made of."""
+    return read_evidence(results)
+
+
+@pytest.fixture(scope="module")
+def found(evidence: Evidence) -> dict[str, PageFinding]:
     """The findings by the tables that their commands name."""
-    findings = build_findings(read_evidence(results))
+    findings = build_findings(evidence)
     return {command.split()[-1]: finding for finding in findings for command in finding.commands}
 
 
@@ -47,14 +55,14 @@ def test_endpoints_are_not_counted_while_seeds_are_awaited(
 
 
 def test_trained_mappings_are_compared_and_nothing_that_did_not_run(
-    results: Path, found: dict[str, PageFinding]
+    evidence: Evidence, found: dict[str, PageFinding]
 ) -> None:
-    groups = sum(len(run.groups) for run in Results(results).cohort)
-    table = read_evidence(results).tables["replay_pairs"]
+    groups = sum(len(run.groups) for run in evidence.results.cohort)
+    table = evidence.tables["replay_pairs"]
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % (native and factorized) of the same {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
-    table = read_evidence(results).tables["reward_changes"]
+    table = evidence.tables["reward_changes"]
     answer = found["reward_changes"].answer
     assert "over 2 seeds" in answer
     for column in table.columns:

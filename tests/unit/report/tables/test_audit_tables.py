@@ -21,20 +21,21 @@ pytestmark = pytest.mark.slow
 NAMES = ("pairs", "signal", "credit", "context", "readings")
 
 
-@pytest.fixture
-def audited(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cohort, a cell of another problem, and the audit of both as an embedded profile writes it."""
+    top = tmp_path_factory.mktemp("audited")
     for seed in (1, 2):
         for condition in ("frozen", "native"):
-            write_synthetic_run(tmp_path / "cohort" / f"{condition}-s{seed}", condition, seed)
-    cell = tmp_path / "audit" / "obp-m"
+            write_synthetic_run(top / "cohort" / f"{condition}-s{seed}", condition, seed)
+    cell = top / "audit" / "obp-m"
     write_synthetic_run(cell / "frozen-s1", "frozen", 1, layer="audit", config={"problem": "obp"})
     records = cell / "frozen-s1" / "completions.jsonl"
     records.write_text(records.read_text(encoding="utf-8").replace('"tsp"', '"obp"'), encoding="utf-8")
     write_sums(cell / "frozen-s1")
-    runs = [*run_directories(tmp_path / "cohort"), cell / "frozen-s1"]
-    replay(runs, tmp_path / "audit", list(MAPPINGS), list(NORMALIZERS), tmp_path)
-    return tmp_path
+    runs = [*run_directories(top / "cohort"), cell / "frozen-s1"]
+    replay(runs, top / "audit", list(MAPPINGS), list(NORMALIZERS), top)
+    return top
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -106,8 +106,6 @@ def test_seed_rows_hold_each_run(make_run: Make, tmp_path: Path) -> None:
 
 
 ROWS = [["Condition", "Valid (%)"], ["tail_weighted", "75.00 ± 1.00"], ["my.pkg:a|b", "–"]]
-
-
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_size=8)
 
 

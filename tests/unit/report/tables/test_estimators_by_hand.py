@@ -57,6 +57,8 @@ from search_to_signal.report.tables.paired import (
     percentile_interval,
 )
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 
 

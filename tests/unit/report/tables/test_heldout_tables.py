@@ -102,7 +102,7 @@ def test_a_failed_heuristic_or_no_tour_has_no_gap(tmp_path: Path, manifest: Call
     table = heldout(Results(tmp_path / "1"))
     assert table.columns == ("Score heldout_50",)
     assert "gap" not in table.note
-    table = behaviours(held(tmp_path / "1", manifest, [(-6.0,), (-6.0,)]))
+    table = behaviours(held(tmp_path / "2", manifest, [(-6.0,), (-6.0,)]))
     valid, programs, distinct, share, _ = (cell.value for cell in table.rows[-1].cells)
     assert isinstance(valid, float)
     assert isinstance(programs, float)

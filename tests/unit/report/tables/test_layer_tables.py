@@ -2,13 +2,14 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.forging import record_elsewhere
+from tests.probes import write_synthetic_probe
 
 from search_to_signal.base.errors import ContractError, RunDirectoryError
 from search_to_signal.layers.anchor.tables import anchor, anchor_realized
@@ -16,14 +17,18 @@ from search_to_signal.layers.api.tables import api
 from search_to_signal.layers.audit.tables import replay_pairs
 from search_to_signal.layers.breadth.tables import breadth, breadth_gains
 from search_to_signal.layers.heldout.tables import heldout
+from search_to_signal.layers.probe.tables import probe
 from search_to_signal.layers.restart.tables import restart, restart_paired, restart_signs
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract
 from search_to_signal.records.checksums import sha256_file, write_sums
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.report.figures import draw_all
 from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables.catalogue import catalogue, read_evidence
+from search_to_signal.report.tables.catalogue import build, catalogue, read_evidence
 from search_to_signal.report.tables.core import core_seeds, prompts_of
 from search_to_signal.report.tables.measures import RunComparison, at_one_horizon, require_comparable
+
+pytestmark = pytest.mark.slow
 
 Make = Callable[..., Path]
 SEEDS = (1, 2)
@@ -337,9 +342,9 @@ def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
 
 def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:
     results = cohort(tmp_path, "frozen")
-    for build in (restart, breadth, anchor, api, heldout):
+    for table in (restart, breadth, anchor, api, heldout):
         with pytest.raises(NoTableError, match="has not run"):
-            build(results)
+            table(results)
 
 
 def cut_prompts(run: Path, cuts: dict[int, int]) -> None:
@@ -372,3 +377,102 @@ def test_cut_prompts_are_counted_by_condition_and_run(tmp_path: Path) -> None:
     (table,) = [t for t in catalogue(Results(tmp_path / "1")).tables if t.name == "breadth_prompts"]
     assert [row.label for row in table.rows] == ["tsp-tiny/frozen-s1", "tsp-tiny/native-s1"]
     assert table.cell("tsp-tiny/native-s1", "Tokens cut").value == 7
+
+
+HOLDS = "holds: 1 of 2 gains are not the checkpoint's alone"
+Write = Callable[[Sequence[tuple[float, float]]], Results]
+
+
+@pytest.fixture
+def results(make_run: Callable[..., Path], tmp_path: Path) -> Write:
+    """Results whose seeds gain so much, live and restarted, per group over the frozen run of their seed."""
+
+    def write(gains: Sequence[tuple[float, float]]) -> Results:
+        for seed, (live, again) in enumerate(gains):
+            cohort = {"layer": "cohort"}
+            make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed, config=cohort)
+            one = make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=live, config=cohort)
+            adapter = read_manifest(one).final_adapter_sha256
+            parent = {"run": f"../../cohort/{one.name}", "adapter_sha256": adapter}
+            config = {"layer": "restart", "parent": {**parent, "completions_sha256": ""}}
+            again_at = tmp_path / "restart" / one.name
+            reshape(make_run(again_at, "frozen", seed, shift=again, config=config), adapter)
+        return Results(tmp_path)
+
+    return write
+
+
+def reshape(directory: Path, adapter: str | None) -> None:
+    """Make a frozen run the restart of a native one."""
+    path = directory / "manifest.json"
+    text = path.read_text().replace('"condition": "frozen"', '"condition": "native"')
+    text = text.replace('"initial_adapter_sha256": null', f'"initial_adapter_sha256": "{adapter}"')
+    path.write_text(text)
+    write_sums(directory)
+
+
+@pytest.mark.parametrize(
+    ("gains", "counts", "statement"),
+    [
+        (
+            [(0.1, -0.05), (0.1, 0.1), (-0.05, 0.1)],
+            (2, 1),
+            "holds: 1 of 2 gains are not the checkpoint's alone",
+        ),
+        ([(0.1, 0.1), (0.1, 0.05)], (2, 0), "no counterexample in 2: every restart is above frozen, too"),
+        ([(0.0, 0.1), (-0.05, 0.1)], (0, 0), "not tested: no live run ended above frozen"),
+    ],
+)
+def test_the_statement_is_judged_by_seeds(
+    results: Write, gains: list[tuple[float, float]], counts: tuple[int, int], statement: str
+) -> None:
+    table = build(results(gains), "endpoints")
+    row = {column: table.cell("native", column) for column in table.columns}
+    assert (row["Live above frozen"].value, row["Of these the restart is not"].value) == counts
+    assert row["Statement"].value == statement
+    assert row["Seeds"].value == len(gains)
+    expected = 4 * sum(live for live, _ in gains) / len(gains)
+    assert row["Live minus frozen"].value == pytest.approx(expected)
+
+
+def test_without_restarts_there_is_no_table(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """The cohort alone cannot tell a population from a checkpoint."""
+    make_run(tmp_path / "cohort" / "frozen-s0", "frozen", 0, config={"layer": "cohort"})
+    with pytest.raises(NoTableError, match="restart has not run"):
+        build(Results(tmp_path), "endpoints")
+
+
+ANSWERS = {
+    "initial": [(-7.0, None), (None, None)],
+    "native-s1": [(-5.0, -6.0), (-1.0, None)],
+}
+
+
+@pytest.fixture
+def probed(tmp_path: Path) -> Path:
+    """A complete probe of two checkpoints; the first prompt has bases, the second none."""
+    write_synthetic_probe(tmp_path / "probe", [(-6.0, -8.0), ()], ANSWERS)
+    return tmp_path
+
+
+def test_probe_by_hand(probed: Path) -> None:
+    """Native: three of four valid, one above both bases; without bases an answer never improves."""
+    table = probe(Results(probed))
+    shown = {row.label: [cell.value for cell in row.cells] for row in table.rows}
+    assert shown["initial"] == [4, 1, 25.0, -7.0, 0.0, 0.0]
+    assert shown["native-s1"] == pytest.approx([4, 3, 75.0, -4.0, 100 / 3, 50.0])
+    assert table.cell("native-s1", "Valid").origins[0].path == "probe/native-s1.jsonl"
+
+
+def test_altered_and_unfinished_answers_are_refused(probed: Path) -> None:
+    for name in ("native-s1.jsonl", "bank.jsonl"):
+        file = probed / "probe" / name
+        kept = file.read_bytes()
+        file.write_bytes(kept.replace(b"-6.0", b"-5.9"))
+        with pytest.raises(RunDirectoryError, match=name):
+            probe(Results(probed))
+        file.write_bytes(kept)
+    file = probed / "probe" / "probe.json"
+    file.write_bytes(file.read_bytes().replace(b'"complete"', b'"running"'))
+    with pytest.raises(RunDirectoryError, match="unfinished"):
+        probe(Results(probed))

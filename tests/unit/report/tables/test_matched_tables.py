@@ -49,24 +49,24 @@ def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
 
 
 def test_mappings_normalizers_and_moves_are_compared(tmp_path: Path) -> None:
-    table = tables(write_updates(tmp_path / "updates"))["matched_mappings"]
+    made = tables(write_updates(tmp_path / "updates"))
+    table = made["matched_mappings"]
     assert [row.label for row in table.rows] == [ALONE, ROW]
     alone = table.cell(ALONE, "Cosine")
     assert (alone.text(), alone.n) == ("0.8500 ± 0.0707", 2)
     assert table.cell(ROW, "Cosine").text() == "0.7000"
     assert [table.cell(row, "Steps").value for row in (ALONE, ROW)] == [1, 2]
-    table = tables(write_updates(tmp_path / "1" / "updates"))["matched_normalizers"]
+    table = made["matched_normalizers"]
     row = "tsp tiny, one step: rank – group"
     assert [
         table.cell(row, column).value for column in ("Comparisons", "Without credit", "By construction")
     ] == [4, 0, 4]
-    table = tables(write_updates(tmp_path / "2" / "updates"))["matched_moves"]
+    table = made["matched_moves"]
     cell = table.cell("tsp tiny, one step: native", "Change")
     assert cell.value == pytest.approx(0.75)
     assert cell.origins[0].path == "updates/updates.jsonl"
     assert cell.origins[0].lines == (1, 5)
     assert table.cell("tsp tiny, several steps: native", "Training tokens").text() == "300"
-    made = tables(write_updates(tmp_path / "3" / "updates"))
     other = "tsp tiny, several steps: rank – group"
     for name, row in (("matched_mappings", ROW), ("matched_normalizers", other)):
         found = [made[name].cell(row, column).value for column in (MEANS, TOKENS)]
@@ -92,14 +92,14 @@ def test_what_construction_or_credit_leave_out_is_counted(tmp_path: Path) -> Non
     assert [found[name].value for name in ("comparisons", "without credit", "by construction")] == [2, 0, 1]
     mapped = tables(tmp_path / "updates")["matched_mappings"]
     assert mapped.cell(ALONE, "Cosine, not by construction").value == pytest.approx(0.9)
-    table = tables(write_updates(tmp_path / "1" / "updates", second="without_credit"))["matched_mappings"]
+    table = tables(write_updates(tmp_path / "lost", second="without_credit"))["matched_mappings"]
     assert table.cell(ALONE, "Without credit").value == 1
     assert table.cell(ALONE, "Cosine").text() == "0.9000"
     assert table.cell(ALONE, MEANS).text() == "0.00300"
     assert table.cell(ALONE, TOKENS).text() == "0.20000"
-    file = write_updates(tmp_path / "2" / "updates") / UPDATES
+    file = write_updates(tmp_path / "older") / UPDATES
     file.write_bytes(file.read_bytes().replace(b',"withheld_token_max_change":0.4', b""))
-    table = tables(tmp_path / "2" / "updates")["matched_moves"]
+    table = tables(tmp_path / "older")["matched_moves"]
     row = "tsp tiny, several steps: native"
     assert table.cell(row, "Largest withheld change (single tokens)").value is None
     assert table.cell(row, "Largest withheld change (completion means)").value == 0.002

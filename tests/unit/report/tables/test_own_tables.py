@@ -12,6 +12,8 @@ from search_to_signal.base.errors import ConfigError, MappingError
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import BUILDERS, TRACED, Builder, added_table, catalogue
 
+pytestmark = pytest.mark.slow
+
 MODULE = """
 from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables.cells import Cell

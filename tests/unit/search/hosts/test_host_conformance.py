@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 Sabotage = Callable[[str, str, str], Path]
 
 
-def findings(path: Path, *checks: str, draws: int = 600) -> list[HostFinding]:
+def findings(path: Path, *checks: str, draws: int = 300) -> list[HostFinding]:
     """What the comparison of bin packing says of the small split."""
     words = path / "words.toml"
     asked = conform(path, ["obp"], checks, programs=3, draws=draws, split="embedded", words=words)
@@ -91,8 +91,6 @@ DRAWS = {
     "unequal wordings": 1300,
     "a counter from one": 450,
 }
-
-
 # Of each family and file one that few draws show; the others are proofs.
 QUICK = [name for name in MUTANTS if name not in DRAWS]
 FIRST = {(MUTANTS[name][0], MUTANTS[name][2]): name for name in reversed(QUICK)}
@@ -112,7 +110,9 @@ def test_every_mutant_is_found(sabotaged: Sabotage, name: str) -> None:
 @pytest.mark.usefixtures("one_pool")
 def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
     found = findings(
-        sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"), "operators"
+        sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"),
+        "operators",
+        draws=600,
     )
     details = {one.subject: one.detail for one in found if one.verdict is Verdict.DIFFERS}
     assert "1 members" in details
@@ -184,8 +184,7 @@ def test_the_command_names_options(sabotaged: Sabotage, s2s: Command) -> None:
     """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
     for old, new, _ in OPTION_LINES.values():
         calm = sabotaged("args.py", old, new)
-    said = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1)
-    out = said.out
+    out = s2s("conformance", "--calm", calm, "--problem", "obp", "--check", "options", code=1).out
     for name, (_, _, said) in OPTION_LINES.items():
         assert f"obp   options      differs           {name} ({said})" in out.splitlines()
     assert f" {len(OPTION_LINES)} differ, 0 not compared" in out.splitlines()[-1]

@@ -34,31 +34,43 @@ def records(out: Path) -> list[tuple[CompletionRecord, ...]]:
     return list(read_groups(out))
 
 
-def test_native_is_native(answering: Path, tmp_path: Path) -> None:
-    with_us(answering, tmp_path / "out")
-    here, there = tmp_path / "out" / "host", without_us(answering, tmp_path / "alone")
-    assert (rewards(here), archive(here)) == (rewards(there), archive(there))
+def tree(path: Path) -> dict[str, str]:
+    """Hash of every file below a directory."""
+    files = (file for file in path.rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: Path) -> None:
+def test_native_is_native_and_leaves_nothing_behind(answering: Path, out: Path, tmp_path: Path) -> None:
+    utils = type(sys)("utils")
+    sys.modules["utils"] = utils
+    main = sys.modules["__main__"].__file__
+    before = tree(answering), os.getcwd(), list(sys.path), dict(os.environ)
+    with_us(answering, out)
+    assert (tree(answering), os.getcwd(), list(sys.path), dict(os.environ)) == before
+    assert sys.modules["__main__"].__file__ == main
+    assert {"calm_trainer", "heuristic", "args", "main"} & set(sys.modules) == set()
+    assert sys.modules.pop("utils") is utils
+    there = without_us(answering, tmp_path / "alone")
+    assert (rewards(out / "host"), archive(out / "host")) == (rewards(there), archive(there))
+
+
+def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, out: Path, tmp_path: Path) -> None:
     calm = sabotaged(
         "main.py", "trainer.train()", "print(json.dumps(trainer.train()), file=open('given.jsonl', 'a'))"
     )
     with_answers(calm, some_answers())
-    with_us(calm, tmp_path / "out", "factorized")
-    here, there = tmp_path / "out" / "host", without_us(calm, tmp_path / "alone")
+    with_us(calm, out, "factorized")
+    here, there = out / "host", without_us(calm, tmp_path / "alone")
     given = [json.loads(line) for line in (here / "given.jsonl").read_text().splitlines()]
-    again = [
-        get_mapping("factorized")(batch_of([group])).reward[0].tolist() for group in records(tmp_path / "out")
-    ]
+    again = [get_mapping("factorized")(batch_of([group])).reward[0].tolist() for group in records(out)]
     assert given == again
     assert given != rewards(here)
     assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
-def test_records_say_what_the_host_did_and_fit_together(answering: Path, tmp_path: Path) -> None:
-    with_us(answering, tmp_path / "out")
-    found, native = records(tmp_path / "out"), rewards(tmp_path / "out" / "host")
+def test_records_say_what_the_host_did_and_fit_together(answering: Path, out: Path) -> None:
+    with_us(answering, out)
+    found, native = records(out), rewards(out / "host")
     assert [record.outcome for record in found[0]] == [*[Outcome.VALID] * 3, Outcome.MISSING_RATIONALE]
     assert [record.archive_event for record in found[0]] == [
         ArchiveEvent.DUPLICATE_SCORE,
@@ -66,19 +78,18 @@ def test_records_say_what_the_host_did_and_fit_together(answering: Path, tmp_pat
         ArchiveEvent.DUPLICATE_SCORE,
         ArchiveEvent.INVALID,
     ]
-    kept = {performance for _, performance in archive(tmp_path / "out" / "host")}
+    kept = {performance for _, performance in archive(out / "host")}
     assert {record.score for group in found for record in group} >= kept
     for line, group, rewarded in zip(
-        read_records(tmp_path / "out" / "host.jsonl", HostRecord), found, native, strict=True
+        read_records(out / "host.jsonl", HostRecord), found, native, strict=True
     ):
         assert list(line.native) == list(line.recomputed) == rewarded
         assert [record.reward for record in group] == rewarded
-    with_us(answering, tmp_path / "out")
-    steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
-    heuristics = list(read_records(tmp_path / "out" / "heuristics.jsonl", HeuristicRecord))
-    kept = [performance for _, performance in archive(tmp_path / "out" / "host")]
+    steps = list(read_records(out / "steps.jsonl", StepRecord))
+    heuristics = list(read_records(out / "heuristics.jsonl", HeuristicRecord))
+    kept = [performance for _, performance in archive(out / "host")]
     assert sorted(line.score for line in heuristics) == sorted(kept)
-    for step, group in zip(steps, records(tmp_path / "out"), strict=True):
+    for step, group in zip(steps, records(out), strict=True):
         assert step.archive_size == group[0].archive_size + step.admitted
         assert step.frontier_before == group[0].frontier
         assert group[0].base_scores
@@ -86,45 +97,45 @@ def test_records_say_what_the_host_did_and_fit_together(answering: Path, tmp_pat
         assert all((record.exposure is None) == (record.score is None) for record in group)
 
 
-def test_the_operator_is_the_one_that_the_host_names(calm: Path, tmp_path: Path) -> None:
+def test_the_operator_is_the_one_that_the_host_names(calm: Path, out: Path) -> None:
     """Even where no completion became a heuristic, which would bear the operator's name."""
     with_answers(calm, [["nothing"] * 2] * 12)
-    with_us(calm, tmp_path / "out")
-    found = {step.operator for step in read_records(tmp_path / "out" / "steps.jsonl", StepRecord)}
+    with_us(calm, out)
+    found = {step.operator for step in read_records(out / "steps.jsonl", StepRecord)}
     assert found == {SIMPLIFICATION, INJECTION, REPLACEMENT}
 
 
-def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_path: Path) -> None:
+def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, out: Path, tmp_path: Path) -> None:
     sabotaged("calm_trainer.py", "import importlib", "import copy\nimport importlib")
     promise = "        return policy, self.env.run_async(policy, self.instances)"
     calm = sabotaged("calm_trainer.py", promise, f"        policy = copy.copy(policy)\n{promise}")
     with_answers(calm, [[answer(f"{OBP.seed.code}# a remark")]])
-    with_us(calm, tmp_path / "out")
-    assert records(tmp_path / "out")[0][0].score is not None
+    with_us(calm, out)
+    assert records(out)[0][0].score is not None
     only_there = OBP.seed.code.replace("import numpy as np", "import heuristic\nimport numpy as np")
     with_answers(calm, [[answer(only_there)]])
     with pytest.raises(HostError):
         with_us(calm, tmp_path / "stopped")
 
 
-def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> None:
+def test_a_host_that_admits_everything(sabotaged: Sabotage, out: Path) -> None:
     rule = "        if not any(abs(algo.perf - policy.perf) < SAME for algo in self.algos):\n            self"
     calm = with_answers(sabotaged("calm_trainer.py", rule, "        self"), some_answers())
-    with_us(calm, tmp_path / "out")
-    found = [record for group in records(tmp_path / "out") for record in group]
+    with_us(calm, out)
+    found = [record for group in records(out) for record in group]
     assert all((r.archive_event is ArchiveEvent.ADMITTED) == (r.score is not None) for r in found)
-    assert verify(tmp_path / "out").problems == ()
+    assert verify(out).problems == ()
 
 
-def test_a_collapse(calm: Path, tmp_path: Path) -> None:
+def test_a_collapse(calm: Path, out: Path) -> None:
     groups = [*some_answers(), *[["nothing"] * 4] * 3]
-    with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), tmp_path / "out")
-    steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
+    with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), out)
+    steps = list(read_records(out / "steps.jsonl", StepRecord))
     assert [step.collapsed for step in steps].count(True) == 1
-    assert verify(tmp_path / "out").problems == ()
+    assert verify(out).problems == ()
 
 
-def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, tmp_path: Path) -> None:
+def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, out: Path) -> None:
     calm = sabotaged(
         "calm_trainer.py",
         'prompts=[row["prompt"]] * len(texts)',
@@ -132,28 +143,10 @@ def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, tmp_path: Path
     )
     with_answers(calm, some_answers())
     with pytest.raises(HostError, match="set n_prompts to 1"):
-        with_us(calm, tmp_path / "out")
+        with_us(calm, out)
 
 
-def tree(path: Path) -> dict[str, str]:
-    """Hash of every file below a directory."""
-    files = (file for file in path.rglob("*") if file.is_file())
-    return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def test_nothing_is_left_behind(answering: Path, tmp_path: Path) -> None:
-    utils = type(sys)("utils")
-    sys.modules["utils"] = utils
-    main = sys.modules["__main__"].__file__
-    before = tree(answering), os.getcwd(), list(sys.path), dict(os.environ)
-    with_us(answering, tmp_path / "out")
-    assert (tree(answering), os.getcwd(), list(sys.path), dict(os.environ)) == before
-    assert sys.modules["__main__"].__file__ == main
-    assert {"calm_trainer", "heuristic", "args", "main"} & set(sys.modules) == set()
-    assert sys.modules.pop("utils") is utils
-
-
-def test_a_copy_of_the_seed_costs_nothing(calm: Path, tmp_path: Path) -> None:
-    with_us(with_answers(calm, [[answer(OBP.seed.code)]]), tmp_path / "out")
-    assert rewards(tmp_path / "out" / "host") == [[0.0]]
-    assert len(archive(tmp_path / "out" / "host")) == 1
+def test_a_copy_of_the_seed_costs_nothing(calm: Path, out: Path) -> None:
+    with_us(with_answers(calm, [[answer(OBP.seed.code)]]), out)
+    assert rewards(out / "host") == [[0.0]]
+    assert len(archive(out / "host")) == 1

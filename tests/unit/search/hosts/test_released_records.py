@@ -1,6 +1,7 @@
 """Records of a released run say what was asked and how long it was, and are executed again."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -202,13 +203,20 @@ def test_the_relay_passes_on_what_it_gets(endpoint: tuple[str, Endpoint]) -> Non
 # --- executed again ---
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the run lies that the first test makes."""
+    return tmp_path_factory.mktemp("made") / "run"
+
+
 @pytest.fixture
-def recorded(answering: Path, out: Path) -> Path:
-    """A sealed run, said to be on the instances that the stand-in has in tests."""
-    with_us(answering, out, "factorized")
-    configure(out, split="embedded")
-    reseal(out)
-    return out
+def recorded(made: Path, answering: Path, out: Path) -> Path:
+    """A copy of a sealed run, said to be on the instances that the stand-in has in tests."""
+    if not made.exists():
+        with_us(answering, made, "factorized")
+        configure(made, split="embedded")
+        reseal(made)
+    return Path(shutil.copytree(made, out))
 
 
 def recomputed(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

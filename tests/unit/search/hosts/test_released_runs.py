@@ -32,22 +32,25 @@ def everything(path: Path) -> list[str]:
     return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
 
 
-def command(calm: Path, out: Path, *more: str) -> int:
-    """The exit code of the command."""
-    return main(["released", "--calm", str(calm), "--config", CONFIG, "--out", str(out), *more])
+@pytest.fixture
+def command(s2s: Command) -> Command:
+    """``s2s released`` with the stand-in's configuration."""
+    return lambda calm, out, *more, code=0: s2s(
+        *("released", "--calm", calm, "--config", CONFIG, "--out", out), *more, code=code
+    )
 
 
-def test_every_reader_takes_it(answering: Path, out: Path, s2s: Command) -> None:
-    assert command(answering, out, "--mapping", "factorized") == 0
+def test_every_reader_takes_it(answering: Path, out: Path, s2s: Command, command: Command) -> None:
+    command(answering, out, "--mapping", "factorized")
     manifest = read_manifest(out)
     assert (manifest.status, manifest.host) == ("complete", "released")
     s2s("verify", out)
     s2s("report", out, "--out", out.parent / "report")
     assert "by the released host on obp" in (out.parent / "report" / "report.md").read_text()
-    s2s("trace", out, "core_results", "factorized", "Final best", "--show", "1")
+    told = s2s("trace", out, "core_results", "factorized", "Final best", "--show", "1").out
+    assert "best score after the last group" in told
     s2s("replay", out, "--mapping", "native", "--out", out.parent / "audit")
-    said = s2s("claims", "--results", out.parent)
-    assert "best score after the last group" in said.out
+    s2s("claims", "--results", out.parent)
 
 
 def test_the_checkout_is_known_by_its_files(answering: Path, out: Path, monkeypatch: Patch) -> None:
@@ -112,30 +115,25 @@ FAULTS = {
 
 @pytest.mark.parametrize(("file", "change", "fact"), FAULTS.values(), ids=FAULTS)
 def test_the_first_error_ends_the_run(
-    sabotaged: Sabotage, out: Path, capsys: pytest.CaptureFixture[str], file: str, change: str, fact: str
+    sabotaged: Sabotage, out: Path, command: Command, file: str, change: str, fact: str
 ) -> None:
     calm = with_answers(sabotaged(file, *texts_of(change)), some_answers())
-    assert command(calm, out) == 12
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = command(calm, out, code=12).err.splitlines()
     assert fact in line
     assert ".py" in line
     assert read_manifest(out).status == "running"
     assert "Traceback" in (out / "error.txt").read_text()
 
 
-def test_a_round_that_went_unrecorded(
-    sabotaged: Sabotage, calm: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_round_that_went_unrecorded(sabotaged: Sabotage, calm: Path, out: Path, command: Command) -> None:
     with_answers(sabotaged("main.py", "continue", "break"), some_answers(), rounds=6)
-    assert command(calm, out) == 12
-    assert "ended with 4 of 6 rounds recorded" in capsys.readouterr().err
+    assert "ended with 4 of 6 rounds recorded" in command(calm, out, code=12).err
     assert read_manifest(out).status == "running"
 
 
-def test_a_host_that_would_go_on_for_ever(calm: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_that_would_go_on_for_ever(calm: Path, out: Path, command: Command) -> None:
     with_answers(calm, some_answers(), rounds=6)
-    assert command(calm, out) == 12
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = command(calm, out, code=12).err.splitlines()
     assert "calm_trainer.py" in line
     assert "raised StopIteration in round 4" in line
     assert len(list(read_groups(out))) == 4
@@ -174,12 +172,12 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
 
 @pytest.mark.parametrize(("threshold", "steps", "taken"), [(-7, 4, 0), (-1, 4, 0), (0, 4, 0), (25, 4, 25)])
 def test_a_negative_threshold_is_a_twentieth_of_the_steps(
-    calm: Path, out: Path, capsys: pytest.CaptureFixture[str], threshold: int, steps: int, taken: int
+    calm: Path, out: Path, command: Command, threshold: int, steps: int, taken: int
 ) -> None:
     with_answers(calm, some_answers(), steps, max_stuck_threshold=threshold)
-    assert command(calm, out) == 0
+    said = command(calm, out)
     assert read_manifest(out).config["search"]["collapse_threshold"] == taken
-    assert ("collapses before every prompt" in "".join(capsys.readouterr())) is (taken == 0)
+    assert ("collapses before every prompt" in said.out + said.err) is (taken == 0)
 
 
 UNUSABLE = {
@@ -226,12 +224,14 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("path", ["", "configs/obp/"])
-def test_seed_and_template_of_the_problem(sabotaged: Sabotage, answering: Path, out: Path, path: str) -> None:
+def test_seed_and_template_of_the_problem(
+    sabotaged: Sabotage, answering: Path, out: Path, path: str, command: Command
+) -> None:
     for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
         assert f"{name}: ''" in (answering / CONFIG).read_text()
         if path:
             sabotaged(CONFIG, f"{name}: ''", f"{name}: {path}{file}")
-    assert command(answering, out) == 0
+    command(answering, out)
     assert len(list(read_groups(out))) == len(some_answers())
 
 
@@ -240,15 +240,14 @@ def test_refused_before_it_runs(
     sabotaged: Sabotage,
     answering: Path,
     out: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     file: str,
     change: str,
     fact: str,
 ) -> None:
     sabotaged(file, *texts_of(change))
     before = everything(answering)
-    assert command(answering, out) == 12
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = command(answering, out, code=12).err.splitlines()
     assert fact in line
     assert Path(file).name in line
     assert not out.parent.exists()
@@ -256,11 +255,12 @@ def test_refused_before_it_runs(
 
 
 def test_what_only_a_local_model_needs(
-    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, command: Command
 ) -> None:
     monkeypatch.setitem(sys.modules, "unsloth", None)
-    assert command(answering, out) == 12
-    assert "imports unsloth, which is not installed: uv sync --extra gpu" in capsys.readouterr().err
+    assert (
+        "imports unsloth, which is not installed: uv sync --extra gpu" in command(answering, out, code=12).err
+    )
     assert not out.parent.exists()
 
 
@@ -273,7 +273,7 @@ def test_without_nvml(
     out: Path,
     tmp_path: Path,
     monkeypatch: Patch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     module: str | None,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -282,18 +282,19 @@ def test_without_nvml(
         (tmp_path / "first").mkdir()
         (tmp_path / "first" / "pynvml.py").write_text(module)
         monkeypatch.syspath_prepend(tmp_path / "first")
-    assert command(answering, out) == 12
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = command(answering, out, code=12).err.splitlines()
     assert line.endswith(f"a module pynvml on PYTHONPATH with {NVML} replaces it")
     assert not out.parent.exists()
 
 
 def test_a_model_of_the_hub_without_the_hub(
-    answering: Path, out: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+    answering: Path, out: Path, monkeypatch: Patch, command: Command
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert command(answering, out) == HostError.exit_code
-    assert "HF_HUB_OFFLINE keeps it from being downloaded" in capsys.readouterr().err
+    assert (
+        "HF_HUB_OFFLINE keeps it from being downloaded"
+        in command(answering, out, code=HostError.exit_code).err
+    )
     assert not out.parent.exists()
 
 
@@ -305,25 +306,21 @@ def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: Patch) 
     assert not any(path.is_symlink() for path in out.rglob("*"))
 
 
-def test_a_missing_file_and_another_revision(
-    answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_and_another_revision(answering: Path, out: Path, command: Command) -> None:
     (answering.parent / "REVISION").write_text("1" * 40)
-    assert command(answering, out) == 12
-    assert "REVISION: the checkout is at 111111111111" in capsys.readouterr().err
-    assert command(answering, out, "--any-revision") == 0
+    assert "REVISION: the checkout is at 111111111111" in command(answering, out, code=12).err
+    command(answering, out, "--any-revision")
     manifest = read_manifest(out)
     assert manifest.checkout is not None
     assert (manifest.checkout.revision, manifest.config["purpose"]) == ("1" * 40, "smoke")
     (answering / "utils.py").unlink()
-    assert command(answering, out.with_name("other"), "--any-revision") == 12
-    assert "utils.py is missing" in capsys.readouterr().err
+    assert "utils.py is missing" in command(answering, out.with_name("other"), "--any-revision", code=12).err
     assert not out.with_name("other").exists()
 
 
-def test_only_the_pinned_revision_is_formal(answering: Path, out: Path) -> None:
-    assert command(answering, out, "--mapping", "nobody") == 2
-    assert command(answering, out, "--problem", "tsp") == 12
+def test_only_the_pinned_revision_is_formal(answering: Path, out: Path, command: Command) -> None:
+    command(answering, out, "--mapping", "nobody", code=2)
+    command(answering, out, "--problem", "tsp", code=12)
     assert not out.parent.exists()
     (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
     assert with_us(answering, out).config["purpose"] == "formal"
@@ -354,7 +351,7 @@ STOPS = {
 def test_a_signal_ends_a_host_that_goes_on_after_anything(
     sabotaged: Sabotage,
     out: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     file: str,
     old: str,
     new: str,
@@ -363,20 +360,19 @@ def test_a_signal_ends_a_host_that_goes_on_after_anything(
     stop = f"__import__('os').kill(__import__('os').getpid(), __import__('signal').{name})"
     calm = with_answers(sabotaged(file, old, new.replace("{stop}", stop)), some_answers())
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert command(calm, out) == 130
-    assert capsys.readouterr().err == f"s2s: error: stopped; {AGAIN}\n"
+    assert command(calm, out, code=130).err == f"s2s: error: stopped; {AGAIN}\n"
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert list(read_groups(out)) == []
 
 
-def test_a_signal_that_c_code_took_over(sabotaged: Sabotage, out: Path) -> None:
+def test_a_signal_that_c_code_took_over(sabotaged: Sabotage, out: Path, command: Command) -> None:
     """Ray's own takes SIGTERM while it starts, which Python does not see: it is ours again in every round."""
     made = "        self.env, self.problem_name ="
     taken = "        import ctypes\n        ctypes.CDLL(None).signal(15, ctypes.c_void_p(signal.SIG_IGN))\n"
     sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport signal\n")
     sabotaged("calm_trainer.py", made, taken + made)
     calm = sabotaged("calm_trainer.py", "        (row,)", "        signal.raise_signal(15)\n        (row,)")
-    assert command(with_answers(calm, some_answers()), out) == 130
+    command(with_answers(calm, some_answers()), out, code=130)
     assert list(read_groups(out)) == []
 
 
@@ -458,12 +454,11 @@ def served(calm: Path, endpoint: str, model: str) -> str:
 
 
 def test_a_model_behind_an_endpoint(
-    calm: Path, out: Path, endpoint: str, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+    calm: Path, out: Path, endpoint: str, monkeypatch: Patch, command: Command
 ) -> None:
     monkeypatch.setitem(sys.modules, "unsloth", None)
     config = served(calm, endpoint, "online/talker")
-    assert command(calm, out, "--config", config, "--mapping", "factorized") == 0
-    first, *_ = capsys.readouterr().out.splitlines()
+    first, *_ = command(calm, out, "--config", config, "--mapping", "factorized").out.splitlines()
     assert "max_steps 2 times n_generations 4 are 8 rounds" in first
     assert "every advantage is zero" in first
     groups = list(read_groups(out))
@@ -479,22 +474,16 @@ def test_a_model_behind_an_endpoint(
     assert all(b"a-secret" not in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
-def test_an_address_alone_is_no_endpoint(
-    answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_alone_is_no_endpoint(answering: Path, out: Path, command: Command) -> None:
     config = answering / CONFIG
     config.write_text(f"{config.read_text()}base_url: http://127.0.0.1:9/v1\n")
-    assert command(answering, out) == 0
-    first, *_ = capsys.readouterr().out.splitlines()
+    first, *_ = command(answering, out).out.splitlines()
     assert "base_url is not used, as model_name does not begin with online" in first
     assert read_manifest(out).config["served"] is False
 
 
-def test_an_endpoint_without_the_model(
-    calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endpoint_without_the_model(calm: Path, out: Path, endpoint: str, command: Command) -> None:
     config = served(calm, endpoint, "online/another/one")
-    assert command(calm, out, "--config", config) == 12
-    told = capsys.readouterr().err
+    told = command(calm, out, "--config", config, code=12).err
     assert "model_name is online/another/one, so the host asks for another; the endpoint has talker" in told
     assert not out.parent.exists()

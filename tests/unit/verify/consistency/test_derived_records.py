@@ -15,8 +15,6 @@ from search_to_signal.records.checksums import write_sums
 from search_to_signal.verify.directory import verify
 
 Line = dict[str, Any]
-
-
 Edit = tuple[Callable[[list[Line]], object], str]
 
 
@@ -53,8 +51,6 @@ def broken_chain(lines: list[Line]) -> None:
 
 
 ZEROS, LOST = "0" * 64, "do not hold the same completions"
-
-
 # By record file: what is done to its lines, and what is said of it.
 EDITS: dict[str, dict[str, Edit]] = {
     "generations.jsonl": {
@@ -172,8 +168,6 @@ def rewritten(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], N
 
 
 PICKLE, ADAPTER = pickle.dumps({}), "adapter/adapter_model.safetensors"
-
-
 RUN_EDITS: dict[str, tuple[Callable[[Path], None], str]] = {
     "configuration file": (rewritten("config.json", lambda _: b"{}"), "config.json is not the configuration"),
     "configuration": (remake(reconfigured), "config.json is not the configuration"),

@@ -22,11 +22,7 @@ from search_to_signal.verify.directory import verify
 from search_to_signal.verify.records import batch_problems, pair_problems
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
-
-
 OTHERS = "preferences.jsonl:3: the pairs of step 2 are not the ones that its completions make"
-
-
 Records = list[PreferenceRecord]
 
 
@@ -177,3 +173,36 @@ def test_a_step_trains_on_its_batch(
     write_lines(run / STEPS, changed)
     told = [f"step {s}: training_tokens is {found}, its completions have {due}" for s, found, due in problems]
     assert list(batch_problems(run, read_manifest(run))) == told
+
+
+@pytest.mark.parametrize(
+    ("dropped", "tokens", "problem"),
+    [
+        ((True, True, False, False), (0, 0, 0, 24), ""),
+        ((True, True, True, False), (0, 0, 0, 12), "step 2: its group is dropped against the settings"),
+        ((False, True, False, False), (0, 0, 0, 24), "step 0: its group is not dropped"),
+        ((True, True, False, False), (0, 0, 12, 12), "step 2: training_tokens is 12"),
+    ],
+)
+def test_groups_are_dropped_as_often_as_asked(
+    make_run: Callable[..., Path],
+    tmp_path: Path,
+    dropped: tuple[bool, ...],
+    tokens: tuple[int, ...],
+    problem: str,
+) -> None:
+    """Of three groups without advantage two are drawn again; the third and the last are a step."""
+    config = {"rule_settings": {"prompts_per_step": 2, "redraws": 2}}
+    run = make_run(tmp_path / "native-s42", config=config)
+    changed = [
+        msgspec.structs.replace(
+            step,
+            zero_advantage=step.step < 3,
+            training_tokens=count,
+            dropped="no_advantage" if drops else msgspec.UNSET,
+        )
+        for step, count, drops in zip(read_records(run / STEPS, StepRecord), tokens, dropped, strict=True)
+    ]
+    write_lines(run / STEPS, changed)
+    told = list(batch_problems(run, read_manifest(run)))
+    assert told[0].startswith(problem) if problem else told == []

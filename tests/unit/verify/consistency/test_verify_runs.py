@@ -56,6 +56,19 @@ def test_a_cut_prompt_fits_the_limit(
     assert problem is None or all(problem in line for line in found), found
 
 
+@pytest.mark.parametrize(("difference", "agrees"), [(0.05, True), (0.2, False), (-0.1, False), (None, False)])
+def test_a_server_stays_within_its_limit(
+    make_run: Callable[..., Path], tmp_path: Path, difference: float | None, agrees: bool
+) -> None:
+    """Every step of a trained run by a server says how far it was, and none goes on over its limit."""
+    by_server = {"group_size": 4, "backend": "server", "server": {"max_difference": 0.1}}
+    run = make_run(tmp_path / "run", "native", config={"generation": by_server})
+    told = {} if difference is None else {"sampler_difference": difference}
+    found = rewrite(run, "steps.jsonl", lambda lines: [line.update(told) for line in lines])
+    problems = [line for line in found if "sampler_difference" in line]
+    assert len(problems) == (0 if agrees else 4), found
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -143,8 +156,6 @@ def test_findings_as_lines() -> None:
 
 
 VALUES: tuple[Any, ...] = (None, 0, -1, True, 1e300, "x", [], {}, [{"a": 1}])
-
-
 RULES = {"dpo": {"finetuning_frequency": 2}, "entropic": {"groups_per_batch": 2}, "grpo": {}}
 
 

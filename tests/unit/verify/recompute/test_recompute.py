@@ -44,10 +44,10 @@ Line = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory, manifest: Callable[..., Manifest]) -> Path:
-    """A sealed run of seven trained groups; tests that change it work on a copy."""
+    """A sealed run of five trained groups; tests that change it work on a copy."""
     run = tmp_path_factory.mktemp("recompute") / "native-s3"
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
-        config, _ = play(run, pool, "native", groups=7)
+        config, _ = play(run, pool, "native", groups=5)
     shutil.rmtree(run / "checkpoint")
     settings = msgspec.to_builtins(config)
     digest = write_adapter(run / "adapter", settings)

@@ -56,22 +56,16 @@ class Draw:
         return bases(self.state.archive, self.parents)
 
 
-def _draw(state: SearchState, settings: SearchSettings, rng: np.random.Generator) -> Draw | None:
-    drawn = draw_parents(state, settings, rng)
-    if drawn is None:
-        return None
-    operator, parents = drawn
-    variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
-    return Draw(state, operator, parents, variant)
-
-
 def _unused(
     state: SearchState, settings: SearchSettings, rng: np.random.Generator, render: Callable[[Draw], str]
 ) -> Draw:
     for _ in range(_MOST_REDRAWS):
-        draw = _draw(state, settings, rng)
-        if draw is None:
+        drawn = draw_parents(state, settings, rng)
+        if drawn is None:
             break
+        operator, parents = drawn
+        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
+        draw = Draw(state, operator, parents, variant)
         draw = replace(draw, prompt=render(draw))
         if draw.prompt not in state.used_prompts:
             return draw

@@ -128,7 +128,15 @@ class EntropicHost:
     def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep the best few programs that are new; every other valid one counts as a duplicate (D55)."""
         buffer, (parent,) = request.state, request.parents
-        new = self._new(request, results, step)
+        # The best children whose code the buffer does not have, in order of their completions.
+        children: dict[str, Member] = {}
+        known = {member.id for member in request.archive}
+        for index, result in enumerate(results):
+            if result.score is not None and result.id not in {*known, *children}:
+                children[result.id] = member_of(result, request.operator, step, index)
+        ranked = sorted(children.values(), key=lambda member: -member.score)
+        kept = ranked[: self.settings.topk_children or None]
+        new = tuple(sorted(kept, key=lambda member: member.index))
         places = {member.index for member in new}
         scores = [result.score for result in results if result.score is not None]
         after = visited(buffer, parent, max(scores, default=None))
@@ -145,17 +153,6 @@ class EntropicHost:
             return None
         transition = self.update(request, [result], step=0)
         return float(any(chosen(transition.state, self.settings) is member for member in transition.admitted))
-
-    def _new(self, request: Request, results: Sequence[Evaluated], step: int) -> tuple[Member, ...]:
-        """The best children whose code the buffer does not have, in order of their completions."""
-        children: dict[str, Member] = {}
-        known = {member.id for member in request.archive}
-        for index, result in enumerate(results):
-            if result.score is not None and result.id not in {*known, *children}:
-                children[result.id] = member_of(result, request.operator, step, index)
-        ranked = sorted(children.values(), key=lambda member: -member.score)
-        kept = ranked[: self.settings.topk_children or None]
-        return tuple(sorted(kept, key=lambda member: member.index))
 
 
 def host(setup: HostSetup) -> EntropicHost:

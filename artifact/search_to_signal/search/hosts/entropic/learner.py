@@ -4,36 +4,19 @@ The advantages are the run's normalizer's: ``entropic`` for the published rule. 
 test-time-training/discover, tinker_cookbook/rl (train.py, metrics.py); D57.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import torch
 
-from search_to_signal.base.errors import LearnerError
 from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, token_log_probabilities
 from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import refuse_unread
+from search_to_signal.learner.waiting import LearnerDump, WaitingGroup, read_dump, waiting_group
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings
-
-Ids = tuple[int, ...]
-
-
-class WaitingGroup(msgspec.Struct, frozen=True):
-    """A group that waits for the others of its batch."""
-
-    prompt_ids: Ids
-    completion_ids: tuple[Ids, ...]
-    advantages: tuple[float, ...]
-
-
-class _Dump(msgspec.Struct, frozen=True):
-    state: bytes
-    waiting: tuple[WaitingGroup, ...]
 
 
 class ScoredGroup(NamedTuple):
@@ -63,15 +46,19 @@ class EntropicLearner:
 
         Raises LearnerError before anything non-finite reaches a weight.
         """
-        if not np.isfinite(group.advantages).all():
-            raise LearnerError(f"advantages {group.advantages.tolist()} are not finite: check the mapping")
-        completions = tuple(tuple(ids) for ids in group.completion_ids)
-        taken = WaitingGroup(tuple(group.prompt_ids), completions, tuple(group.advantages.tolist()))
-        self._waiting = (*self._waiting, taken)
+        self._waiting = (*self._waiting, waiting_group(group))
         if len(self._waiting) < self._settings.groups_per_batch:
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
         batch, self._waiting = [self._scored(waiting) for waiting in self._waiting], ()
-        return self._update(batch)
+        count = sum(scored.tokens.training_tokens for scored in batch)
+        mean, loss = sum(float(scored.ratio.sum()) for scored in batch) / count, 0.0
+        for scored in batch:
+            part = surrogate(self.model, scored, mean, self._settings.kl_penalty_coef)
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part)
+        parameters = list(self._trained.values())
+        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
+        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
 
     @torch.no_grad()
     def _scored(self, group: WaitingGroup) -> ScoredGroup:
@@ -83,28 +70,13 @@ class EntropicLearner:
         credit = torch.tensor(group.advantages, dtype=torch.float32, device=self.model.device)
         return ScoredGroup(tokens, (policy - base) * tokens.completion_mask, credit)
 
-    def _update(self, batch: Sequence[ScoredGroup]) -> StepResult:
-        count = sum(group.tokens.training_tokens for group in batch)
-        mean = sum(float(group.ratio.sum()) for group in batch) / count
-        loss = 0.0
-        for group in batch:
-            part = surrogate(self.model, group, mean, self._settings.kl_penalty_coef)
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part)
-        parameters = list(self._trained.values())
-        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
-        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
-
     def dump(self) -> bytes:
         """Adapter, optimizer and waiting groups as bytes."""
-        return msgspec.msgpack.encode(_Dump(dump_state(self._trained, self._optimizer), self._waiting))
+        return msgspec.msgpack.encode(LearnerDump(dump_state(self._trained, self._optimizer), self._waiting))
 
     def load(self, data: bytes) -> None:
         """Go on from ``dump``; raises LearnerError when it belongs to another adapter."""
-        try:
-            dump = msgspec.msgpack.decode(data, type=_Dump)
-        except msgspec.MsgspecError as error:
-            raise LearnerError(f"the checkpoint is of another learning rule ({error})") from error
+        dump = read_dump(data)
         load_state(dump.state, self._trained, self._optimizer)
         self._waiting = dump.waiting
 

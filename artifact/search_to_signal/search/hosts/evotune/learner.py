@@ -203,30 +203,27 @@ class DpoLearner:
         for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
             for part in optimizer.param_groups:
                 part["lr"] = self._learner.learning_rate * rate(number, steps, settings)
-            yield self._update(optimizer, accumulated)
+            # One optimizer step; a batch weighs as one of a whole step's, also where there are fewer.
+            batch_metrics = []
+            self.model.train()
+            for batch in accumulated:
+                policy = torch.stack([log_probabilities(self.model, pair, self._pad_id) for pair, _ in batch])
+                reference = torch.stack([reference for _, reference in batch])
+                loss, *metrics = dpo_loss(policy, reference, self._settings)
+                (loss / self._settings.gradient_accumulation_steps).backward()  # type: ignore[no-untyped-call]
+                batch_metrics.append((float(loss), *metrics))
+            self.model.eval()
+            parameters = list(self._trained.values())
+            norm = clipped_step(optimizer, parameters, self._learner.max_grad_norm, "pairs")
+            loss_, accuracy, margin = np.mean(batch_metrics, axis=0).tolist()
+            tokens = sum(pair.tokens for batch in accumulated for pair, _ in batch)
+            yield Update(loss_, norm, accuracy, margin, tokens)
 
     def _batches(self, pairs: Sequence[Referred], step: int) -> Iterator[list[Referred]]:
         size = self._settings.per_device_train_batch_size
         for epoch in range(self._settings.num_train_epochs):
             order = stream(self._seed, "pairs", step, epoch).permutation(len(pairs))
             yield from ([pairs[i] for i in order[at : at + size]] for at in range(0, len(pairs), size))
-
-    def _update(self, optimizer: torch.optim.Optimizer, batches: Batches) -> Update:
-        """One optimizer step; a batch weighs as one of a whole step's, also where there are fewer."""
-        batch_metrics = []
-        self.model.train()
-        for batch in batches:
-            policy = torch.stack([log_probabilities(self.model, pair, self._pad_id) for pair, _ in batch])
-            reference = torch.stack([reference for _, reference in batch])
-            loss, *metrics = dpo_loss(policy, reference, self._settings)
-            (loss / self._settings.gradient_accumulation_steps).backward()  # type: ignore[no-untyped-call]
-            batch_metrics.append((float(loss), *metrics))
-        self.model.eval()
-        parameters = list(self._trained.values())
-        norm = clipped_step(optimizer, parameters, self._learner.max_grad_norm, "pairs")
-        loss_, accuracy, margin = np.mean(batch_metrics, axis=0).tolist()
-        tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
-        return Update(loss_, norm, accuracy, margin, tokens)
 
     def _result(self, updates: Sequence[Update], pairs: PreferenceRecord) -> StepResult:
         sha256 = adapter_sha256(self.model)

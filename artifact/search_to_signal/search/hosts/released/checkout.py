@@ -193,12 +193,10 @@ def _remove_unchanged(path: Path, place: Path) -> None:
         if entry.is_dir() and not entry.is_symlink():
             if not any(entry.iterdir()):
                 entry.rmdir()
-        elif entry.suffix == ".pyc" or (original.is_file() and _is_copy(original, entry)):
+        elif entry.suffix == ".pyc" or (
+            original.is_file() and (entry.samefile(original) or filecmp.cmp(original, entry, shallow=False))
+        ):
             entry.unlink()
-
-
-def _is_copy(original: Path, entry: Path) -> bool:
-    return entry.samefile(original) or filecmp.cmp(original, entry, shallow=False)
 
 
 # Which revision of the released host a checkout is, read off its files.

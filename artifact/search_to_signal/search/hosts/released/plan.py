@@ -71,20 +71,6 @@ def remarks(config: str, options: Any) -> tuple[str, ...]:
     return ()
 
 
-def require_served(config: str, options: Any, list_models: ListModels) -> None:
-    """Raise HostError where the endpoint does not answer, or has another model."""
-    name = served_name(config, options)
-    try:
-        names = list_models(options.base_url, options.api_key)
-    except GenerationError as error:
-        raise HostError(f"{config}: {error}") from error
-    if names is not None and name not in names:
-        raise HostError(
-            f"{config}: model_name is {options.model_name}, so the host asks for {name}; "
-            f"the endpoint has {', '.join(names) or 'no model'}"
-        )
-
-
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 
@@ -188,7 +174,16 @@ def require_model(plan: ReleasedPlan, list_models: ListModels) -> None:
     if not plan.model:
         raise HostError(f"{plan.config}: model_name is empty")
     if plan.served:
-        require_served(plan.config, plan.options, list_models)
+        name = served_name(plan.config, plan.options)
+        try:
+            names = list_models(plan.options.base_url, plan.options.api_key)
+        except GenerationError as error:
+            raise HostError(f"{plan.config}: {error}") from error
+        if names is not None and name not in names:
+            raise HostError(
+                f"{plan.config}: model_name is {plan.options.model_name}, so the host asks for {name}; "
+                f"the endpoint has {', '.join(names) or 'no model'}"
+            )
     elif _is_path(plan.model):
         if not (Path(plan.model) / "config.json").is_file():
             raise HostError(f"{plan.config}: model_name is {plan.model}, which has no config.json")

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from search_to_signal.base.processes import variables
 from search_to_signal.models.api import UnusableAnswer, completion_of
 from search_to_signal.records.schema import RequestRecord
 
@@ -68,7 +69,8 @@ def relayed(address: str) -> Iterator[RequestRelay]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            with _asked_directly():
+            # No proxy stands between the host and this machine.
+            with variables(**{n: ",".join(filter(None, (os.environ.get(n), _HERE))) for n in _NO_PROXY}):
                 yield relay
         finally:
             server.shutdown()
@@ -113,19 +115,3 @@ def _handler(client: httpx.Client, origin: str, relay: RequestRelay) -> type[Bas
             """Log nothing: requests are in the records."""
 
     return RelayHandler
-
-
-@contextmanager
-def _asked_directly() -> Iterator[None]:
-    """Within it no proxy stands between the host and this machine."""
-    before = {name: os.environ.get(name) for name in _NO_PROXY}
-    for name, value in before.items():
-        os.environ[name] = ",".join(filter(None, (value, _HERE)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value

@@ -458,7 +458,13 @@ def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, 
     By its code, then by its score alone: a host may keep the code in another form. Raises HostError for a
     new member that no completion holds.
     """
-    waiting, admitted = _new(played), dict[int, Member]()
+    known = Counter((member.id, member.score) for member in played.before.archive)
+    waiting, admitted = list[Member](), dict[int, Member]()
+    for kept in played.after.archive:
+        if known[kept.id, kept.score]:
+            known[kept.id, kept.score] -= 1
+        else:
+            waiting.append(kept)
     for by_code in (True, False):
         for index, result in enumerate(results):
             alike = (m for m in waiting if (m.id == result.program if by_code else m.score == result.score))
@@ -468,17 +474,6 @@ def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, 
     if waiting:
         raise HostError("calm_trainer.py: the archive has a new heuristic that is in no completion")
     return admitted
-
-
-def _new(played: ReleasedRound) -> list[Member]:
-    known = Counter((member.id, member.score) for member in played.before.archive)
-    new = []
-    for member in played.after.archive:
-        if known[member.id, member.score]:
-            known[member.id, member.score] -= 1
-        else:
-            new.append(member)
-    return new
 
 
 def round_records(

@@ -35,11 +35,7 @@ from search_to_signal.search.hosts.calm.state import (
 from search_to_signal.search.member import Evaluated, Member, archive_gap, frontier
 
 Make = Callable[..., Member]
-
-
 SETTINGS = SearchSettings(population_size=2)
-
-
 INVALID = Evaluated(Outcome.RUNTIME_FAILURE)
 
 

@@ -1,0 +1,161 @@
+"""Prompts and completions of a log as they were written: texts or tokens, for a model to read again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import UNKNOWN
+from search_to_signal.audit.importers.containers import (
+    CSV,
+    JSON,
+    JSONL,
+    PARQUET,
+    container_of,
+    read_table,
+    sniff,
+)
+from search_to_signal.audit.importers.recognition import find
+from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
+from search_to_signal.base.errors import RecordError
+from search_to_signal.records.reader import GENERATIONS
+
+# What writers call a thing, the surest first: tokens before texts.
+_STEP = ("step", "global_step", "training_step", "rollout_id", "iteration")
+_PROMPT = ("prompt_ids", "prompt_token_ids", "prompt", "messages", "input", "question")
+_COMPLETION = (
+    *("completion_ids", "completion_token_ids", "response_ids", "output_ids", "output_token_ids"),
+    *("completion", "response", "output", "completions"),
+)
+_LOGPROBS = (
+    *("completion_logprobs", "rollout_log_probs", "inference_logprobs", "sampling_logprobs"),
+    *("sampling_per_token_logps", "logprobs", "log_probs"),
+)
+# One sequence with a mask over what was sampled.
+_SEQUENCE, _MASK = ("token_ids", "tokens", "input_ids"), ("loss_mask", "completion_mask", "response_mask")
+_COLUMNS = {*_STEP, *_PROMPT, *_COMPLETION, *_LOGPROBS, *_SEQUENCE, *_MASK}
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Messages, each with ``role`` and ``content``."""
+
+    messages: tuple[Mapping[str, str], ...]
+
+
+Prompt = str | Ids | Chat
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One completion with its prompt: token ids, a text, or of a prompt chat messages.
+
+    ``where`` is file and line. ``logprobs`` are the sampler's own, natural logarithms, one per token of the
+    completion; empty where not logged. ``step`` is -1 where not logged.
+    """
+
+    where: str
+    step: int
+    prompt: Prompt
+    completion: str | Ids
+    logprobs: tuple[float, ...] = ()
+
+
+def rollouts(path: Path, format: str | None = None) -> Iterator[Rollout]:
+    """The rollouts of a log file, or of the files of a log directory, in order.
+
+    Raises RecordError for a path without a log, and for one whose rows hold no prompt with a completion.
+    """
+    own = path / GENERATIONS if path.is_dir() else path
+    files = [own] if own.is_file() else find(path, format)[1]
+    found = False
+    for file in files:
+        for number, record in _records(file):
+            for one in _rollouts(f"{file}:{number}", record):
+                found = True
+                yield one
+    if not found:
+        raise RecordError(
+            f"{path} holds no prompt with its completion, as texts or tokens: log them (TRL: "
+            "log_completions=True; verl: trainer.rollout_data_dir), and give that log"
+        )
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    container = container_of(path)
+    if container == PARQUET:
+        return read_table(path, [name for name in sniff(path).columns if name in _COLUMNS])
+    readers = {JSONL: read_lines, CSV: read_csv}
+    if container == JSON:
+        return enumerate(read_document(path))
+    if container not in readers:
+        raise RecordError(f"{path} is {container}, which holds no rollouts of a trainer: give a log of one")
+    return readers[container](path)
+
+
+def _rollouts(where: str, record: Mapping[str, Any]) -> Iterator[Rollout]:
+    step = _first(record, _STEP)
+    step = step if isinstance(step, int) else UNKNOWN
+    logprobs = _first(record, _LOGPROBS)
+    sequence, mask = _ids(_first(record, _SEQUENCE)), _first(record, _MASK)
+    if sequence and isinstance(mask, list) and len(mask) == len(sequence) and any(mask):
+        # What follows the first turn was put there by an environment, so only that turn is read.
+        start = next(at for at, trained in enumerate(mask) if trained)
+        turn = next((at for at in range(start, len(mask)) if not mask[at]), len(mask))
+        given = (
+            logprobs[start:turn] if isinstance(logprobs, list) and len(logprobs) == len(mask) else logprobs
+        )
+        yield Rollout(where, step, sequence[:start], sequence[start:turn], _numbers(given, turn - start))
+        return
+    prompt = _prompt(_first(record, _PROMPT))
+    completion = _first(record, _COMPLETION)
+    if prompt is None or completion is None:
+        return
+    # A record of a whole group holds a list of completions.
+    group = isinstance(completion, list) and bool(completion) and isinstance(completion[0], list | str)
+    for index, one in enumerate(completion if group else [completion]):
+        own = logprobs[index] if group and isinstance(logprobs, list) and index < len(logprobs) else logprobs
+        tokens = _ids(one)
+        if tokens:
+            yield Rollout(where, step, prompt, tokens, _numbers(own, len(tokens)))
+        elif isinstance(text := _text(one), str) and text:
+            yield Rollout(where, step, prompt, text)
+
+
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((record[name] for name in names if record.get(name) not in (None, "", [])), None)
+
+
+def _ids(value: Any) -> Ids:
+    plain = isinstance(value, list) and all(type(token) is int for token in value)
+    return tuple(value) if plain else ()
+
+
+def _numbers(value: Any, count: int) -> tuple[float, ...]:
+    fits = (
+        isinstance(value, list) and len(value) == count and all(isinstance(one, int | float) for one in value)
+    )
+    return tuple(map(float, value)) if fits else ()
+
+
+def _prompt(value: Any) -> Prompt | None:
+    if isinstance(value, str):
+        return value
+    if ids := _ids(value):
+        return ids
+    if isinstance(value, list) and value and all(isinstance(message, Mapping) for message in value):
+        texts = [(message.get("role"), message.get("content")) for message in value]
+        if all(isinstance(role, str) and isinstance(text, str) for role, text in texts):
+            return Chat(tuple({"role": str(role), "content": str(text)} for role, text in texts))
+    return None
+
+
+def _text(value: Any) -> str | None:
+    """The text of a completion, which conversational trainers log as one message of the assistant."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        value = value[0]
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
