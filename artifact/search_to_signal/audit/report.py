@@ -542,15 +542,15 @@ def write(
     if findings is not None:
         files |= {"steps.csv": _csv(STEPS, findings), "normalizers.csv": _csv(NORMALIZERS, findings)}
     files |= {} if groups is None else {"groups.csv": groups}
-    names = (*(name for name in files if name != "audit.json"), "audit.json")
-    files["audit.html"] = page(findings, title, names, also).encode("utf-8", "replace")
+    files["audit.html"] = page(findings, title, groups is not None, also).encode("utf-8", "replace")
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         write_atomically(directory / name, data)
 
 
-def page(findings: Findings | None, title: str, files: Sequence[str] = (), also: Beside | None = None) -> str:
-    """One HTML page that needs no other file; ``files`` are written to the same directory."""
+def page(findings: Findings | None, title: str, groups: bool = False, also: Beside | None = None) -> str:
+    """One HTML page that needs no other file; ``groups``: their table is written to the same directory."""
+    tables_of_all = ("steps.csv", "normalizers.csv") if findings else ()
     doubtful = caution(findings) if findings else ""
     tables = [
         (
@@ -582,7 +582,7 @@ def page(findings: Findings | None, title: str, files: Sequence[str] = (), also:
         sections=also.sections.values() if also else (),
         more=more_to_see(also) if also and not findings else "",
         tables=tables,
-        files=files,
+        files=(*tables_of_all, *(("groups.csv",) if groups else ()), "audit.json"),
     )
 
 

@@ -20,8 +20,8 @@ from search_to_signal.audit.importers.scalar_files import ScalarRun, scalar_runs
 from search_to_signal.audit.scalars import scalars
 from search_to_signal.base.errors import RecordError
 
-# Written by tests/proofs/scalar_logs.py: TRL 1.16.0 with transformers 5.24.0 and tensorboard 2.21.0 (ten steps of the embedded model, an
-# evaluation each five), by wandb 0.31.0 offline under verl's names, by trackio 0.43.0 under TRL's.
+# Written by tests/proofs/scalar_logs.py: TRL 1.16.0 with transformers 5.24.0 and tensorboard 2.21.0 (ten
+# steps of the embedded model), wandb 0.31.0 offline under verl's names, trackio 0.43.0 under TRL's.
 REAL = Path(__file__).parent / "real_scalars"
 TRL, WANDB = REAL / "trl-1.16.0", REAL / "wandb-0.31.0"
 EVENTS = TRL / "runs" / "events.out.tfevents.1795984569.host.1.0"

@@ -422,7 +422,7 @@ def has(rows: Sequence[Any], name: str) -> bool:
 
 def _table(source: str, rows: Sequence[Mapping[str, float | None]]) -> dict[str, Floats]:
     names = dict.fromkeys(chain.from_iterable(rows))
-    # Characters are counted here, and no name of the log's.
+    # Characters are counted here, and are no name of the log.
     if (logged := len(names) - (LETTERS in names)) > MOST_NAMES:
         raise RecordError(
             f"{source}: {logged} different names of numbers in {len(rows)} rows, where "
