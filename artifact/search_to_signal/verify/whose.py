@@ -43,11 +43,13 @@ ERROR = 1e-3
 # An explanation this far behind the best, in nats, is read no further.
 _HOPELESS = 25.0
 # The best explanation's tokens are this many standard deviations from what it would draw: none is right.
-_UNLIKE = 6.0
+_UNLIKE = 4.5
 # Completions of one prompt that are read before another prompt.
 _AT_ONCE = 4
 # More units than any number of tokens asks for.
 _MOST_UNITS = 4096
+# Nobody reads more tokens.
+_MANY = 1_000_000
 _TEMPERATURES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2)
 _TOP_P = (0.8, 0.9, 0.95)
 _TOP_K = (20, 50)
@@ -191,12 +193,18 @@ class Whose:
         if self.verdict == "otherwise":
             yield f"Change: {best.action}."
         for line in self.lines[: max(self.left, 4)]:
-            needed = "" if line.tokens_needed is None else f", decided in about {line.tokens_needed:,} tokens"
+            needed = _tokens(line.tokens_needed)
             apart = "" if line.mismatch is None else f", log-probabilities {line.mismatch:.3f} apart"
             yield f"{line.behind:.1f} nats behind{needed}{apart}: {line.label}"
         for distance, where in self.worst:
             yield f"A logged log-probability {distance:.2f} from that of what you named: {where}"
         yield from (f"Assumed: {note}" for note in self.notes)
+
+
+def _tokens(needed: int | None) -> str:
+    if needed is None:
+        return ""
+    return f", decided in about {needed:,} tokens" if needed <= _MANY else f", not in {_MANY:,} tokens"
 
 
 def whose(found: Iterable[Rollout], named: Named, progress: Progress) -> Whose:
