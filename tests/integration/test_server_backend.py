@@ -106,17 +106,3 @@ def test_a_run_by_a_server_is_the_local_run(
     assert main(["retrain", str(tmp_path / "out"), RUN, "--out", str(tmp_path / "again")]) == 0
     made = tmp_path / "again" / RUN / "adapter" / "adapter_model.safetensors"
     assert made.read_bytes() == (theirs / "adapter" / "adapter_model.safetensors").read_bytes()
-
-
-def test_a_server_of_other_weights_ends_the_run(
-    serving: tuple[AdapterServer, Callable[..., str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A server that goes on with the base: one line has the step, a token and both values."""
-    served, settings = serving
-    sample = served.sample
-    served.sample = lambda adapter, body: sample(None, body)
-    assert run(tmp_path, settings()) != 0
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "other weights" in line][-1:]
-    assert "step 1: the server has other weights than the learner" in line
-    assert "generation.server.max_difference is 1e-05" in line
-    assert len((tmp_path / "out" / RUN / "steps.jsonl").read_text().splitlines()) == 1
