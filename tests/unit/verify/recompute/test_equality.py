@@ -1,18 +1,24 @@
 """Two runs of one configuration, down to token, score and weight; distances of numbers to recorded tokens."""
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 from tests.forging import edit_line, edit_manifest
 
+from search_to_signal.learner.adapter import attach_adapter, save_adapter
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.run.config import ADAPTER
 from search_to_signal.verify.rerun import facts_that_differ, first_difference
-from search_to_signal.verify.token_draws import BOUNDS, Tally, distances
+from search_to_signal.verify.token_draws import BOUNDS, Tally, distance_to_stored, distances
 
 Line = dict[str, Any]
 
@@ -152,3 +158,18 @@ def test_logits_that_move_by_e_move_no_token_further_than_2_e() -> None:
     found = distances(*_intervals(logits, tokens), number)
     assert (~found.drawn).sum() > 100
     assert 0.5 * e < found.log_odds.max() <= 2 * e
+
+
+def test_an_adapter_that_does_nothing_is_as_far_as_can_be_from_one_that_does_something(
+    new_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two that do nothing have no distance, nor has one that is not stored."""
+    model = attach_adapter(new_model(), LearnerSettings(lora_rank=2, lora_alpha=4), 3)
+    sampled: Any = SimpleNamespace(directory=tmp_path)
+    assert distance_to_stored(sampled, model) is None
+    save_adapter(model, tmp_path / ADAPTER)
+    assert distance_to_stored(sampled, model) is None
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(0.1 if "lora_B" in name else 0.0)
+    assert distance_to_stored(sampled, model) == math.inf
