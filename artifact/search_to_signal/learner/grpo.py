@@ -120,11 +120,6 @@ class GrpoLearner:
         parts = self._parts(group)
         return torch.cat([token_log_probabilities(self.model, group.rows(part)) for part in parts])
 
-    def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
-        """The completions that carry loss (D25)."""
-        exclude = self._settings.truncated == "exclude"
-        return [i for i in range(size) if not (exclude and i < len(truncated) and truncated[i])]
-
     def group(
         self,
         prompt_ids: Sequence[int],
