@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, Settings, check_ranges
+from search_to_signal.base.settings import Range, Settings
 
 # The linear layers that get an adapter (paper, table of parameters).
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -64,7 +64,7 @@ def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
             )
 
 
-class GrpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GrpoSettings(Settings, frozen=True, kw_only=True):
     """Of GRPO, beside ``[learner]``: what one step is made of. The defaults are the paper's.
 
     A step is on ``prompts_per_step`` groups, whose losses are averaged, and consists of so many ``updates``.
@@ -73,11 +73,8 @@ class GrpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     the step and another is drawn in its place, at most ``redraws`` times in a row.
     """
 
+    TABLE = "rule_settings"
     updates: Annotated[int, Range(1, 1000)] = 1
     epsilon: Annotated[float | None, Range(0, 1e6, above=True)] = None
     prompts_per_step: Annotated[int, Range(1, 1024)] = 1
     redraws: Annotated[int, Range(0, 1024)] = 0
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
-        check_ranges(self, "rule_settings")
