@@ -6,8 +6,6 @@ LoRA and optimizer have theirs in ``[learner]`` for every rule; what else a rule
 import math
 from typing import Annotated, Literal
 
-import msgspec
-
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.settings import Range, Settings
 
