@@ -126,7 +126,7 @@ def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], 
         unchanged,  # type: ignore[arg-type]
     )
     generation = opened(prompt, settings(limit), read).generate(Prompt("", ""), 7)
-    training.update(generation, [SimpleNamespace(advantage=0.0)] * 2)  # type: ignore[list-item]
+    training.update(generation, [SimpleNamespace(advantage=0.0, step=0)] * 2)  # type: ignore[list-item]
     kept = prompt[-limit:]
     assert read[0] == scored[0] == list(generation_record(0, generation).prompt_ids) == kept
     assert generation.prompt_tokens_cut == len(prompt) - len(kept)

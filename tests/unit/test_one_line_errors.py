@@ -303,7 +303,7 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where nothing listens, Ray is not left to try for minutes."""
-    (tmp_path / "mine.toml").write_text(PROFILE)
+    (tmp_path / "mine.toml").write_text(PROFILE + "[generation]\nmax_prompt_tokens = 1024\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     options = ["--profile", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")]

@@ -55,7 +55,7 @@ class Training:
         with rule_errors(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
-        return replace(result, sampler_difference=difference)
+        return result if difference is None else replace(result, sampler_difference=difference)
 
     @property
     def sha256(self) -> str:

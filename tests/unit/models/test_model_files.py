@@ -12,7 +12,7 @@ import torch
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.models import files
-from search_to_signal.models.files import CHECKSUMS, checked_files, model_directory, refuse_lacking_template
+from search_to_signal.models.files import CHECKSUMS, chat_template, checked_files, model_directory
 from search_to_signal.models.local import load_model, load_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_directory_without_a_tokenizer_says_so(
 def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: Path) -> None:
     """As that of a base model; a template in a file of its own is one, and a damaged file is named."""
     tokenizer.save_pretrained(tmp_path)
-    refuse_lacking_template(tmp_path)
+    assert chat_template(tmp_path) == tokenizer.chat_template
     settings = tmp_path / "tokenizer_config.json"
     config = json.loads(settings.read_text())
     template = config.pop("chat_template")
@@ -176,14 +176,14 @@ def test_a_tokenizer_without_a_chat_template_says_so(tokenizer: Any, tmp_path: P
     with pytest.raises(
         ModelFileError, match=rf"{tmp_path} has no chat template.* add its chat_template\.jinja"
     ):
-        refuse_lacking_template(tmp_path)
+        chat_template(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(template)
-    refuse_lacking_template(tmp_path)
+    assert chat_template(tmp_path) == template
     assert load_tokenizer(tmp_path).chat_template == template
     (tmp_path / "chat_template.jinja").unlink()
     settings.write_bytes(b"{")
     with pytest.raises(ModelFileError, match=r"tokenizer_config\.json is not JSON"):
-        refuse_lacking_template(tmp_path)
+        chat_template(tmp_path)
 
 
 def test_a_directory_without_a_configuration_says_so(new_model: Callable[..., Any], tmp_path: Path) -> None:
