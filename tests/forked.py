@@ -139,7 +139,13 @@ class Commands:
             self._server = started({**os.environ, **self._env})
         whole = {**os.environ, **self._env, **env}
         more = {"limits": limits or {}, "boot": boot}
-        return Started(self._server, [str(argument) for argument in arguments], whole, **more)
+        given = [str(argument) for argument in arguments]
+        try:
+            return Started(self._server, given, whole, **more)
+        except BrokenPipeError:
+            # The server has ended since the last command, as any process of a long session may.
+            self._server = started({**os.environ, **self._env})
+            return Started(self._server, given, whole, **more)
 
     def run(self, *arguments: str | Path, **more: Any) -> "subprocess.CompletedProcess[str]":
         """Run one to its end; ``more`` as of ``start``."""
