@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.audit.test_scalars import run
+from tests.unit.audit.test_trainer_scalars import run
 
 from search_to_signal import audit
 from search_to_signal.audit.loss import Loss, loss_advice, loss_lines, loss_of
