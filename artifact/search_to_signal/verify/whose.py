@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,8 +47,6 @@ _HOPELESS = 25.0
 _UNLIKE = 4.5
 # Completions of one prompt that are read before another prompt.
 _AT_ONCE = 4
-# More units than any number of tokens asks for.
-_MOST_UNITS = 4096
 # Nobody reads more tokens.
 _MANY = 1_000_000
 _TEMPERATURES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.2)
@@ -222,10 +221,11 @@ def whose(found: Iterable[Rollout], named: Named, progress: Progress) -> Whose:
     exchange.add(one.lora for one in weights if one.lora is not None)
     prompts = Prompts(tokenizer, int(model.config.vocab_size))
     units = prompts.units(found)
-    ways = list(_explanations(weights, units[0].prompts, named.drawing, _defaults(directory)))
+    first = next(units)
+    ways = list(_explanations(weights, first.prompts, named.drawing, _defaults(directory)))
     others = math.log(0.5 / max(1, len(ways) - 1))
     accounts = [Account(one, others if number else math.log(0.5)) for number, one in enumerate(ways)]
-    logged = _read_all(accounts, units, exchange, named.tokens, progress)
+    logged = _read_all(accounts, chain([first], units), exchange, named.tokens, progress)
     return _result(accounts, logged, prompts.notes)
 
 
@@ -331,8 +331,11 @@ class Prompts:
         """What was assumed, each once."""
         return tuple(self._notes)
 
-    def units(self, found: Iterable[Rollout]) -> list[Unit]:
-        """Rollouts by prompt, a few of each at a time, in an order that no training step decides."""
+    def units(self, found: Iterable[Rollout]) -> Iterator[Unit]:
+        """Rollouts by prompt, a few of each at a time, in an order that no training step decides.
+
+        Each is made tokens when it is asked for: most logs are longer than what is read of them.
+        """
         by_prompt: dict[str, list[Rollout]] = {}
         for one in found:
             by_prompt.setdefault(repr(one.prompt), []).append(one)
@@ -344,7 +347,7 @@ class Prompts:
         if not parts:
             raise RecordError("no rollout is of these steps: give others in --steps")
         order = stream(0, "whose").permutation(len(parts))
-        return [self._unit(parts[place]) for place in order.tolist()[:_MOST_UNITS]]
+        yield from (self._unit(parts[place]) for place in order.tolist())
 
     def _unit(self, rollouts: Sequence[Rollout]) -> Unit:
         prompts = self._prompts(rollouts[0].prompt)
@@ -421,7 +424,7 @@ Logged = list[tuple[str, float]]
 
 
 def _read_all(
-    accounts: Sequence[Account], units: Sequence[Unit], exchange: Exchange, tokens: int, progress: Progress
+    accounts: Sequence[Account], units: Iterable[Unit], exchange: Exchange, tokens: int, progress: Progress
 ) -> tuple[Logged, int]:
     """Read units of completions; returns place and logged log-probability of each token, and completions."""
     logged: Logged = []
