@@ -1,0 +1,297 @@
+"""Did a search pay? Its best scores beside what the same effort buys otherwise.
+
+Evidence is an e-value: its mean is at most 1 where the search is worth nothing, at any time of looking, so
+that it reaches ENOUGH by chance in at most a share of 1 / ENOUGH (Ville's inequality).
+
+- Pairs of runs: without an effect either one is as likely to be ahead. A bet on the sign of each difference,
+  sized by the differences up to it, multiplies a wealth that is a martingale (Ramdas, Ruf, Larsson, Koolen:
+  Admissible anytime-valid sequential inference must rely on nonnegative martingales, 2020; symmetry).
+- A run beside independent answers: where its best is distributed as that of f times as many, the order of all
+  scores has a known chance (Savage, Contributions to the theory of rank order statistics, 1956). The ratio of
+  those of f > 1 and of 1 grows with a run's rank, so it is evidence against every worse search, too.
+
+An interval holds what evidence in neither direction refuses (a confidence sequence, which may be looked at
+after every run: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, 2024).
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from search_to_signal.audit.loss import Section
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.numerics import Floats
+from search_to_signal.base.progress import counted
+from search_to_signal.study.search_runs import UNITS, SearchRun
+
+LEVEL = 0.95
+# Evidence that decides one direction: both together err in a share of 1 - LEVEL.
+ENOUGH = 2 / (1 - LEVEL)
+# Bets on pairs: gains of so many standard deviations. On ranks: an effort worth so many times the answers.
+_SIZES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+_FACTORS = np.array([2.0, 8.0, 64.0, 1024.0])
+# Where ends of intervals are looked for: in spans of the gains, and in answers.
+_DISTANCES = np.geomspace(1e-3, 1e3, 241)
+_WORTHS: Sequence[float] = np.geomspace(1e-4, 1e4, 161).tolist()
+# The logarithm of the largest number, about; and how many times more nobody records.
+_LARGEST, _MOST = 700.0, 1000
+ANSWERS, RUNS, TUNED = (
+    "independent answers to the first prompt",
+    "the other runs",
+    "random numbers in the start",
+)
+
+Verdict = Literal["paid", "not shown", "did not pay"]
+_SAYS: Mapping[Verdict, tuple[str, str]] = {
+    "paid": ("It paid", "go on with it; report the gain with its interval and the unit of effort"),
+    "not shown": ("It is not shown to have paid", "claim no gain; record what would decide it, or stop"),
+    "did not pay": ("It did not pay", "spend the effort on what was at least as good"),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A search ``beside`` one alternative, at equal effort in one ``unit``.
+
+    ``estimate`` is the mean gain in score of ``count`` pairs of runs, or beside ``count`` answers how many
+    times as many answers the effort is worth; ``low`` and ``high`` bound it at LEVEL. ``up`` and ``down`` are
+    the evidence for a better and a worse search. ``can_decide``: so much data could reach ENOUGH. ``more``
+    would decide it.
+    """
+
+    beside: str
+    unit: str
+    count: int
+    estimate: float
+    low: float
+    high: float
+    up: float
+    down: float
+    can_decide: bool
+    more: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it shows by itself."""
+        return "paid" if self.up >= ENOUGH else "did not pay" if self.down >= ENOUGH else "not shown"
+
+    def line(self) -> str:
+        """One line for people."""
+        form, what = (".3g", "times as many") if self.beside == ANSWERS else ("+.4f", "in score")
+        decided = self.can_decide or self.verdict != "not shown"
+        return (
+            f"Beside {self.beside} ({self.count}), at equal {self.unit}: {self.estimate:{form}} "
+            f"[{self.low:{form}}, {self.high:{form}}] {what}: "
+            f"{self.verdict if decided else 'cannot be decided'}."
+        )
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The verdict in one ``unit``, and the comparisons; ``retuned`` runs end with the start's other numbers.
+
+    ``best`` and ``start`` are means over ``runs`` runs.
+    """
+
+    verdict: Verdict
+    unit: str
+    runs: int
+    best: float
+    start: float
+    retuned: int
+    comparisons: tuple[Comparison, ...]
+
+    def section(self) -> Section:
+        """For people, and as a document."""
+        says, do = _SAYS[self.verdict]
+        decisive = [one for one in self.comparisons if one.unit == self.unit]
+        lines = [
+            f"{says}, at equal {self.unit}: {counted(self.runs, 'run')}, mean best {self.best:.4f}, "
+            f"start {self.start:.4f}.",
+            *(one.line() for one in self.comparisons),
+        ]
+        if self.retuned:
+            lines.append(f"In {self.retuned} of {self.runs} runs the best is the start with other numbers.")
+        if ANSWERS not in [one.beside for one in decisive]:
+            lines.append(
+                f"The log has no {ANSWERS}: log parents or prompts, or give such answers by --against."
+            )
+        lines += [
+            f"To decide beside {one.beside}: {one.more}." for one in decisive if one.verdict == "not shown"
+        ]
+        return Section("Did it pay?", (*lines, f"Do: {do}."), asdict(self))
+
+
+def worth(
+    runs: Sequence[SearchRun],
+    against: Sequence[SearchRun] = (),
+    tuned: Sequence[SearchRun] = (),
+    unit: str | None = None,
+) -> Worth:
+    """Compare runs of one search with runs ``against`` them, and with its start ``tuned`` at random.
+
+    Independent answers are taken from the runs, and from those against them. By default ``unit`` is the first
+    of UNITS that all have. "paid" needs every comparison that can decide. Raises ConfigError for a unit that
+    is not logged.
+    """
+    units = [one for one in UNITS if all(one in run.cost for run in (*runs, *against))]
+    if unit not in (None, *units) or not units:
+        known = f"the logs have {', '.join(units) or 'none in common'}"
+        raise ConfigError(
+            f"effort cannot be equal in {unit or 'any unit'}: {known}; give another --by or log"
+        )
+    chosen = unit or units[0]
+    comparisons = [
+        compare_pairs(beside, one, gains(runs, others, one))
+        for beside, others in ((RUNS, against), (TUNED, tuned))
+        for one in units
+        if others and all(one in other.cost for other in others)
+    ]
+    if (answers := _beside_answers(runs, (*runs, *against), chosen)) is not None:
+        comparisons.append(answers)
+    decisive = {one.verdict for one in comparisons if one.unit == chosen and one.can_decide}
+    best, starts = np.array([run.best() for run in runs]), np.array([run.start for run in runs])
+    verdict: Verdict = "paid" if decisive == {"paid"} else "not shown"
+    if "did not pay" in decisive or (best <= starts).all():
+        verdict = "did not pay"
+    retuned = sum(bool(run.retuned[run.score == run.best()][:1].any()) for run in runs)
+    return Worth(
+        verdict, chosen, len(runs), float(best.mean()), float(starts.mean()), retuned, tuple(comparisons)
+    )
+
+
+def gains(runs: Sequence[SearchRun], others: Sequence[SearchRun], unit: str) -> list[float]:
+    """Best score of each run less its partner's, both cut where the one ends that spent less.
+
+    Partners have the same number at the end of their names, as of a seed; others are taken in order.
+    """
+    numbers = [{re.sub(r".*?(\d*)$", r"\1", run.name): run for run in arm} for arm in (runs, others)]
+    pairs = list(zip(runs, others, strict=False))
+    if len(numbers[0]) == len(runs) and len(numbers[1]) == len(others) and {*numbers[0]} & {*numbers[1]}:
+        pairs = [(run, numbers[1][number]) for number, run in numbers[0].items() if number in numbers[1]]
+    budgets = [min(run.total(unit), other.total(unit)) for run, other in pairs]
+    return [
+        run.best(unit, budget) - other.best(unit, budget)
+        for (run, other), budget in zip(pairs, budgets, strict=True)
+    ]
+
+
+def _beside_answers(runs: Sequence[SearchRun], logged: Sequence[SearchRun], unit: str) -> Comparison | None:
+    """The runs' other answers beside the independent ones; None where a log has none of either."""
+    counting = [run.first & (run.cost[unit] > 0) for run in logged]
+    answers = np.concatenate([run.score[own] for run, own in zip(logged, counting, strict=True)])
+    effort = np.array([run.cost[unit][~run.first].sum() for run in runs])
+    if not len(answers) or not effort.all():
+        return None
+    each = np.mean([cost for run, own in zip(logged, counting, strict=True) for cost in run.cost[unit][own]])
+    return compare_answers(
+        unit, np.array([run.score[~run.first].max() for run in runs]), effort / each, answers
+    )
+
+
+def pair_evidence(gains: Floats) -> float:
+    """Evidence that gains (S,), in the order of the runs, are above zero."""
+    scale = np.sqrt(np.cumsum(gains**2) / np.arange(1, len(gains) + 1))
+    sizes = np.divide(gains, scale, out=np.zeros_like(gains), where=scale > 0)
+    wealth = np.log1p(np.tanh(_SIZES[:, None] * sizes)).sum(axis=1)
+    return float(np.exp(np.minimum(wealth, _LARGEST)).mean())
+
+
+def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
+    """Runs less their partners, in score; one that found nothing at all is behind by the largest gain."""
+    most = max((abs(gain) for gain in gains if math.isfinite(gain)), default=1.0)
+    known = np.nan_to_num(np.array(gains), nan=0.0, posinf=most, neginf=-most)
+    middle, span = float(known.mean()), float(np.ptp(known)) or most or 1.0
+    ends = []
+    for sign in (1.0, -1.0):
+        refused = [pair_evidence(sign * (known - middle) + span * far) >= ENOUGH for far in _DISTANCES]
+        last = len(refused) - (refused[::-1].index(False) if False in refused else len(refused))
+        ends.append(middle - sign * span * float(np.append(_DISTANCES, math.inf)[last]))
+    up, down = pair_evidence(known), pair_evidence(-known)
+    fewest = _fewest(lambda pairs: pair_evidence(np.ones(pairs)))
+    ahead = known if up >= down else -known
+    times = _fewest(lambda times: pair_evidence(np.tile(ahead, times)))
+    more = f"{counted((times - 1) * len(known), 'further pair')} of runs like these"
+    if fewest > len(known):
+        more = f"{counted(fewest - len(known), 'further pair')} of runs, at least"
+    elif not times:
+        more = f"over {_MOST} times as many runs, so little do they differ"
+    return Comparison(
+        beside, unit, len(known), middle, ends[0], ends[1], up, down, len(known) >= fewest, more
+    )
+
+
+def _fewest(evidence: Callable[[int], float]) -> int:
+    """The least number whose evidence, which grows with it, is enough; 0 for none up to _MOST."""
+    high = 1
+    while evidence(high) < ENOUGH:
+        high *= 2
+        if high > _MOST:
+            return 0
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if evidence(middle) >= ENOUGH else (middle, high)
+    return high
+
+
+def rank_chance(
+    best: Floats, effort: Floats, answers: Floats, better: bool = True
+) -> Callable[[float], float]:
+    """Log-probability, by f, of the order in which bests of runs (S,) and answers (K,) come.
+
+    A best is that of f times ``effort`` (S,) answers. Equal scores are in the order that speaks less for
+    ``better`` runs, or else for worse ones.
+    """
+    values, weights = np.append(best, answers), np.append(effort, np.ones(len(answers)))
+    answer = np.arange(len(values)) >= len(best)
+    order = np.lexsort((answer if better else ~answer, values))
+    weights, run = weights[order], ~answer[order]
+
+    def chance(factor: float) -> float:
+        own = np.where(run, factor * weights, weights)
+        return float(np.log(own / np.cumsum(own)).sum())
+
+    return chance
+
+
+def answer_evidence(chance: Callable[[float], float], better: bool, worth: float = 1.0) -> float:
+    """Evidence that one answer of the runs is worth more (or less) than ``worth`` independent ones."""
+    factors = _FACTORS if better else 1 / _FACTORS
+    ratios = np.array([chance(worth * factor) for factor in factors]) - chance(worth)
+    return float(np.exp(np.minimum(ratios, _LARGEST)).mean())
+
+
+def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) -> Comparison:
+    """Bests of runs (S,) beside independent answers (K,); ``effort`` (S,) is in answers."""
+    chances = {better: rank_chance(best, effort, answers, better) for better in (True, False)}
+    kept = [
+        worth
+        for worth in _WORTHS
+        if all(answer_evidence(chances[better], better, worth) < ENOUGH for better in chances)
+    ]
+    up, down = (answer_evidence(chances[better], better) for better in (True, False))
+
+    def at_most(count: int) -> float:
+        """Evidence of these runs, all of them before so many answers."""
+        return answer_evidence(rank_chance(np.ones(len(best)), effort, np.zeros(count * len(answers))), True)
+
+    def alike(times: int) -> float:
+        data = (np.tile(best, times), np.tile(effort, times), np.tile(answers, times))
+        return answer_evidence(rank_chance(*data, up >= down), up >= down)
+
+    can = at_most(1) >= ENOUGH
+    times = _fewest(alike if can else at_most)
+    more = (
+        f"{counted((times - 1) * len(answers), 'further answer')}" if times else f"over {_MOST} times as many"
+    )
+    limits = {_WORTHS[0]: 0.0, _WORTHS[-1]: math.inf}
+    ends = [limits.get(one, one) for one in (max(_WORTHS, key=chances[True]), kept[0], kept[-1])]
+    return Comparison(
+        *(ANSWERS, unit, len(answers), ends[0], ends[1], ends[2], up, down, can),
+        f"{more}, with as many times the runs, like these" if can else f"{more}, at least",
+    )
