@@ -1,10 +1,10 @@
 """The command that asks whether a search paid."""
 
 import argparse
-import json
 from pathlib import Path
 
-from search_to_signal.base.progress import one_line
+from search_to_signal.base.errors import ConfigError
+from search_to_signal.base.progress import one_line, slow_progress
 from search_to_signal.cli.options import Add
 
 
@@ -16,18 +16,22 @@ def _worth(arguments: argparse.Namespace) -> None:
     """
     from search_to_signal.audit import report
     from search_to_signal.audit.loss import Beside, Loss
-    from search_to_signal.study.search_runs import read_runs
+    from search_to_signal.study.search_runs import SearchRun, read_runs
+    from search_to_signal.study.tuning import tuned_runs
     from search_to_signal.study.worth import worth
 
+    if arguments.tune is not None and arguments.tune < 1:
+        raise ConfigError("--tune takes a number of at least 1")
     runs, against = (read_runs(paths, arguments.reward) for paths in (arguments.paths, arguments.against))
-    found = worth(runs, against, unit=arguments.by).section()
+    tuned: tuple[SearchRun, ...] = ()
+    if arguments.tune is not None:
+        with slow_progress("changing the start's numbers") as progress:
+            tuned = tuned_runs(runs[0], len(runs), arguments.tune, progress)
+    found = worth(runs, against, tuned, arguments.by).section()
+    also = Beside(None, Loss(), {"worth": found})
     if arguments.out is not None:
-        title = one_line(", ".join(map(str, arguments.paths)))
-        report.write(None, arguments.out, title, also=Beside(None, Loss(), {"worth": found}))
-    if arguments.json:
-        print(json.dumps(found.document, indent=2))
-    else:
-        print("\n".join(found.lines))
+        report.write(None, arguments.out, one_line(", ".join(map(str, arguments.paths))), also=also)
+    print(report.as_json(None, also) if arguments.json else "\n".join(found.lines))
 
 
 def register(add: Add) -> None:
@@ -38,6 +42,8 @@ def register(add: Add) -> None:
     command.add_argument("--against", nargs="+", default=[], type=Path, metavar="PATH", help=text)
     text = "equal effort: calls of the evaluator (the default where logged), answers, tokens or seconds"
     command.add_argument("--by", choices=("calls", "answers", "tokens", "seconds"), help=text)
+    text = "runs of a problem of ours: so many tries to better their start by random numbers, for each run"
+    command.add_argument("--tune", type=int, metavar="TRIES", help=text)
     command.add_argument("--reward", metavar="NAME", help="the score, if the log has several")
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page and JSON there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")

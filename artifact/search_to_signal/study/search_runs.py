@@ -12,10 +12,10 @@ from search_to_signal.audit.groups import RewardGroups, joined
 from search_to_signal.audit.importers import find, read
 from search_to_signal.audit.importers.base import Format, ReadOptions, in_order
 from search_to_signal.audit.importers.containers import JSON, container_of, read_only
-from search_to_signal.audit.importers.rows import count, digest, digest_of, number
+from search_to_signal.audit.importers.rows import count, digest_of, number
 from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.streams import parse_json, read_document, read_lines, start_of
-from search_to_signal.base.errors import ConfigError, RecordError
+from search_to_signal.base.errors import RecordError
 from search_to_signal.base.numerics import Bools, Floats
 from search_to_signal.records.manifest import runs_below
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, TIMINGS, read_groups, read_records
@@ -28,9 +28,13 @@ from search_to_signal.study.container import refuse_packed
 UNITS = ("calls", "answers", "tokens", "seconds")
 _TRACES = (TRACE, TRACE_JSON)
 _SEARCHES = (*_TRACES, CHECKPOINT, SHINKA, LLM4AD)
-_SUCCEEDED = ("ok", "correct")
+# What writers call the number of a step, the surest first.
+_STEPS = ("iteration", "iteration_found", "generation")
 # Sums of the same costs in another order differ in their last bits.
 _ROUNDING = 1e-9
+
+
+Steps = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class SearchRun:
     name: str
     start: float
     score: Floats
-    step: NDArray[np.int64]
+    step: Steps
     cost: Mapping[str, Floats]
     first: Bools
     retuned: Bools
@@ -93,22 +97,17 @@ def _places(path: Path) -> list[Path]:
         return [path]
     refuse_packed(path, "s2s worth")
     if own := [run for run in runs_below(path) if (run / COMPLETIONS).is_file()]:
-        return in_order(path, own) if own != [path] else own
-    try:
-        find(path)
-    except RecordError:
-        below = in_order(path, (one for one in path.iterdir() if one.is_dir()))
-        found = [one for one in below if _holds_log(one)]
-        if not found:
-            raise
-        return found
-    return [path]
+        return own if own == [path] else in_order(path, own)
+    if _holds_log(path):
+        return [path]
+    below = in_order(path, (one for one in path.iterdir() if one.is_dir()))
+    return [one for one in below if _holds_log(one)] or [path]
 
 
 def _holds_log(directory: Path) -> bool:
     try:
         return bool(find(directory))
-    except (RecordError, ConfigError):
+    except RecordError:
         return False
 
 
@@ -120,46 +119,40 @@ def _own(run: Path) -> SearchRun:
     step = np.array([record.step for record in records], dtype=np.int64)
     programs = [*read_records(run / HEURISTICS, HeuristicRecord)] if (run / HEURISTICS).is_file() else []
     codes = {one.id: one.code for one in programs}
-    shown = set(records[0].parents) if records else set()
     seed = next((one.code for one in programs if one.operator is None), "")
-    untrained = step == step.min(initial=0) if any(one.reward is not None for one in records) else True
+    shown = {name for record in records[:1] for name in record.parents}
+    first = np.array([shown.issuperset(record.parents) for record in records], dtype=np.bool_)
+    if any(record.reward is not None for record in records):
+        first &= step == step[0]
+    valid = [None if one.archive_event is ArchiveEvent.INVALID else one.score for one in records]
+    score = np.array(valid, dtype=np.float64)
     return SearchRun(
         name=run.name,
-        start=_number(records[0].frontier) if records else np.nan,
-        score=np.array([_score(record) for record in records]),
+        start=float(np.array([record.frontier for record in records[:1]] or [None], dtype=np.float64)[0]),
+        score=np.where(np.isnan(score), -np.inf, score),
         step=step,
-        cost={unit: cost for unit, cost in _own_costs(run, records, step).items() if cost is not None},
-        first=np.array([set(record.parents) <= shown for record in records], dtype=np.bool_) & untrained,
+        cost=_own_costs(run, records, step),
+        first=first,
         retuned=_retuned([codes.get(record.program_sha256 or "", "") for record in records], seed),
-        problem=records[0].problem if records else "",
+        problem=next((record.problem for record in records), ""),
         seed=seed,
     )
 
 
-def _own_costs(
-    run: Path, records: Sequence[CompletionRecord], step: NDArray[np.int64]
-) -> dict[str, Floats | None]:
-    seconds = None
-    if (run / TIMINGS).is_file():
-        total = {one.step: one.seconds["total"] for one in read_records(run / TIMINGS, StepTiming)}
-        _, place, size = np.unique(step, return_inverse=True, return_counts=True)
-        if total.keys() >= set(step.tolist()):
-            seconds = np.array([total[one] for one in step.tolist()]) / size[place]
-    return {
+def _own_costs(run: Path, records: Sequence[CompletionRecord], step: Steps) -> dict[str, Floats]:
+    tokens = [record.prompt_tokens + record.completion_tokens for record in records]
+    costs = {
         "calls": np.array([record.outcome.evaluated for record in records], dtype=np.float64),
         "answers": np.ones(len(records)),
-        "tokens": np.array([one.prompt_tokens + one.completion_tokens for one in records], dtype=np.float64),
-        "seconds": seconds,
+        "tokens": np.array(tokens, dtype=np.float64),
     }
-
-
-def _score(record: CompletionRecord) -> float:
-    valid = record.score is not None and record.archive_event is not ArchiveEvent.INVALID
-    return _number(record.score) if valid else -np.inf
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value
+    timings = run / TIMINGS
+    known = read_records(timings, StepTiming) if timings.is_file() else ()
+    seconds = {one.step: one.seconds["total"] for one in known}
+    if seconds.keys() >= {*step.tolist()}:
+        _, place, size = np.unique(step, return_inverse=True, return_counts=True)
+        costs["seconds"] = np.array([seconds[one] for one in step.tolist()]) / size[place]
+    return costs
 
 
 def _retuned(codes: Sequence[str], seed: str) -> Bools:
@@ -167,14 +160,13 @@ def _retuned(codes: Sequence[str], seed: str) -> Bools:
 
 
 # Logs of others. Scores and failures are the audit's; what it leaves out is read again: parents, programs,
-# times. Whether the other programs of a prompt are the start is not logged: they make its answers better
-# than independent ones, if anything, so that a search is not called worth more for it.
+# times. A prompt with the start as parent may show other programs, too: they make its answers better than
+# independent ones, if anything, so that no search is called worth more for it.
 
 
 class _Fact(NamedTuple):
-    """What the log says of one program: its parent by code or else by id, None for the start itself."""
+    """What a log says of a program: its parent by code, or else by id; None for the start itself."""
 
-    key: tuple[int, int]
     parent: str | None
     code: str
     time: float
@@ -183,37 +175,31 @@ class _Fact(NamedTuple):
 def _foreign(path: Path, options: ReadOptions) -> SearchRun:
     form, files = find(path)
     groups = joined(*read(path, form.name, options))
-    facts = {fact.key: fact for fact in _facts(form, files)}
+    facts = dict(_facts([*_records(form, files)]))
     keys = zip(groups.step[groups.group].tolist(), groups.response.tolist(), strict=True)
     known = [facts.get(key) if key[1] else None for key in keys]
-    roots = np.array([fact is not None and fact.parent is None for fact in known])
+    root = np.array([fact is not None and fact.parent is None for fact in known])
     parents = [fact.parent if fact else None for fact in known]
-    begun = next((parent for parent in parents if parent is not None), None)
     codes = [fact.code if fact else "" for fact in known]
-    seed = next((code for code, root in zip(codes, roots, strict=True) if root), begun or "")
+    begun = next((parent for parent in parents if parent is not None), None)
+    seed = next((code for code, own in zip(codes, root, strict=True) if own), begun or "")
     first = np.array([parent is not None and parent == begun for parent in parents])
-    kept = ~roots
-    given = groups.reward[roots] if roots.any() else (groups.reward - groups.improvement)[first]
+    starts = groups.reward[root] if root.any() else (groups.reward - groups.improvement)[first]
     return SearchRun(
         name=path.name,
-        start=next(iter(given[np.isfinite(given)].tolist()), np.nan),
-        score=_scores(form, groups)[kept],
-        step=np.arange(int(kept.sum())),
-        cost={unit: cost[kept] for unit, cost in _costs(form, groups, known).items()},
-        first=(first if begun else _first_prompts(form, groups))[kept],
-        retuned=_retuned(codes, seed)[kept],
+        start=next(iter(starts[np.isfinite(starts)].tolist()), np.nan),
+        score=_scores(form, groups)[~root],
+        step=np.arange(int((~root).sum())),
+        cost={unit: cost[~root] for unit, cost in _costs(form, groups, known).items()},
+        first=(_first_prompts(form, groups) if begun is None else first)[~root],
+        retuned=_retuned(codes, seed)[~root],
     )
 
 
 def _scores(form: Format, groups: RewardGroups) -> Floats:
-    failed = ~np.isfinite(groups.reward)
-    if form in _SEARCHES:
-        failed |= ~np.isin(groups.status.code, [*map(groups.status.names.index, _named(groups))])
-    return np.where(failed, -np.inf, groups.reward)
-
-
-def _named(groups: RewardGroups) -> list[str]:
-    return [name for name in groups.status.names if name in _SUCCEEDED]
+    succeeded = [code for code, name in enumerate(groups.status.names) if name in ("ok", "correct")]
+    failed = ~np.isin(groups.status.code, succeeded) if form in _SEARCHES else False
+    return np.where(~groups.scored | failed, -np.inf, groups.reward)
 
 
 def _costs(form: Format, groups: RewardGroups, known: Sequence[_Fact | None]) -> dict[str, Floats]:
@@ -222,63 +208,50 @@ def _costs(form: Format, groups: RewardGroups, known: Sequence[_Fact | None]) ->
     if form is SHINKA:
         # What failed before it was evaluated has no program.
         costs["calls"] = (groups.response != 0).astype(np.float64)
-    if form in _TRACES:
+    elif form in _TRACES:
         # A proposal without a program is never traced.
         del costs["answers"]
-    if form is CHECKPOINT:
+    elif form is CHECKPOINT:
         # The population dropped programs, which its iterations count.
         costs = {"answers": np.maximum(np.diff(groups.step, prepend=0), 0).astype(np.float64)}
     if (groups.tokens >= 0).all():
         costs["tokens"] = groups.tokens.astype(np.float64)
     times = np.array([fact.time if fact else np.nan for fact in known])
-    if np.isfinite(times).all() and (np.diff(times) >= 0).all() and times[-1] > times[0]:
+    if (np.diff(times) >= 0).all() and times[-1] > times[0]:
         costs["seconds"] = np.diff(times, prepend=times[0])
     return costs
 
 
 def _first_prompts(form: Format, groups: RewardGroups) -> Bools:
-    """Answers to the first prompt; of LLM4AD the first ones that the first operator asked for."""
-    rows = np.arange(len(groups.reward))
-    if form is LLM4AD:
-        other = groups.label.code != groups.label.code[0]
-        known = bool(groups.label.names[groups.label.code[0]])
-        first: Bools = (rows < (int(other.argmax()) if other.any() else len(rows))) & known
-        return first
-    same: Bools = (groups.prompt_id == groups.prompt_id[0])[groups.group] & (groups.prompt_id[0] != 0)
+    """Answers to the first prompt; of LLM4AD the first ones, that the first operator asked for."""
+    if form is LLM4AD and groups.label.names[groups.label.code[0]]:
+        begun: Bools = np.logical_and.accumulate(groups.label.code == groups.label.code[0])
+        return begun
+    same: Bools = ((groups.prompt_id == groups.prompt_id[0]) & (groups.prompt_id != 0))[groups.group]
     return same
 
 
-def _facts(form: Format, files: Sequence[Path]) -> Iterator[_Fact]:
-    if form in _TRACES:
-        for file in files:
+def _records(form: Format, files: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
+    for file in files:
+        if form in _TRACES:
             lines = enumerate(read_document(file)) if container_of(file) == JSON else read_lines(file)
-            yield from (_traced(record) for _, record in lines)
-    elif form is SHINKA:
-        for file in files:
+            yield from (record for _, record in lines)
+        elif form is SHINKA:
             with read_only(file) as connection:
-                yield from _programs(
-                    map(dict, connection.execute("SELECT * FROM programs ORDER BY generation, timestamp")),
-                    "generation",
-                )
-    elif form is CHECKPOINT:
-        found = sorted((files[-1].parent / "programs").glob("*.json"))
-        yield from _programs((parse_json(start_of(file, -1)) for file in found), "iteration_found")
+                yield from map(dict, connection.execute("SELECT * FROM programs ORDER BY generation"))
+        elif form is CHECKPOINT:
+            programs = sorted((file.parent / "programs").glob("*.json"))
+            yield from (parse_json(start_of(one, -1)) for one in programs)
 
 
-def _traced(record: Mapping[str, Any]) -> _Fact:
-    texts = (record.get("child_code"), record.get("llm_response"))
-    code, answer = (text if isinstance(text, str) else None for text in texts)
-    parent = record.get("parent_code") or record.get("parent_id")
-    key = (count(record.get("iteration")), digest(code or answer))
-    return _Fact(key, str(parent), code or "", number(record.get("timestamp")))
-
-
-def _programs(rows: Iterable[Mapping[str, Any]], step: str) -> Iterator[_Fact]:
-    """Programs that name their parents; one copied to another island is its original by its code."""
-    programs = {str(row["id"]): row for row in rows}
-    for row in programs.values():
-        parent = row.get("parent_id")
-        known = programs.get(str(parent), {})
-        name = None if parent is None else str(known.get("code") or parent)
-        key = (count(row.get(step)), digest_of(row.get("code")))
-        yield _Fact(key, name, str(row.get("code") or ""), number(row.get("timestamp")))
+def _facts(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, int], _Fact]]:
+    """Facts by step and program; a program that was copied to another island is its original by its code."""
+    codes = {str(record["id"]): record.get("code") for record in records if "id" in record}
+    for record in records:
+        step = next((record[name] for name in _STEPS if name in record), None)
+        code = record.get("child_code") or record.get("code")
+        parent = record.get("parent_code") or record.get("parent_id")
+        if parent is not None or "id" not in record:
+            parent = str(codes.get(str(parent)) or parent)
+        key = (count(step), digest_of(code or record.get("llm_response")))
+        yield key, _Fact(parent, code or "", number(record.get("timestamp")))

@@ -16,9 +16,10 @@ after every run: Waudby-Smith and Ramdas, Estimating means of bounded random var
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -34,17 +35,20 @@ ENOUGH = 2 / (1 - LEVEL)
 # Bets on pairs: gains of so many standard deviations. On ranks: an effort worth so many times the answers.
 _SIZES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 _FACTORS = np.array([2.0, 8.0, 64.0, 1024.0])
-# Where ends of intervals are looked for: in spans of the gains, and in answers.
-_DISTANCES = np.geomspace(1e-3, 1e3, 241)
+# Where ends of intervals are looked for: in spans of the gains, and in times as many answers.
+_DISTANCES: Sequence[float] = np.geomspace(1e-3, 1e3, 241).tolist()
 _WORTHS: Sequence[float] = np.geomspace(1e-4, 1e4, 161).tolist()
-# The logarithm of the largest number, about; and how many times more nobody records.
-_LARGEST, _MOST = 700.0, 1000
+# So many times the runs, or so many answers, and no more may be asked for.
+_COUNTS, _ANSWER_COUNTS = range(1, 101), range(1, 1_000_001)
+# The logarithm of the largest number, about.
+_LARGEST = 700.0
 ANSWERS, RUNS, TUNED = (
     "independent answers to the first prompt",
     "the other runs",
     "random numbers in the start",
 )
 
+Number = TypeVar("Number", int, float)
 Verdict = Literal["paid", "not shown", "did not pay"]
 _SAYS: Mapping[Verdict, tuple[str, str]] = {
     "paid": ("It paid", "go on with it; report the gain with its interval and the unit of effort"),
@@ -57,8 +61,8 @@ _SAYS: Mapping[Verdict, tuple[str, str]] = {
 class Comparison:
     """A search ``beside`` one alternative, at equal effort in one ``unit``.
 
-    ``estimate`` is the mean gain in score of ``count`` pairs of runs, or beside ``count`` answers how many
-    times as many answers the effort is worth; ``low`` and ``high`` bound it at LEVEL. ``up`` and ``down`` are
+    ``low`` and ``high`` bound, at LEVEL, the mean gain in score of ``count`` pairs of runs (``estimate``), or
+    how many times as many answers the effort is worth, of which ``count`` are logged. ``up`` and ``down`` are
     the evidence for a better and a worse search. ``can_decide``: so much data could reach ENOUGH. ``more``
     would decide it.
     """
@@ -66,7 +70,7 @@ class Comparison:
     beside: str
     unit: str
     count: int
-    estimate: float
+    estimate: float | None
     low: float
     high: float
     up: float
@@ -81,13 +85,11 @@ class Comparison:
 
     def line(self) -> str:
         """One line for people."""
-        form, what = (".3g", "times as many") if self.beside == ANSWERS else ("+.4f", "in score")
-        decided = self.can_decide or self.verdict != "not shown"
-        return (
-            f"Beside {self.beside} ({self.count}), at equal {self.unit}: {self.estimate:{form}} "
-            f"[{self.low:{form}}, {self.high:{form}}] {what}: "
-            f"{self.verdict if decided else 'cannot be decided'}."
-        )
+        says = f"worth {self.low:.3g} to {self.high:.3g} times as many"
+        if self.estimate is not None:
+            says = f"{self.estimate:+.4f} [{self.low:+.4f}, {self.high:+.4f}] in score"
+        decided = self.verdict if self.can_decide or self.verdict != "not shown" else "cannot be decided"
+        return f"Beside {self.beside} ({self.count}), at equal {self.unit}: {says}: {decided}."
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Worth:
             lines.append(f"In {self.retuned} of {self.runs} runs the best is the start with other numbers.")
         if ANSWERS not in [one.beside for one in decisive]:
             lines.append(
-                f"The log has no {ANSWERS}: log parents or prompts, or give such answers by --against."
+                f"Not compared with {ANSWERS}: the log has none, or nothing else, or several starts; log "
+                "parents or prompts, or give such answers by --against."
             )
         lines += [
             f"To decide beside {one.beside}: {one.more}." for one in decisive if one.verdict == "not shown"
@@ -182,15 +185,17 @@ def gains(runs: Sequence[SearchRun], others: Sequence[SearchRun], unit: str) -> 
 
 def _beside_answers(runs: Sequence[SearchRun], logged: Sequence[SearchRun], unit: str) -> Comparison | None:
     """The runs' other answers beside the independent ones; None where a log has none of either."""
-    counting = [run.first & (run.cost[unit] > 0) for run in logged]
-    answers = np.concatenate([run.score[own] for run, own in zip(logged, counting, strict=True)])
-    effort = np.array([run.cost[unit][~run.first].sum() for run in runs])
-    if not len(answers) or not effort.all():
+    own = [run.first & (run.cost[unit] > 0) for run in logged]
+    answers = np.concatenate([run.score[one] for run, one in zip(logged, own, strict=True)])
+    # Answers to prompts with another start say nothing.
+    if not len(answers) or len({str(run.start) for run in logged}) > 1:
         return None
-    each = np.mean([cost for run, own in zip(logged, counting, strict=True) for cost in run.cost[unit][own]])
-    return compare_answers(
-        unit, np.array([run.score[~run.first].max() for run in runs]), effort / each, answers
-    )
+    costs = np.concatenate([run.cost[unit][one] for run, one in zip(logged, own, strict=True)])
+    # In a checkpoint an answer has the cost of those that were dropped before it.
+    each = float(costs.mean()) if unit not in ("calls", "answers") else 1.0
+    effort = np.array([run.total(unit) / each - one.sum() for run, one in zip(runs, own, strict=False)])
+    best = np.array([run.score[~run.first].max(initial=-np.inf) for run in runs])
+    return compare_answers(unit, best, effort, answers) if (effort >= 1).all() else None
 
 
 def pair_evidence(gains: Floats) -> float:
@@ -206,37 +211,26 @@ def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
     most = max((abs(gain) for gain in gains if math.isfinite(gain)), default=1.0)
     known = np.nan_to_num(np.array(gains), nan=0.0, posinf=most, neginf=-most)
     middle, span = float(known.mean()), float(np.ptp(known)) or most or 1.0
-    ends = []
-    for sign in (1.0, -1.0):
-        refused = [pair_evidence(sign * (known - middle) + span * far) >= ENOUGH for far in _DISTANCES]
-        last = len(refused) - (refused[::-1].index(False) if False in refused else len(refused))
-        ends.append(middle - sign * span * float(np.append(_DISTANCES, math.inf)[last]))
+
+    def end(sign: float) -> float:
+        """How far off the mean every gain is refused, in spans."""
+        return _least(_DISTANCES, lambda far: pair_evidence(sign * (known - middle) + span * far))
+
     up, down = pair_evidence(known), pair_evidence(-known)
-    fewest = _fewest(lambda pairs: pair_evidence(np.ones(pairs)))
+    needed = _least(_COUNTS, lambda pairs: pair_evidence(np.ones(pairs)))
     ahead = known if up >= down else -known
-    times = _fewest(lambda times: pair_evidence(np.tile(ahead, times)))
-    more = f"{counted((times - 1) * len(known), 'further pair')} of runs like these"
-    if fewest > len(known):
-        more = f"{counted(fewest - len(known), 'further pair')} of runs, at least"
-    elif not times:
-        more = f"over {_MOST} times as many runs, so little do they differ"
-    return Comparison(
-        beside, unit, len(known), middle, ends[0], ends[1], up, down, len(known) >= fewest, more
-    )
+    times = _least(_COUNTS, lambda times: pair_evidence(np.tile(ahead, times)))
+    more = f"{(times - 1) * len(known):.0f} further pairs of runs like these"
+    if len(known) < needed:
+        more = f"{needed - len(known):.0f} further pairs of runs, at least"
+    low, high = middle - span * end(1.0), middle + span * end(-1.0)
+    return Comparison(beside, unit, len(known), middle, low, high, up, down, len(known) >= needed, more)
 
 
-def _fewest(evidence: Callable[[int], float]) -> int:
-    """The least number whose evidence, which grows with it, is enough; 0 for none up to _MOST."""
-    high = 1
-    while evidence(high) < ENOUGH:
-        high *= 2
-        if high > _MOST:
-            return 0
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if evidence(middle) >= ENOUGH else (middle, high)
-    return high
+def _least(values: Sequence[Number], evidence: Callable[[Number], float]) -> float:
+    """The least of ascending values whose evidence, which grows with them, is enough; infinite for none."""
+    at = bisect_left(values, True, key=lambda value: evidence(value) >= ENOUGH)
+    return values[at] if at < len(values) else math.inf
 
 
 def rank_chance(
@@ -268,30 +262,24 @@ def answer_evidence(chance: Callable[[float], float], better: bool, worth: float
 
 def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) -> Comparison:
     """Bests of runs (S,) beside independent answers (K,); ``effort`` (S,) is in answers."""
-    chances = {better: rank_chance(best, effort, answers, better) for better in (True, False)}
-    kept = [
-        worth
-        for worth in _WORTHS
-        if all(answer_evidence(chances[better], better, worth) < ENOUGH for better in chances)
-    ]
-    up, down = (answer_evidence(chances[better], better) for better in (True, False))
+    better, worse = (rank_chance(best, effort, answers, way) for way in (True, False))
+    up, down = answer_evidence(better, True), answer_evidence(worse, False)
+    # Both ends are limits where the last worth that was tried is not refused.
+    low = 1 / _least(_WORTHS, lambda less: answer_evidence(better, True, 1 / less))
+    high = _least(_WORTHS, lambda more: answer_evidence(worse, False, more))
+    spent = np.cumsum(effort)
 
-    def at_most(count: int) -> float:
+    def ahead(count: int) -> float:
         """Evidence of these runs, all of them before so many answers."""
-        return answer_evidence(rank_chance(np.ones(len(best)), effort, np.zeros(count * len(answers))), True)
+        ratios = [factor * (count + spent) / (count + factor * spent) for factor in _FACTORS]
+        return float(np.prod(ratios, axis=1).mean())
 
     def alike(times: int) -> float:
         data = (np.tile(best, times), np.tile(effort, times), np.tile(answers, times))
         return answer_evidence(rank_chance(*data, up >= down), up >= down)
 
-    can = at_most(1) >= ENOUGH
-    times = _fewest(alike if can else at_most)
-    more = (
-        f"{counted((times - 1) * len(answers), 'further answer')}" if times else f"over {_MOST} times as many"
-    )
-    limits = {_WORTHS[0]: 0.0, _WORTHS[-1]: math.inf}
-    ends = [limits.get(one, one) for one in (max(_WORTHS, key=chances[True]), kept[0], kept[-1])]
-    return Comparison(
-        *(ANSWERS, unit, len(answers), ends[0], ends[1], ends[2], up, down, can),
-        f"{more}, with as many times the runs, like these" if can else f"{more}, at least",
-    )
+    can = ahead(len(answers)) >= ENOUGH
+    more = f"{_least(_ANSWER_COUNTS, ahead):.0f} independent answers, at least"
+    if can:
+        more = f"{_least(_COUNTS, alike):.0f} times as many answers and runs like these"
+    return Comparison(ANSWERS, unit, len(answers), None, low, high, up, down, can, more)
