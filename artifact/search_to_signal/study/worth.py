@@ -198,12 +198,12 @@ def _beside_answers(runs: Sequence[SearchRun], logged: Sequence[SearchRun], unit
     return compare_answers(unit, best, effort, answers) if (effort >= 1).all() else None
 
 
-def pair_evidence(gains: Floats) -> float:
-    """Evidence that gains (S,), in the order of the runs, are above zero."""
+def pair_evidence(gains: Floats, times: int = 1) -> float:
+    """Evidence that gains (S,), in the order of the runs, are above zero; of so many ``times`` such gains."""
     scale = np.sqrt(np.cumsum(gains**2) / np.arange(1, len(gains) + 1))
     sizes = np.divide(gains, scale, out=np.zeros_like(gains), where=scale > 0)
     wealth = np.log1p(np.tanh(_SIZES[:, None] * sizes)).sum(axis=1)
-    return float(np.exp(np.minimum(wealth, _LARGEST)).mean())
+    return float(np.exp(np.minimum(times * wealth, _LARGEST)).mean())
 
 
 def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
@@ -217,9 +217,9 @@ def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
         return _least(_DISTANCES, lambda far: pair_evidence(sign * (known - middle) + span * far))
 
     up, down = pair_evidence(known), pair_evidence(-known)
-    needed = _least(_COUNTS, lambda pairs: pair_evidence(np.ones(pairs)))
+    needed = _least(_COUNTS, lambda pairs: pair_evidence(np.ones(1), pairs))
     ahead = known if up >= down else -known
-    times = _least(_COUNTS, lambda times: pair_evidence(np.tile(ahead, times)))
+    times = _least(_COUNTS, lambda times: pair_evidence(ahead, times))
     more = f"{(times - 1) * len(known):.0f} further pairs of runs like these"
     if len(known) < needed:
         more = f"{needed - len(known):.0f} further pairs of runs, at least"
@@ -253,11 +253,16 @@ def rank_chance(
     return chance
 
 
-def answer_evidence(chance: Callable[[float], float], better: bool, worth: float = 1.0) -> float:
-    """Evidence that one answer of the runs is worth more (or less) than ``worth`` independent ones."""
+def answer_evidence(
+    chance: Callable[[float], float], better: bool, worth: float = 1.0, times: int = 1
+) -> float:
+    """Evidence that one answer of the runs is worth more (or less) than ``worth`` independent ones.
+
+    With ``times``, about that of so many times such runs and answers.
+    """
     factors = _FACTORS if better else 1 / _FACTORS
     ratios = np.array([chance(worth * factor) for factor in factors]) - chance(worth)
-    return float(np.exp(np.minimum(ratios, _LARGEST)).mean())
+    return float(np.exp(np.minimum(times * ratios, _LARGEST)).mean())
 
 
 def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) -> Comparison:
@@ -274,12 +279,10 @@ def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) ->
         ratios = [factor * (count + spent) / (count + factor * spent) for factor in _FACTORS]
         return float(np.prod(ratios, axis=1).mean())
 
-    def alike(times: int) -> float:
-        data = (np.tile(best, times), np.tile(effort, times), np.tile(answers, times))
-        return answer_evidence(rank_chance(*data, up >= down), up >= down)
-
     can = ahead(len(answers)) >= ENOUGH
     more = f"{_least(_ANSWER_COUNTS, ahead):.0f} independent answers, at least"
     if can:
-        more = f"{_least(_COUNTS, alike):.0f} times as many answers and runs like these"
+        chance, way = (better, True) if up >= down else (worse, False)
+        times = _least(_COUNTS, lambda times: answer_evidence(chance, way, times=times))
+        more = f"{times:.0f} times as many answers and runs like these"
     return Comparison(ANSWERS, unit, len(answers), None, low, high, up, down, can, more)
