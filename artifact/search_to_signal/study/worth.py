@@ -36,7 +36,7 @@ ENOUGH = 2 / (1 - LEVEL)
 _SIZES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 _FACTORS = np.array([2.0, 8.0, 64.0, 1024.0])
 # Where ends of intervals are looked for: in spans of the gains, and in times as many answers.
-_DISTANCES: Sequence[float] = np.geomspace(1e-3, 1e3, 241).tolist()
+_DISTANCES = np.geomspace(1e-3, 1e3, 961)
 _WORTHS: Sequence[float] = np.geomspace(1e-4, 1e4, 161).tolist()
 # So many times the runs, or so many answers, and no more may be asked for.
 _COUNTS, _ANSWER_COUNTS = range(1, 101), range(1, 1_000_001)
@@ -62,9 +62,8 @@ class Comparison:
     """A search ``beside`` one alternative, at equal effort in one ``unit``.
 
     ``low`` and ``high`` bound, at LEVEL, the mean gain in score of ``count`` pairs of runs (``estimate``), or
-    how many times as many answers the effort is worth, of which ``count`` are logged. ``up`` and ``down`` are
-    the evidence for a better and a worse search. ``can_decide``: so much data could reach ENOUGH. ``more``
-    would decide it.
+    how many times as many answers the effort is worth, of which ``count`` are logged. ``can_decide``: so much
+    data could show a gain. ``more`` would decide it.
     """
 
     beside: str
@@ -73,15 +72,14 @@ class Comparison:
     estimate: float | None
     low: float
     high: float
-    up: float
-    down: float
     can_decide: bool
     more: str
 
     @property
     def verdict(self) -> Verdict:
         """What it shows by itself."""
-        return "paid" if self.up >= ENOUGH else "did not pay" if self.down >= ENOUGH else "not shown"
+        nothing = 1.0 if self.estimate is None else 0.0
+        return "paid" if self.low >= nothing else "did not pay" if self.high <= nothing else "not shown"
 
     def line(self) -> str:
         """One line for people."""
@@ -198,12 +196,13 @@ def _beside_answers(runs: Sequence[SearchRun], logged: Sequence[SearchRun], unit
     return compare_answers(unit, best, effort, answers) if (effort >= 1).all() else None
 
 
-def pair_evidence(gains: Floats, times: int = 1) -> float:
-    """Evidence that gains (S,), in the order of the runs, are above zero; of so many ``times`` such gains."""
-    scale = np.sqrt(np.cumsum(gains**2) / np.arange(1, len(gains) + 1))
+def pair_evidence(gains: Floats, times: int = 1) -> Floats:
+    """Evidence (...) that gains (..., S), in the order of runs, are above zero; of ``times`` such gains."""
+    scale = np.sqrt(np.cumsum(gains**2, axis=-1) / np.arange(1, gains.shape[-1] + 1))
     sizes = np.divide(gains, scale, out=np.zeros_like(gains), where=scale > 0)
-    wealth = np.log1p(np.tanh(_SIZES[:, None] * sizes)).sum(axis=1)
-    return float(np.exp(np.minimum(times * wealth, _LARGEST)).mean())
+    wealth = np.log1p(np.tanh(np.multiply.outer(_SIZES, sizes))).sum(axis=-1)
+    evidence: Floats = np.exp(np.minimum(times * wealth, _LARGEST)).mean(axis=0)
+    return evidence
 
 
 def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
@@ -211,20 +210,20 @@ def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
     most = max((abs(gain) for gain in gains if math.isfinite(gain)), default=1.0)
     known = np.nan_to_num(np.array(gains), nan=0.0, posinf=most, neginf=-most)
     middle, span = float(known.mean()), float(np.ptp(known)) or most or 1.0
-
-    def end(sign: float) -> float:
-        """How far off the mean every gain is refused, in spans."""
-        return _least(_DISTANCES, lambda far: pair_evidence(sign * (known - middle) + span * far))
-
-    up, down = pair_evidence(known), pair_evidence(-known)
-    needed = _least(_COUNTS, lambda pairs: pair_evidence(np.ones(1), pairs))
-    ahead = known if up >= down else -known
-    times = _least(_COUNTS, lambda times: pair_evidence(ahead, times))
+    ends = []
+    for sign in (1.0, -1.0):
+        off = sign * (known - middle) + span * _DISTANCES[:, None]
+        # Evidence does not grow evenly: the end is behind the last mean that is not refused.
+        kept = np.flatnonzero(pair_evidence(off) < ENOUGH)
+        ends.append(middle - sign * span * np.append(_DISTANCES, math.inf)[kept.max(initial=-1) + 1])
+    needed = _least(_COUNTS, lambda pairs: float(pair_evidence(np.ones(1), pairs)))
+    ahead = max(known, -known, key=pair_evidence)
+    times = _least(_COUNTS, lambda times: float(pair_evidence(ahead, times)))
     more = f"{(times - 1) * len(known):.0f} further pairs of runs like these"
     if len(known) < needed:
         more = f"{needed - len(known):.0f} further pairs of runs, at least"
-    low, high = middle - span * end(1.0), middle + span * end(-1.0)
-    return Comparison(beside, unit, len(known), middle, low, high, up, down, len(known) >= needed, more)
+    low, high = map(float, ends)
+    return Comparison(beside, unit, len(known), middle, low, high, len(known) >= needed, more)
 
 
 def _least(values: Sequence[Number], evidence: Callable[[Number], float]) -> float:
@@ -268,7 +267,6 @@ def answer_evidence(
 def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) -> Comparison:
     """Bests of runs (S,) beside independent answers (K,); ``effort`` (S,) is in answers."""
     better, worse = (rank_chance(best, effort, answers, way) for way in (True, False))
-    up, down = answer_evidence(better, True), answer_evidence(worse, False)
     # Both ends are limits where the last worth that was tried is not refused.
     low = 1 / _least(_WORTHS, lambda less: answer_evidence(better, True, 1 / less))
     high = _least(_WORTHS, lambda more: answer_evidence(worse, False, more))
@@ -279,10 +277,12 @@ def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) ->
         ratios = [factor * (count + spent) / (count + factor * spent) for factor in _FACTORS]
         return float(np.prod(ratios, axis=1).mean())
 
+    def alike(times: int) -> float:
+        """Evidence of so many times such runs and answers."""
+        return max(answer_evidence(better, True, times=times), answer_evidence(worse, False, times=times))
+
     can = ahead(len(answers)) >= ENOUGH
     more = f"{_least(_ANSWER_COUNTS, ahead):.0f} independent answers, at least"
     if can:
-        chance, way = (better, True) if up >= down else (worse, False)
-        times = _least(_COUNTS, lambda times: answer_evidence(chance, way, times=times))
-        more = f"{times:.0f} times as many answers and runs like these"
-    return Comparison(ANSWERS, unit, len(answers), None, low, high, up, down, can, more)
+        more = f"{_least(_COUNTS, alike):.0f} times as many answers and runs like these"
+    return Comparison(ANSWERS, unit, len(answers), None, low, high, can, more)
