@@ -22,6 +22,8 @@ def _worth(arguments: argparse.Namespace) -> None:
 
     if arguments.tune is not None and arguments.tune < 1:
         raise ConfigError("--tune takes a number of at least 1")
+    if {*arguments.paths} & {*arguments.against}:
+        raise ConfigError("--against names a run that is asked about: give others")
     runs, against = (read_runs(paths, arguments.reward) for paths in (arguments.paths, arguments.against))
     tuned: tuple[SearchRun, ...] = ()
     if arguments.tune is not None:

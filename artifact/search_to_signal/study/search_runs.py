@@ -15,7 +15,7 @@ from search_to_signal.audit.importers.containers import JSON, container_of, read
 from search_to_signal.audit.importers.rows import count, digest_of, number
 from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
 from search_to_signal.audit.importers.streams import parse_json, read_document, read_lines, start_of
-from search_to_signal.base.errors import RecordError
+from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Bools, Floats
 from search_to_signal.records.manifest import runs_below
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, TIMINGS, read_groups, read_records
@@ -79,7 +79,7 @@ def read_runs(paths: Iterable[Path], reward: str | None = None) -> tuple[SearchR
     """The runs at paths, those below a directory in the order of their names.
 
     ``reward`` names the score where a log has several. Raises RecordError for a path without a log,
-    RunDirectoryError for packed runs.
+    RunDirectoryError for packed runs, ConfigError for a directory with runs of several conditions.
     """
     runs = []
     for path in paths:
@@ -97,6 +97,9 @@ def _places(path: Path) -> list[Path]:
         return [path]
     refuse_packed(path, "s2s worth")
     if own := [run for run in runs_below(path) if (run / COMPLETIONS).is_file()]:
+        kinds = sorted({run.name.rpartition("-s")[0] for run in own})
+        if len(kinds) > 1:
+            raise ConfigError(f"{path} holds {', '.join(kinds)}: give one kind, such as {path}/{kinds[0]}-s*")
         return own if own == [path] else in_order(path, own)
     if _holds_log(path):
         return [path]

@@ -20,23 +20,21 @@ _STEP = 0.25
 def tuned_runs(run: SearchRun, climbs: int, tries: int, progress: Progress) -> tuple[SearchRun, ...]:
     """Climbs from a run's start: a try adds normal steps to its best numbers so far, and stays if better.
 
-    Raises ConfigError for a start that is not known, has no numbers, or whose problem is not ours;
+    Raises ConfigError for a start that is not known, has no decimal number, or whose problem is not ours;
     SandboxError where isolation cannot be had.
     """
-    if not run.problem or not run.seed:
-        raise ConfigError(
-            f"--tune needs a problem of s2s and the program of the start, and {run.name} has none"
-        )
     first = np.array([node.value for node in _numbers(ast.parse(run.seed))])
-    if not len(first):
-        raise ConfigError(f"--tune has nothing to change: the start of {run.name} has no decimal number")
+    if not run.problem or not len(first):
+        raise ConfigError(
+            f"--tune needs a problem of s2s and a start with decimal numbers, unlike {run.name}"
+        )
     best, reached = np.tile(first, (climbs, 1)), np.full(climbs, run.start)
-    steps = [stream(climb, "tuning").normal(0.0, _STEP, (tries, len(first))) for climb in range(climbs)]
+    steps = stream(0, "tuning").normal(0.0, _STEP * np.abs(first), (tries, climbs, len(first)))
     scores = np.full((climbs, tries), -np.inf)
     settings = EvaluationSettings(replay="off", slots=min(climbs, os.cpu_count() or 1))
     with EvaluationPool(get_problem(run.problem), "train", settings) as pool:
         for at in range(tries):
-            tried = best + np.array([own[at] for own in steps]) * np.abs(first)
+            tried = best + steps[at]
             found = pool.evaluate([_program(run.seed, numbers.tolist()) for numbers in tried])
             scores[:, at] = [-np.inf if one.score is None else one.score for one in found]
             ahead = scores[:, at] > reached
@@ -57,4 +55,4 @@ def _program(code: str, numbers: list[float]) -> str:
     tree = ast.parse(code)
     for node, number in zip(_numbers(tree), numbers, strict=True):
         node.value = number
-    return ast.unparse(ast.fix_missing_locations(tree))
+    return ast.unparse(tree)

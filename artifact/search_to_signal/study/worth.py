@@ -42,18 +42,16 @@ _WORTHS: Sequence[float] = np.geomspace(1e-4, 1e4, 161).tolist()
 _COUNTS, _ANSWER_COUNTS = range(1, 101), range(1, 1_000_001)
 # The logarithm of the largest number, about.
 _LARGEST = 700.0
-ANSWERS, RUNS, TUNED = (
-    "independent answers to the first prompt",
-    "the other runs",
-    "random numbers in the start",
-)
+ANSWERS = "independent answers to the first prompt"
+RUNS, TUNED = "the other runs", "random numbers in the start"
 
 Number = TypeVar("Number", int, float)
-Verdict = Literal["paid", "not shown", "did not pay"]
+Verdict = Literal["paid", "not shown", "did not pay", "cannot be decided"]
 _SAYS: Mapping[Verdict, tuple[str, str]] = {
     "paid": ("It paid", "go on with it; report the gain with its interval and the unit of effort"),
     "not shown": ("It is not shown to have paid", "claim no gain; record what would decide it, or stop"),
     "did not pay": ("It did not pay", "spend the effort on what was at least as good"),
+    "cannot be decided": ("Whether it paid cannot be decided", "record what would decide it"),
 }
 
 
@@ -79,15 +77,16 @@ class Comparison:
     def verdict(self) -> Verdict:
         """What it shows by itself."""
         nothing = 1.0 if self.estimate is None else 0.0
-        return "paid" if self.low >= nothing else "did not pay" if self.high <= nothing else "not shown"
+        if self.low >= nothing or self.high <= nothing:
+            return "paid" if self.low >= nothing else "did not pay"
+        return "not shown" if self.can_decide else "cannot be decided"
 
     def line(self) -> str:
         """One line for people."""
         says = f"worth {self.low:.3g} to {self.high:.3g} times as many"
         if self.estimate is not None:
             says = f"{self.estimate:+.4f} [{self.low:+.4f}, {self.high:+.4f}] in score"
-        decided = self.verdict if self.can_decide or self.verdict != "not shown" else "cannot be decided"
-        return f"Beside {self.beside} ({self.count}), at equal {self.unit}: {says}: {decided}."
+        return f"Beside {self.beside} ({self.count}), at equal {self.unit}: {says}: {self.verdict}."
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,8 @@ class Worth:
                 f"Not compared with {ANSWERS}: the log has none, or nothing else, or several starts; log "
                 "parents or prompts, or give such answers by --against."
             )
-        lines += [
-            f"To decide beside {one.beside}: {one.more}." for one in decisive if one.verdict == "not shown"
-        ]
+        undecided = [one for one in decisive if one.verdict in ("not shown", "cannot be decided")]
+        lines += [f"To decide beside {one.beside}: {one.more}." for one in undecided]
         return Section("Did it pay?", (*lines, f"Do: {do}."), asdict(self))
 
 
@@ -136,15 +134,13 @@ def worth(
     """Compare runs of one search with runs ``against`` them, and with its start ``tuned`` at random.
 
     Independent answers are taken from the runs, and from those against them. By default ``unit`` is the first
-    of UNITS that all have. "paid" needs every comparison that can decide. Raises ConfigError for a unit that
-    is not logged.
+    of UNITS that all have. A search paid that is ahead in every comparison that can be decided. Raises
+    ConfigError for a unit that is not logged.
     """
     units = [one for one in UNITS if all(one in run.cost for run in (*runs, *against))]
     if unit not in (None, *units) or not units:
-        known = f"the logs have {', '.join(units) or 'none in common'}"
-        raise ConfigError(
-            f"effort cannot be equal in {unit or 'any unit'}: {known}; give another --by or log"
-        )
+        known = ", ".join(units) or "nothing in common"
+        raise ConfigError(f"--by {unit}: the logs have {known}; give one of these, or other logs")
     chosen = unit or units[0]
     comparisons = [
         compare_pairs(beside, one, gains(runs, others, one))
@@ -154,10 +150,12 @@ def worth(
     ]
     if (answers := _beside_answers(runs, (*runs, *against), chosen)) is not None:
         comparisons.append(answers)
-    decisive = {one.verdict for one in comparisons if one.unit == chosen and one.can_decide}
-    best, starts = np.array([run.best() for run in runs]), np.array([run.start for run in runs])
-    verdict: Verdict = "paid" if decisive == {"paid"} else "not shown"
-    if "did not pay" in decisive or (best <= starts).all():
+    shown = {one.verdict for one in comparisons if one.unit == chosen} - {"cannot be decided"}
+    best, starts = np.array([(run.best(), run.start) for run in runs]).T
+    verdict: Verdict = "paid" if shown else "cannot be decided"
+    if "not shown" in shown:
+        verdict = "not shown"
+    if "did not pay" in shown or (best <= starts).all():
         verdict = "did not pay"
     retuned = sum(bool(run.retuned[run.score == run.best()][:1].any()) for run in runs)
     return Worth(

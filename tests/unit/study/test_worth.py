@@ -76,13 +76,13 @@ def test_a_run_before_all_answers_has_the_chance_of_its_effort() -> None:
 def test_what_cannot_be_decided_says_how_much_would() -> None:
     """One run of a hundred answers: no evidence of ten answers is enough, whatever it found."""
     few = compare_answers("calls", np.array([9.0]), np.array([100.0]), np.zeros(10))
-    assert (few.can_decide, few.verdict, few.high) == (False, "not shown", math.inf)
+    assert (few.can_decide, few.verdict, few.high) == (False, "cannot be decided", math.inf)
     needed = int(few.more.split()[0])
     at, below = (
         compare_answers("calls", np.ones(1), np.array([100.0]), np.zeros(needed - one)) for one in (0, 1)
     )
     assert at.verdict == "paid"
-    assert below.verdict == "not shown"
+    assert below.verdict == "cannot be decided"
     six, seven = (compare_pairs("others", "calls", [1.0] * count) for count in (6, 7))
     assert (six.can_decide, six.more) == (False, "1 further pairs of runs, at least")
     assert seven.verdict == "paid"
@@ -176,15 +176,18 @@ def test_logs_of_other_searches(tmp_path: Path) -> None:
 def test_own_results_and_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for condition, seed in itertools.product(("frozen", "native"), (1, 2)):
         write_synthetic_run(tmp_path / condition / f"{condition}-s{seed}", condition, seed, groups=20)
+    for file in tmp_path.glob("*/*/completions.jsonl"):
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        logs.jsonl(file, [row | {"parents": rows[0]["parents"]} for row in rows])
     frozen, native = (read_runs([tmp_path / name]) for name in ("frozen", "native"))
     assert [one.name for one in native] == ["native-s1", "native-s2"]
-    # Before its first update a trained run is untrained.
-    for one in native:
-        assert one.first[one.step > one.step[0]].sum() == 0
+    # All prompts show the start, and after its first group a trained run is no longer independent.
+    assert all(one.first.all() for one in frozen)
+    assert all(one.first.tolist() == (one.step == one.step[0]).tolist() for one in native)
     assert {*frozen[0].cost} >= {"calls", "answers", "tokens"}
     assert main(["worth", str(tmp_path / "native"), "--against", str(tmp_path / "frozen"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["worth"]
-    assert (found["verdict"], found["unit"], found["runs"]) == ("not shown", "calls", 2)
+    assert (found["verdict"], found["unit"], found["runs"]) == ("cannot be decided", "calls", 2)
     (pairs,) = (
         one for one in found["comparisons"] if (one["beside"], one["unit"]) == ("the other runs", "calls")
     )
@@ -193,7 +196,9 @@ def test_own_results_and_the_command(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["worth", str(tmp_path / "native"), "--by", "answers", "--out", str(out)]) == 0
     assert "at equal answers" in capsys.readouterr().out
     assert "Did it pay?" in (out / "audit.html").read_text(encoding="utf-8")
-    assert main(["worth", str(tmp_path / "native"), "--tune", "0"]) == ConfigError.exit_code
+    native_alone = ["worth", str(tmp_path / "native")]
+    for wrong in (["--tune", "0"], ["--against", str(tmp_path / "native")], ["--against", str(tmp_path)]):
+        assert main([*native_alone, *wrong]) == ConfigError.exit_code
     assert main(["worth", str(tmp_path / "missing")]) == RecordError.exit_code
 
 
