@@ -37,7 +37,7 @@ def _worth(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    command = add(_worth, "s2s worth results/cohort/native-s* --against results/cohort/frozen-s*")
+    command = add(_worth, "s2s worth results/cohort/native-s*[0-9] --against results/cohort/frozen-s*[0-9]")
     text = "a log of OpenEvolve, ShinkaEvolve, LLM4AD or s2s, or a directory of several"
     command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=text)
     text = "runs without what shall have paid, such as training, from the same start"

@@ -86,8 +86,6 @@ def read_runs(paths: Iterable[Path], reward: str | None = None) -> tuple[SearchR
         for place in _places(path):
             own = (place / COMPLETIONS).is_file()
             runs.append(_own(place) if own else _foreign(place, ReadOptions(reward=reward)))
-    if empty := next((run.name for run in runs if not len(run.score)), None):
-        raise RecordError(f"{empty} holds no answer: give a run that has begun")
     return tuple(runs)
 
 
@@ -99,7 +97,7 @@ def _places(path: Path) -> list[Path]:
     if own := [run for run in runs_below(path) if (run / COMPLETIONS).is_file()]:
         kinds = sorted({run.name.rpartition("-s")[0] for run in own})
         if len(kinds) > 1:
-            raise ConfigError(f"{path} holds {', '.join(kinds)}: give one kind, such as {path}/{kinds[0]}-s*")
+            raise ConfigError(f"{path} holds {', '.join(kinds)}: give one, as {kinds[0]}-s*[0-9] in it")
         return own if own == [path] else in_order(path, own)
     if _holds_log(path):
         return [path]
@@ -119,25 +117,26 @@ def _holds_log(directory: Path) -> bool:
 
 def _own(run: Path) -> SearchRun:
     records = [record for group in read_groups(run) for record in group]
+    if not records:
+        raise RecordError(f"{run} holds no answer: give a run that has begun")
     step = np.array([record.step for record in records], dtype=np.int64)
     programs = [*read_records(run / HEURISTICS, HeuristicRecord)] if (run / HEURISTICS).is_file() else []
     codes = {one.id: one.code for one in programs}
     seed = next((one.code for one in programs if one.operator is None), "")
-    shown = {name for record in records[:1] for name in record.parents}
-    first = np.array([shown.issuperset(record.parents) for record in records], dtype=np.bool_)
+    first = np.array([{*record.parents} <= {*records[0].parents} for record in records])
     if any(record.reward is not None for record in records):
         first &= step == step[0]
-    valid = [None if one.archive_event is ArchiveEvent.INVALID else one.score for one in records]
-    score = np.array(valid, dtype=np.float64)
+    score = np.array([one.score for one in records], dtype=np.float64)
+    failed = np.isnan(score) | [one.archive_event is ArchiveEvent.INVALID for one in records]
     return SearchRun(
         name=run.name,
-        start=float(np.array([record.frontier for record in records[:1]] or [None], dtype=np.float64)[0]),
-        score=np.where(np.isnan(score), -np.inf, score),
+        start=np.nan if records[0].frontier is None else records[0].frontier,
+        score=np.where(failed, -np.inf, score),
         step=step,
         cost=_own_costs(run, records, step),
         first=first,
         retuned=_retuned([codes.get(record.program_sha256 or "", "") for record in records], seed),
-        problem=next((record.problem for record in records), ""),
+        problem=records[0].problem,
         seed=seed,
     )
 
@@ -177,11 +176,16 @@ class _Fact(NamedTuple):
 
 def _foreign(path: Path, options: ReadOptions) -> SearchRun:
     form, files = find(path)
+    if form not in _SEARCHES and not form.name.startswith("neutral"):
+        names = ", ".join(one.name for one in _SEARCHES)
+        raise RecordError(f"{path} is of {form.name}, no search: give one of s2s, {names} or neutral")
     groups = joined(*read(path, form.name, options))
     facts = dict(_facts([*_records(form, files)]))
     keys = zip(groups.step[groups.group].tolist(), groups.response.tolist(), strict=True)
     known = [facts.get(key) if key[1] else None for key in keys]
     root = np.array([fact is not None and fact.parent is None for fact in known])
+    if root.all():
+        raise RecordError(f"{path} holds no answer, only the start: give a run that has begun")
     parents = [fact.parent if fact else None for fact in known]
     codes = [fact.code if fact else "" for fact in known]
     begun = next((parent for parent in parents if parent is not None), None)

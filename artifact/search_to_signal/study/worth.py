@@ -1,17 +1,14 @@
 """Did a search pay? Its best scores beside what the same effort buys otherwise.
 
-Evidence is an e-value: its mean is at most 1 where the search is worth nothing, at any time of looking, so
-that it reaches ENOUGH by chance in at most a share of 1 / ENOUGH (Ville's inequality).
+Evidence is an e-value: at most 1 in the mean where the search is worth nothing, at any time of looking, so it
+reaches ENOUGH by chance in at most a share of 1 / ENOUGH (Ville's inequality). An interval has what evidence
+in neither direction refuses (Waudby-Smith and Ramdas, arXiv:2010.09686).
 
-- Pairs of runs: without an effect either one is as likely to be ahead. A bet on the sign of each difference,
-  sized by the differences up to it, multiplies a wealth that is a martingale (Ramdas, Ruf, Larsson, Koolen:
-  Admissible anytime-valid sequential inference must rely on nonnegative martingales, 2020; symmetry).
+- Pairs of runs: without an effect either one is as likely to be ahead. Bets on the signs of differences, by
+  their sizes so far, make a martingale (Ramdas, Ruf, Larsson and Koolen, arXiv:2009.03167; symmetry).
 - A run beside independent answers: where its best is distributed as that of f times as many, the order of all
   scores has a known chance (Savage, Contributions to the theory of rank order statistics, 1956). The ratio of
   those of f > 1 and of 1 grows with a run's rank, so it is evidence against every worse search, too.
-
-An interval holds what evidence in neither direction refuses (a confidence sequence, which may be looked at
-after every run: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, 2024).
 """
 
 import math
@@ -19,7 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -45,7 +42,6 @@ _LARGEST = 700.0
 ANSWERS = "independent answers to the first prompt"
 RUNS, TUNED = "the other runs", "random numbers in the start"
 
-Number = TypeVar("Number", int, float)
 Verdict = Literal["paid", "not shown", "did not pay", "cannot be decided"]
 _SAYS: Mapping[Verdict, tuple[str, str]] = {
     "paid": ("It paid", "go on with it; report the gain with its interval and the unit of effort"),
@@ -194,7 +190,7 @@ def _beside_answers(runs: Sequence[SearchRun], logged: Sequence[SearchRun], unit
     return compare_answers(unit, best, effort, answers) if (effort >= 1).all() else None
 
 
-def pair_evidence(gains: Floats, times: int = 1) -> Floats:
+def pair_evidence(gains: Floats, times: float = 1) -> Floats:
     """Evidence (...) that gains (..., S), in the order of runs, are above zero; of ``times`` such gains."""
     scale = np.sqrt(np.cumsum(gains**2, axis=-1) / np.arange(1, gains.shape[-1] + 1))
     sizes = np.divide(gains, scale, out=np.zeros_like(gains), where=scale > 0)
@@ -215,7 +211,7 @@ def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
         kept = np.flatnonzero(pair_evidence(off) < ENOUGH)
         ends.append(middle - sign * span * np.append(_DISTANCES, math.inf)[kept.max(initial=-1) + 1])
     needed = _least(_COUNTS, lambda pairs: float(pair_evidence(np.ones(1), pairs)))
-    ahead = max(known, -known, key=pair_evidence)
+    ahead = known if pair_evidence(known) >= pair_evidence(-known) else -known
     times = _least(_COUNTS, lambda times: float(pair_evidence(ahead, times)))
     more = f"{(times - 1) * len(known):.0f} further pairs of runs like these"
     if len(known) < needed:
@@ -224,7 +220,7 @@ def compare_pairs(beside: str, unit: str, gains: Sequence[float]) -> Comparison:
     return Comparison(beside, unit, len(known), middle, low, high, len(known) >= needed, more)
 
 
-def _least(values: Sequence[Number], evidence: Callable[[Number], float]) -> float:
+def _least(values: Sequence[float], evidence: Callable[[float], float]) -> float:
     """The least of ascending values whose evidence, which grows with them, is enough; infinite for none."""
     at = bisect_left(values, True, key=lambda value: evidence(value) >= ENOUGH)
     return values[at] if at < len(values) else math.inf
@@ -251,7 +247,7 @@ def rank_chance(
 
 
 def answer_evidence(
-    chance: Callable[[float], float], better: bool, worth: float = 1.0, times: int = 1
+    chance: Callable[[float], float], better: bool, worth: float = 1.0, times: float = 1
 ) -> float:
     """Evidence that one answer of the runs is worth more (or less) than ``worth`` independent ones.
 
@@ -270,12 +266,12 @@ def compare_answers(unit: str, best: Floats, effort: Floats, answers: Floats) ->
     high = _least(_WORTHS, lambda more: answer_evidence(worse, False, more))
     spent = np.cumsum(effort)
 
-    def ahead(count: int) -> float:
+    def ahead(count: float) -> float:
         """Evidence of these runs, all of them before so many answers."""
         ratios = [factor * (count + spent) / (count + factor * spent) for factor in _FACTORS]
         return float(np.prod(ratios, axis=1).mean())
 
-    def alike(times: int) -> float:
+    def alike(times: float) -> float:
         """Evidence of so many times such runs and answers."""
         return max(answer_evidence(better, True, times=times), answer_evidence(worse, False, times=times))
 

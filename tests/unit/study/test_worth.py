@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.cohorts import Told
+from tests.figures import read_figures
 from tests.unit.audit import logs
 
 from search_to_signal.base.errors import ConfigError, RecordError
@@ -173,6 +174,18 @@ def test_logs_of_other_searches(tmp_path: Path) -> None:
     assert samples.score.tolist() == [-0.5, -math.inf, -0.25, -0.25]
 
 
+def test_other_logs(tmp_path: Path) -> None:
+    """The neutral form is read by its prompts; a trainer's rewards for other prompts say nothing."""
+    rows = [{"group": at, "reward": at / 4, "prompt": "a" if at < 2 else f"a{at}"} for at in range(4)]
+    (neutral,) = read_runs([logs.jsonl(tmp_path / "log.jsonl", rows)])
+    assert (neutral.score.tolist(), neutral.first.tolist()) == (
+        [0.0, 0.25, 0.5, 0.75],
+        [True, True, False, False],
+    )
+    with pytest.raises(RecordError, match="of verl, no search"):
+        read_runs([logs.verl_v0(tmp_path)])
+
+
 def test_own_results_and_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for condition, seed in itertools.product(("frozen", "native"), (1, 2)):
         write_synthetic_run(tmp_path / condition / f"{condition}-s{seed}", condition, seed, groups=20)
@@ -200,6 +213,11 @@ def test_own_results_and_the_command(tmp_path: Path, capsys: pytest.CaptureFixtu
     for wrong in (["--tune", "0"], ["--against", str(tmp_path / "native")], ["--against", str(tmp_path)]):
         assert main([*native_alone, *wrong]) == ConfigError.exit_code
     assert main(["worth", str(tmp_path / "missing")]) == RecordError.exit_code
+
+
+def test_the_page_quotes_the_proof() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "worth.md"
+    assert f"    {read_figures()['worth']['printed']}\n" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
