@@ -17,7 +17,6 @@ def _worth(arguments: argparse.Namespace) -> None:
     from search_to_signal.audit import report
     from search_to_signal.audit.loss import Beside, Loss
     from search_to_signal.study.search_runs import SearchRun, read_runs
-    from search_to_signal.study.tuning import tuned_runs
     from search_to_signal.study.worth import worth
 
     if arguments.tune is not None and arguments.tune < 1:
@@ -27,6 +26,8 @@ def _worth(arguments: argparse.Namespace) -> None:
     runs, against = (read_runs(paths, arguments.reward) for paths in (arguments.paths, arguments.against))
     tuned: tuple[SearchRun, ...] = ()
     if arguments.tune is not None:
+        from search_to_signal.study.tuning import tuned_runs
+
         with slow_progress("changing the start's numbers") as progress:
             tuned = tuned_runs(runs[0], len(runs), arguments.tune, progress)
     found = worth(runs, against, tuned, arguments.by).section()
