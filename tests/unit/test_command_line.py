@@ -47,6 +47,7 @@ COMMANDS = (
     "compare",
     "normalizers",
     "audit",
+    "worth",
 )
 
 Make = Callable[..., Path]
