@@ -47,7 +47,7 @@ _SAYS: Mapping[Verdict, tuple[str, str]] = {
     "paid": ("It paid", "go on with it; report the gain with its interval and the unit of effort"),
     "not shown": ("It is not shown to have paid", "claim no gain; record what would decide it, or stop"),
     "did not pay": ("It did not pay", "spend the effort on what was at least as good"),
-    "cannot be decided": ("Whether it paid cannot be decided", "record what would decide it"),
+    "cannot be decided": ("Whether it paid cannot be decided", "record what would decide it, or more runs"),
 }
 
 
@@ -104,11 +104,9 @@ class Worth:
         """For people, and as a document."""
         says, do = _SAYS[self.verdict]
         decisive = [one for one in self.comparisons if one.unit == self.unit]
-        lines = [
-            f"{says}, at equal {self.unit}: {counted(self.runs, 'run')}, mean best {self.best:.4f}, "
-            f"start {self.start:.4f}.",
-            *(one.line() for one in self.comparisons),
-        ]
+        start = f"{self.start:.4f}" if math.isfinite(self.start) else "not logged"
+        mean = f"{counted(self.runs, 'run')}, mean best {self.best:.4f}, start {start}"
+        lines = [f"{says}, at equal {self.unit}: {mean}.", *(one.line() for one in self.comparisons)]
         if self.retuned:
             lines.append(f"In {self.retuned} of {self.runs} runs the best is the start with other numbers.")
         if ANSWERS not in [one.beside for one in decisive]:
