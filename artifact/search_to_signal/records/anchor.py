@@ -108,15 +108,15 @@ def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     """
     own = loop_seconds(frozen, clock)
     here, there = finished_manifest(online), finished_manifest(frozen)
-    if here is None or there is None or _recorder(here) == _recorder(there):
+    if here is None or there is None or recorder(here) == recorder(there):
         return FrozenSeconds(seconds=own)
     machines = dict.fromkeys(
-        " with ".join(filter(None, _recorder(manifest)[:2])) for manifest in (here, there)
+        " with ".join(filter(None, recorder(manifest)[:2])) for manifest in (here, there)
     )
     sources = " and ".join(machines) if len(machines) > 1 else "two versions of the source"
     why, shared = f"{sources} took the times, which do not compare", online.parent / frozen.name
     measure = finished_manifest(shared)
-    if measure is None or _recorder(measure) != _recorder(here) or not _begins_with(frozen, shared):
+    if measure is None or recorder(measure) != recorder(here) or not _begins_with(frozen, shared):
         return FrozenSeconds(seconds=None, remark=why)
     first = loop_seconds(shared, clock)
     taken = sum(own[: len(first)])
@@ -130,7 +130,7 @@ def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     )
 
 
-def _recorder(manifest: Manifest) -> tuple[str, str, str]:
+def recorder(manifest: Manifest) -> tuple[str, str, str]:
     """What a run's speed depends on: processor, card and source."""
     environment = manifest.environment
     card = environment.accelerator

@@ -17,9 +17,10 @@ from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA
 from search_to_signal.audit.importers.streams import parse_json, read_document, read_lines, start_of
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Bools, Floats
-from search_to_signal.records.manifest import runs_below
+from search_to_signal.records.anchor import loop_seconds, recorder
+from search_to_signal.records.manifest import finished_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, TIMINGS, read_groups, read_records
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepTiming
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord
 from search_to_signal.sandbox.programs import differ_in_numbers
 from search_to_signal.study.container import refuse_packed
 
@@ -49,6 +50,7 @@ class SearchRun:
     first    (R,) the untrained model's answer to a prompt of which the start is the only parent
     retuned  (R,) the start with other numbers
     problem  ours by name, with the code of the ``seed``; both empty for another's
+    recorder what the speed depends on; empty where not logged
     """
 
     name: str
@@ -60,6 +62,7 @@ class SearchRun:
     retuned: Bools
     problem: str = ""
     seed: str = ""
+    recorder: tuple[str, ...] = ()
 
     def total(self, unit: str) -> float:
         """What all answers took."""
@@ -128,6 +131,7 @@ def _own(run: Path) -> SearchRun:
         first &= step == step[0]
     score = np.array([one.score for one in records], dtype=np.float64)
     failed = np.isnan(score) | [one.archive_event is ArchiveEvent.INVALID for one in records]
+    manifest = finished_manifest(run)
     return SearchRun(
         name=run.name,
         start=np.nan if records[0].frontier is None else records[0].frontier,
@@ -138,6 +142,7 @@ def _own(run: Path) -> SearchRun:
         retuned=_retuned([codes.get(record.program_sha256 or "", "") for record in records], seed),
         problem=records[0].problem,
         seed=seed,
+        recorder=() if manifest is None else recorder(manifest),
     )
 
 
@@ -148,12 +153,10 @@ def _own_costs(run: Path, records: Sequence[CompletionRecord], step: Steps) -> d
         "answers": np.ones(len(records)),
         "tokens": np.array(tokens, dtype=np.float64),
     }
-    timings = run / TIMINGS
-    known = read_records(timings, StepTiming) if timings.is_file() else ()
-    seconds = {one.step: one.seconds["total"] for one in known}
-    if seconds.keys() >= {*step.tolist()}:
-        _, place, size = np.unique(step, return_inverse=True, return_counts=True)
-        costs["seconds"] = np.array([seconds[one] for one in step.tolist()]) / size[place]
+    seconds = np.array(loop_seconds(run, "wall") if (run / TIMINGS).is_file() else [])
+    _, place, size = np.unique(step, return_inverse=True, return_counts=True)
+    if len(seconds) == len(size):
+        costs["seconds"] = (seconds / size)[place]
     return costs
 
 

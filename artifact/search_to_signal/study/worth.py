@@ -137,10 +137,10 @@ def worth(
         raise ConfigError(f"--by {unit}: the logs have {known}; give one of these, or other logs")
     chosen = unit or units[0]
     comparisons = [
-        compare_pairs(beside, one, gains(runs, others, one))
+        compare_pairs(beside, one, found)
         for beside, others in ((RUNS, against), (TUNED, tuned))
         for one in units
-        if others and all(one in other.cost for other in others)
+        if all(one in other.cost for other in others) and (found := gains(runs, others, one))
     ]
     if (answers := _beside_answers(runs, (*runs, *against), chosen)) is not None:
         comparisons.append(answers)
@@ -160,12 +160,14 @@ def worth(
 def gains(runs: Sequence[SearchRun], others: Sequence[SearchRun], unit: str) -> list[float]:
     """Best score of each run less its partner's, both cut where the one ends that spent less.
 
-    Partners have the same number at the end of their names, as of a seed; others are taken in order.
+    Partners have the same number at the end of their names, as of a seed; others are taken in order. Seconds
+    of two recorders do not compare.
     """
     numbers = [{re.sub(r".*?(\d*)$", r"\1", run.name): run for run in arm} for arm in (runs, others)]
     pairs = list(zip(runs, others, strict=False))
     if len(numbers[0]) == len(runs) and len(numbers[1]) == len(others) and {*numbers[0]} & {*numbers[1]}:
         pairs = [(run, numbers[1][number]) for number, run in numbers[0].items() if number in numbers[1]]
+    pairs = [(run, other) for run, other in pairs if unit != "seconds" or run.recorder == other.recorder]
     budgets = [min(run.total(unit), other.total(unit)) for run, other in pairs]
     return [
         run.best(unit, budget) - other.best(unit, budget)

@@ -118,6 +118,10 @@ def test_runs_are_cut_at_equal_effort_by_whole_steps_and_paired_by_seed() -> Non
     others = [run([5.0] * 4, name="b-s1"), run([8.0] * 3, name="b-s7")]
     assert gains([long], others, "calls") == [2.0 - 8.0]
     assert gains([run([1.0], name="a")], [run([0.5], name="b")], "calls") == [0.5]
+    # Times of two machines do not compare.
+    timed = [replace(one, cost={"seconds": one.cost["calls"]}) for one in (long, others[1])]
+    assert gains(timed[:1], timed[1:], "seconds") == [2.0 - 8.0]
+    assert gains(timed[:1], [replace(timed[1], recorder=("another", "", ""))], "seconds") == []
 
 
 def test_answers_to_other_starts_are_not_compared() -> None:
