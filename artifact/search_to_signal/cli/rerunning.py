@@ -106,14 +106,14 @@ def _retrain(arguments: argparse.Namespace) -> None:
 
 def _who_taught(arguments: argparse.Namespace, configs: "Mapping[str, RunConfig]") -> None:
     """Say of each run what each class of its credit bought."""
-    from search_to_signal.layers.probe.settings import ProbeSettings
     from search_to_signal.run.left_out import CLASSES, NOTHING, checked_classes
     from search_to_signal.study.unpacking import readable
     from search_to_signal.verify.rerun import runnable_config, with_parents
     from search_to_signal.verify.taught import Trial, bank_runs, refuse_other_rules, who_taught
 
     asked = [*(CLASSES if arguments.by_class else ()), *map(checked_classes, arguments.without)]
-    sizes = ProbeSettings(prompts=arguments.prompts, completions=arguments.completions)
+    if arguments.prompts < 1 or arguments.completions < 0:
+        raise ConfigError("--prompts takes a number of at least 1, --completions one of at least 0")
     for name, config in configs.items():
         refuse_other_rules(name, config)
     banks = {name: bank_runs(arguments.directory, name) for name in configs}
@@ -133,8 +133,8 @@ def _who_taught(arguments: argparse.Namespace, configs: "Mapping[str, RunConfig]
                 recorded=recorded / name,
                 bank={recorded / other: others[other] for other in banks[name]},
                 variants=tuple(dict.fromkeys([NOTHING, *asked])),
-                prompts=sizes.prompts,
-                completions=sizes.completions,
+                prompts=arguments.prompts,
+                completions=arguments.completions,
                 out=arguments.out / name,
             )
             for name, config in configs.items()
@@ -232,7 +232,9 @@ def register(add: Add) -> None:
         "--groups", type=int, metavar="N", help="with these: the first N groups (default: all)"
     )
     again.add_argument("--prompts", type=int, default=64, help="with these: prompts to answer (default: 64)")
-    again.add_argument("--completions", type=int, default=4, help="with these: answers to each (default: 4)")
+    again.add_argument(
+        "--completions", type=int, default=4, help="with these: answers to each, or 0 (default: 4)"
+    )
     _allow(again)
 
 

@@ -8,24 +8,16 @@ not asked again: what the run would have sampled without the class is another qu
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Floats
-from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, Group, read_groups, read_records
-from search_to_signal.records.schema import (
-    CompletionRecord,
-    GenerationRecord,
-    HeuristicRecord,
-    IdeaEnd,
-    Outcome,
-)
-from search_to_signal.sandbox.programs import Proposal, differ_in_numbers, parse
+from search_to_signal.records.schema import CompletionRecord, GenerationRecord, HeuristicRecord, Outcome
+from search_to_signal.sandbox.programs import code_spans, differ_in_numbers
 
 COPIES, CONSTANTS, FORMS, FAILED = "copies", "constants", "forms", "failed"
 KINDS = (COPIES, CONSTANTS, FORMS, FAILED)
@@ -35,7 +27,7 @@ NOTHING = "nothing"
 CLASSES: Mapping[str, str] = {
     COPIES: "valid programs that a parent in the prompt already was",
     CONSTANTS: "valid programs that are a parent with other numbers",
-    FORMS: "all other valid programs",
+    FORMS: "valid programs of another form than their parents",
     FAILED: "completions without a score",
     VALIDITY: "the contrast of valid and failed completions within a group",
     ALL_VALID: "groups in which every completion is valid",
@@ -45,19 +37,18 @@ _ROUNDING = 1e-12
 
 
 def checked_classes(what: str) -> str:
-    """A class of ``CLASSES``, several joined by ``+``, or ``nothing``; raises ConfigError for another."""
-    if unknown := [name for name in what.split("+") if name not in (*CLASSES, NOTHING)]:
+    """A class of ``CLASSES``, or several joined by ``+``; raises ConfigError for another."""
+    if unknown := [name for name in what.split("+") if name not in CLASSES]:
         raise ConfigError(f"there is no class of credit {unknown[0]!r}: choose one of {', '.join(CLASSES)}")
     return what
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What tells the class of a completion: the run's heuristics by id, and how its texts are read."""
+    """What tells the class of a run's completions: its heuristics' programs by id."""
 
     run: Path
     codes: Mapping[str, str]
-    idea_end: IdeaEnd
 
     def kind(self, record: CompletionRecord | ProbeRecord, text: str, parents: Sequence[str]) -> str:
         """The class of a completion by its text and its prompt's parents, one of ``KINDS``.
@@ -70,13 +61,14 @@ class Programs:
             raise RecordError(f"{self.run}/{HEURISTICS} lacks the parent {unknown[0]}: restore it")
         if record.program_sha256 in parents:
             return COPIES
-        proposal = parse(text, self.idea_end)
-        code = proposal.code if isinstance(proposal, Proposal) else ""
-        changed = any(differ_in_numbers(code, self.codes[parent]) for parent in parents)
+        codes = [text[start:end] for start, end in code_spans(text)]
+        changed = any(differ_in_numbers(code, self.codes[parent]) for code in codes for parent in parents)
         return CONSTANTS if changed else FORMS
 
     def kinds(self, group: Group, texts: GenerationRecord) -> list[str]:
-        """The classes of a group's completions."""
+        """The classes of a group's completions; raises RecordError also where their texts are others."""
+        if texts.step != group[0].step or len(texts.completions) != len(group):
+            raise RecordError(f"{self.run}: step {group[0].step} lacks its texts: restore the records")
         pairs = zip(group, texts.completions, strict=True)
         return [self.kind(record, text, record.parents) for record, text in pairs]
 
@@ -84,8 +76,15 @@ class Programs:
 def programs_of(run: Path) -> Programs:
     """Read what tells the classes of a run; raises RecordError for records that cannot be read."""
     heuristics = read_records(run / HEURISTICS, HeuristicRecord)
-    codes = {heuristic.id: heuristic.code for heuristic in heuristics}
-    return Programs(run, codes, read_manifest(run).facts.idea_end)
+    return Programs(run, {heuristic.id: heuristic.code for heuristic in heuristics})
+
+
+def classed_groups(run: Path) -> Iterator[tuple[Group, GenerationRecord, list[str]]]:
+    """Yield the groups of a run with their texts and classes; raises RecordError as ``Programs`` does."""
+    programs = programs_of(run)
+    texts = read_records(run / GENERATIONS, GenerationRecord)
+    for generation, group in zip(texts, read_groups(run), strict=False):
+        yield group, generation, programs.kinds(group, generation)
 
 
 def advantages_without(advantages: Floats, kinds: Sequence[str], what: str) -> Floats:
@@ -94,40 +93,15 @@ def advantages_without(advantages: Floats, kinds: Sequence[str], what: str) -> F
     ``validity`` takes the mean advantage off the valid completions and off the failed ones, so that what is
     left compares each with its like. ``all-valid`` leaves out the whole group.
     """
-    return reduce(lambda left, name: _without_one(left, np.array(kinds), name), what.split("+"), advantages)
-
-
-def _without_one(advantages: Floats, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]", name: str) -> Floats:
-    failed = kinds == FAILED
-    if name == ALL_VALID:
-        return advantages if failed.any() else np.zeros_like(advantages)
-    if name != VALIDITY:
-        return np.where(kinds == name, 0.0, advantages)
-    left = advantages.copy()
-    for part in (failed, ~failed):
-        left[part] -= advantages[part].mean() if part.any() else 0.0
-    return np.where(np.abs(left) < _ROUNDING, 0.0, left)
-
-
-@dataclass(frozen=True)
-class CreditedGroup:
-    """A group of a run with its texts and tokens, and the classes of its completions."""
-
-    group: Group
-    texts: GenerationRecord
-    kinds: Sequence[str]
-
-    @property
-    def advantages(self) -> Floats:
-        """As recorded, NaN where the run was frozen."""
-        return np.array([record.advantage for record in self.group], dtype=np.float64)
-
-
-def credited_groups(run: Path) -> Iterator[CreditedGroup]:
-    """Yield the groups of a run; raises RecordError for records that are not those of one run."""
-    programs = programs_of(run)
-    texts = read_records(run / GENERATIONS, GenerationRecord)
-    for generation, group in zip(texts, read_groups(run), strict=False):
-        if generation.step != group[0].step or len(generation.completions) != len(group):
-            raise RecordError(f"{run}: step {group[0].step} lacks its texts: restore the records")
-        yield CreditedGroup(group, generation, programs.kinds(group, generation))
+    left, kind = advantages.copy(), np.array(kinds)
+    failed = kind == FAILED
+    for name in what.split("+"):
+        if name == ALL_VALID:
+            left[:] = np.where(failed.any(), left, 0.0)
+        elif name == VALIDITY:
+            for part in (failed, ~failed):
+                left[part] -= left[part].mean() if part.any() else 0.0
+            left[np.abs(left) < _ROUNDING] = 0.0
+        else:
+            left[kind == name] = 0.0
+    return left

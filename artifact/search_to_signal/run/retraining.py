@@ -145,7 +145,8 @@ def retrain(
 
 def _groups(config: RunConfig, recorded: Path, shape: Any, without: str | None) -> Iterator[TrainingGroup]:
     """The groups of a run; raises RecordError for one that no model of this shape has answered."""
-    credited, programs = credited_tokens(config), programs_of(recorded) if without else None
+    credited = credited_tokens(config)
+    programs = None if without is None else programs_of(recorded)
     generations = read_records(recorded / GENERATIONS, GenerationRecord)
     for texts, records in zip_longest(generations, read_groups(recorded)):
         if texts is None or records is None or len(texts.completion_ids) != len(records):
@@ -158,7 +159,7 @@ def _groups(config: RunConfig, recorded: Path, shape: Any, without: str | None) 
             )
         truncated = [record.truncated for record in records]
         group = training_group(texts.prompt_ids, texts.completion_ids, truncated, records, credited)
-        if without and programs:
+        if programs is not None and without is not None:
             left = advantages_without(group.advantages, programs.kinds(records, texts), without)
             group = replace(group, advantages=left)
         yield group

@@ -6,7 +6,7 @@ the one without that class. The four classes of completions share all credit, so
 how far their single effects are from adding up.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import read_regular, write_atomically
 from search_to_signal.records.manifest import read_manifest, runs_below
-from search_to_signal.records.probe import INITIAL, BankPrompt, Checkpoint, ProbeRecord
+from search_to_signal.records.probe import BANK, INITIAL, BankPrompt, Checkpoint, ProbeRecord
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import StepRecord
 from search_to_signal.report.tables.cells import (
     Cell,
+    Cells,
     Line,
     Table,
     combined_cells,
@@ -45,21 +46,28 @@ from search_to_signal.run.config import ADAPTER, RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.left_out import (
     CLASSES,
+    CONSTANTS,
+    COPIES,
     FAILED,
+    FORMS,
     KINDS,
     NOTHING,
     advantages_without,
-    credited_groups,
+    classed_groups,
     programs_of,
 )
 
 PAGE, RESULT, _SETUP = "taught.md", "taught.json", "setup.json"
 # The bank's prompts are of so many runs; each of them is replayed.
 _BANK_RUNS = 4
-_HEADINGS = {"copies": "Copies (%)", "constants": "Changed constants (%)", "forms": "Other forms (%)"}
 VALID = "Valid (%)"
-_CREDIT = "Positive credit (%)"
+SHARES = {COPIES: "Copies (%)", CONSTANTS: "Changed constants (%)", FORMS: "New forms (%)"}
+CREDIT = "Positive credit (%)"
 ALL, SINGLE, RESIDUAL = "all credit", "sum of the four classes", "interaction residual"
+WEIGHTS = (
+    "Every adapter follows from the run's records and the model's files: the recorded tokens and advantages, "
+    "some set to 0, through the run's learner. Nothing is sampled for training."
+)
 
 Behaviour = Mapping[str, Floats]
 """By column, a number of each prompt of the bank, or of each recorded completion that was read."""
@@ -67,10 +75,10 @@ Behaviour = Mapping[str, Floats]
 
 @dataclass(frozen=True)
 class Trial:
-    """A run, its directory, and the runs of other seeds whose prompts and completions are the bank.
+    """A run, and the runs of other seeds whose prompts and completions are the bank.
 
     ``variants`` are what is left out, ``nothing`` first. ``completions`` are drawn for each of ``prompts``,
-    and as many recorded completions of each class are read.
+    none where it is 0; so many recorded completions of each class as there are prompts are read.
     """
 
     name: str
@@ -83,48 +91,20 @@ class Trial:
     out: Path
 
     def place(self, variant: str) -> Path:
-        """Where an adapter is made."""
+        """Where the adapter without it is."""
         return self.out / f"without-{variant}"
 
     def checkpoints(self) -> list[Checkpoint]:
         """The model without adapter, and the adapter of each variant."""
-        base = Checkpoint(name=INITIAL, condition=FROZEN, seed=None, adapter_sha256=None)
-        made = [
-            Checkpoint(
-                name=self.place(variant).name,
-                condition=self.config.condition,
-                seed=self.config.seed,
-                adapter_sha256=tensors_sha256(self.place(variant) / ADAPTER / "adapter_model.safetensors"),
-            )
-            for variant in self.variants
+        made: dict[str, str | None] = {INITIAL: None}
+        for variant in self.variants:
+            file = self.place(variant) / ADAPTER / "adapter_model.safetensors"
+            made[self.place(variant).name] = tensors_sha256(file)
+        condition, seed = self.config.condition, self.config.seed
+        return [
+            Checkpoint(name=name, condition=condition, seed=seed, adapter_sha256=sha256)
+            for name, sha256 in made.items()
         ]
-        return [base, *made]
-
-
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one run, as JSON: rows of cells (value, standard error, n) by label and heading.
-
-    ``as_recorded`` says whether the adapter of all credit is the recorded one, bit by bit. ``adapters`` are
-    checksums by what was left out, ``bank`` the runs and steps whose prompts were answered.
-    """
-
-    model: str
-    model_files: dict[str, str]
-    weights: str
-    groups: int
-    as_recorded: bool
-    adapters: dict[str, str]
-    bank: dict[str, list[int]]
-    completions: int
-    classes: dict[str, str]
-    levels: dict[str, dict[str, tuple[float | None, float | None, int]]]
-    bought: dict[str, dict[str, tuple[float | None, float | None, int]]]
-
-
-_WEIGHTS = (
-    "Every adapter follows from the run's records and the model's files: the recorded tokens and advantages, "
-    "some set to 0, through the run's learner. Nothing was sampled for training."
-)
 
 
 def bank_runs(directory: Path, name: str) -> list[str]:
@@ -132,20 +112,18 @@ def bank_runs(directory: Path, name: str) -> list[str]:
 
     Raises ConfigError where there is none.
     """
-    own = read_manifest(directory / name).facts
-    beside = (directory / name).parent
-    others = {run: read_manifest(run) for run in runs_below(beside) if run.parent == beside}
-    fit = [
-        (manifest.facts.condition != FROZEN, manifest.facts.seed, run)
-        for run, manifest in others.items()
-        if manifest.status == "complete"
-        and manifest.facts.seed != own.seed
-        and (manifest.facts.problem, manifest.facts.model) == (own.problem, own.model)
-    ]
-    if not fit:
+    own, beside = read_manifest(directory / name).facts, (directory / name).parent
+    found: dict[bool, list[tuple[int, Path]]] = {}
+    for run in runs_below(beside):
+        manifest = read_manifest(run)
+        other = manifest.facts
+        same = (other.problem, other.model) == (own.problem, own.model)
+        if manifest.status == "complete" and same and other.seed != own.seed:
+            found.setdefault(other.condition == FROZEN, []).append((other.seed, run))
+    if not found:
         raise ConfigError(f"{name} has no run of another seed beside it, whose prompts it could answer")
-    frozen = [item for item in sorted(fit) if item[0] == min(fit)[0]]
-    return [run.relative_to(directory).as_posix() for _, _, run in frozen[:_BANK_RUNS]]
+    chosen = sorted(found[max(found)])[:_BANK_RUNS]
+    return [run.relative_to(directory).as_posix() for _, run in chosen]
 
 
 def refuse_other_rules(name: str, config: RunConfig) -> None:
@@ -172,233 +150,197 @@ def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress
         if not (trial.place(variant) / ADAPTER).is_dir()
     ]
     execute(planned, Execution(jobs=jobs, resume=True), progress)
-    accounts: dict[str, Account] = {}
-    levels: dict[str, list[Line]] = {}
-    bought: dict[str, list[Line]] = {}
+    levels, bought = dict[str, list[Line]](), dict[str, list[Line]]()
     for trial in trials:
-        bank = build_bank(dict(trial.bank), trial.prompts)
-        behaviours = _behaviours(trial, bank, progress)
-        levels[trial.name] = [(name, _cells(behaviour)) for name, behaviour in behaviours.items()]
-        bought[trial.name] = _bought(trial, behaviours)
-        accounts[trial.name] = _account(trial, bank, levels[trial.name], bought[trial.name])
-    write_atomically(out / RESULT, msgspec.json.format(msgspec.json.encode(accounts), indent=2) + b"\n")
-    (out / PAGE).write_text(_page(trials, levels, bought), encoding="utf-8")
+        found = {one.name: _answered(trial, one, progress) for one in trial.checkpoints()}
+        for name, likelihoods in _read(trial, progress).items():
+            found[name] = {**found[name], **likelihoods}
+        levels[trial.name] = [(name, _cells(behaviour)) for name, behaviour in found.items()]
+        bought[trial.name] = _bought(trial, found)
+    tables = (
+        _table("bought", "What each class of credit bought", "Class", bought),
+        _table("levels", "How each adapter answers", "Adapter", levels),
+    )
+    facts = {
+        "weights": WEIGHTS,
+        "classes": CLASSES,
+        "runs": {trial.name: _facts(trial) for trial in trials},
+        "tables": {table.name: _plain(table) for table in tables},
+    }
+    write_atomically(out / RESULT, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+    meanings = "\n".join(f"- {name}: {meaning}" for name, meaning in CLASSES.items())
+    parts = [f"## {table.title}\n\n{table.note}\n\n{to_markdown(table.text_rows())}" for table in tables]
+    page = "\n".join(["# Who taught what\n", f"{WEIGHTS}\n\n{meanings}\n", *parts])
+    write_atomically(out / PAGE, page.encode())
     return out / PAGE
 
 
 def _begin(trial: Trial) -> None:
     """Claim a trial's directory, or find that it was begun with the same records, model and source."""
-    files = {name: sha256_file(trial.recorded / name) for name in (COMPLETIONS, GENERATIONS)}
-    facts = {
-        "files": files,
-        "bank": {run.name: sha256_file(run / GENERATIONS) for run in trial.bank},
-        "model": read_manifest(trial.recorded).model_files,
-        "source_sha256": source().sha256,
-        "groups": trial.config.groups,
-        "prompts": trial.prompts,
-        "completions": trial.completions,
-    }
-    setup = canonical_json(facts)
+    runs = (trial.recorded, *trial.bank)
+    setup = canonical_json(
+        {
+            "records": [[sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)] for run in runs],
+            "model_files": read_manifest(trial.recorded).model_files,
+            "source_sha256": source().sha256,
+            "sizes": [trial.config.groups, trial.prompts, trial.completions],
+        }
+    )
     file = trial.out / _SETUP
     if file.is_file() and read_regular(file) == setup:
         return
     if trial.out.exists() and any(trial.out.iterdir()):
         raise ConfigError(f"{trial.out} holds something else: give another --out, or move it away")
     trial.out.mkdir(parents=True, exist_ok=True)
+    if trial.completions:
+        bank = build_bank(dict(trial.bank), trial.prompts)
+        lines = [msgspec.json.encode(prompt) + b"\n" for prompt in bank]
+        write_atomically(trial.out / BANK, b"".join(lines))
     write_atomically(file, setup)
 
 
-def _behaviours(trial: Trial, bank: Sequence[BankPrompt], progress: Progress) -> dict[str, Behaviour]:
-    """By checkpoint what it answered, and how likely it finds what others answered."""
+def _answered(trial: Trial, checkpoint: Checkpoint, progress: Progress) -> Behaviour:
+    """In percent of a prompt's answers (prompts,), those that are valid, and those of each class."""
+    if not trial.completions:
+        return {}
     # It loads torch.
     from search_to_signal.layers.probe.answers import ProbeTask
 
     settings = msgspec.structs.replace(trial.config.generation, group_size=trial.completions)
     config = msgspec.structs.replace(trial.config, generation=settings)
+    bank = list(read_records(trial.out / BANK, BankPrompt))
+    file = trial.out / f"{checkpoint.name}.jsonl"
+    if not file.is_file():
+        answers_writer(config)(ProbeTask(config, checkpoint, trial.out, bank, file), progress)
+    programs = {run.name: programs_of(run) for run in trial.bank}
     parents = {
         (run.name, group[0].step): group[0].parents for run in trial.bank for group in read_groups(run)
     }
-    programs = {run.name: programs_of(run) for run in trial.bank}
-
-    def kind(record: ProbeRecord) -> str:
+    counts = np.zeros((len(KINDS), len(bank)))
+    for record in read_records(file, ProbeRecord):
         asked = bank[record.prompt]
-        return programs[asked.run].kind(record, record.text, parents[asked.run, asked.step])
-
-    found: dict[str, Behaviour] = {}
-    for checkpoint in trial.checkpoints():
-        file = trial.out / f"{checkpoint.name}.jsonl"
-        if not file.is_file():
-            answers_writer(config)(ProbeTask(config, checkpoint, trial.out, bank, file), progress)
-        answers = list(read_records(file, ProbeRecord))
-        found[checkpoint.name] = _shares([(record.prompt, kind(record)) for record in answers], len(bank))
-    for name, likely in _likelihoods(trial, progress).items():
-        found[name] = {**found[name], **likely}
-    return found
+        kind = programs[asked.run].kind(record, record.text, parents[asked.run, asked.step])
+        counts[KINDS.index(kind), record.prompt] += 1
+    percent = dict(zip(KINDS, 100.0 * counts / counts.sum(axis=0), strict=True))
+    return {
+        VALID: 100.0 - percent[FAILED],
+        **{heading: percent[kind] for kind, heading in SHARES.items()},
+    }
 
 
-def _shares(answers: Iterable[tuple[int, str]], prompts: int) -> Behaviour:
-    """In percent of a prompt's answers (prompts,), those that are valid, and those of each class."""
-    counts = np.zeros((len(KINDS), prompts))
-    for prompt, kind in answers:
-        counts[KINDS.index(kind), prompt] += 1
-    percent = 100.0 * counts / counts.sum(axis=0)
-    of_kind = {heading: percent[KINDS.index(kind)] for kind, heading in _HEADINGS.items()}
-    return {VALID: 100.0 - percent[KINDS.index(FAILED)], **of_kind}
-
-
-def _likelihoods(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
+def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     """By checkpoint and class, the mean log-probability per token of recorded completions, in nats."""
     from search_to_signal.models.device import prepare_processor
     from search_to_signal.models.likelihood import Drawing, Exchange, read_completions, read_lora
     from search_to_signal.run.learning import model_of_files
 
-    prepare_processor(trial.config.threads)
-    read = _recorded(trial)
-    checkpoints = trial.checkpoints()
-    loras = {
-        one.name: None if one.adapter_sha256 is None else read_lora(trial.out / one.name / ADAPTER)
-        for one in checkpoints
-    }
-    exchange = Exchange(model_of_files(trial.config))
-    exchange.add(lora for lora in loras.values() if lora is not None)
-    drawing = [Drawing(trial.config.generation.temperature)]
-    found: dict[str, Behaviour] = {}
-    for done, (name, lora) in enumerate(loras.items(), start=1):
-        exchange.use(lora)
-        found[name] = {
-            f"Nats per token of {kind}": np.array(
-                [
-                    float(next(read_completions(exchange.model, prompt, [ids], drawing))[0][0].mean())
-                    for prompt, ids in pairs
-                ]
-            )
-            for kind, pairs in read.items()
-        }
-        progress.update(f"{trial.name}: recorded completions", done, len(loras))
-    return found
-
-
-def _recorded(trial: Trial) -> dict[str, list[tuple[Sequence[int], Sequence[int]]]]:
-    """Prompt and completion of as many recorded completions of each class as the bank has prompts, spread."""
-    found: dict[str, list[tuple[Sequence[int], Sequence[int]]]] = {kind: [] for kind in KINDS}
+    texts: dict[str, list[tuple[Sequence[int], Sequence[Sequence[int]]]]] = {kind: [] for kind in KINDS}
     for run in trial.bank:
-        for group in credited_groups(run):
-            for kind, ids in zip(group.kinds, group.texts.completion_ids, strict=True):
-                found[kind].append((group.texts.prompt_ids, ids))
-    return {
-        kind: [every[at] for at in spread(len(every), min(len(every), trial.prompts))]
-        for kind, every in found.items()
-        if every
-    }
+        for _, generation, kinds in classed_groups(run):
+            for kind, ids in zip(kinds, generation.completion_ids, strict=True):
+                texts[kind].append((generation.prompt_ids, [ids]))
+    prepare_processor(trial.config.threads)
+    exchange = Exchange(model_of_files(trial.config))
+    places = [trial.place(variant) for variant in trial.variants]
+    adapters = {place.name: read_lora(place / ADAPTER) for place in places}
+    exchange.add(adapters.values())
+    drawing = [Drawing(trial.config.generation.temperature)]
+    found: dict[str, dict[str, Floats]] = {name: {} for name in (INITIAL, *adapters)}
+    for done, (name, means) in enumerate(found.items(), start=1):
+        exchange.use(adapters.get(name))
+        for kind, every in texts.items():
+            chosen = [every[at] for at in spread(len(every), min(len(every), trial.prompts))]
+            reads = [next(read_completions(exchange.model, *text, drawing)) for text in chosen]
+            of_each = [float(read[0].log_probability.mean()) for read in reads]
+            means[f"Nats per token of {kind}"] = np.array(of_each)
+        progress.update(f"{trial.name}: recorded completions", done, len(found))
+    return dict(found)
 
 
 # From behaviours to tables.
 
 
-def _cells(behaviour: Behaviour) -> dict[str, Cell]:
-    return {heading: _cell(values, heading) for heading, values in behaviour.items()}
-
-
-def _cell(values: Floats, heading: str) -> Cell:
-    """The mean with its standard error over prompts, or over completions that were read."""
-    n = len(values)
-    error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
-    decimals = 1 if heading.endswith("(%)") else 3
-    return Cell(float(values.mean()), n, f"mean of {heading}", (), decimals, error)
+def _cells(behaviour: Behaviour) -> Cells:
+    """By column the mean, with its standard error over prompts, or over completions that were read."""
+    cells = {}
+    for heading, values in behaviour.items():
+        n, decimals = len(values), 1 if heading.endswith("(%)") else 3
+        mean = float(values.mean()) if n else None
+        error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+        cells[heading] = Cell(mean, n, f"mean of {heading}", (), decimals, error)
+    return cells
 
 
 def _minus(first: Behaviour, second: Behaviour) -> Behaviour:
     return {heading: values - second[heading] for heading, values in first.items()}
 
 
-def _bought(trial: Trial, behaviours: Mapping[str, Behaviour]) -> list[Line]:
+def _bought(trial: Trial, found: Mapping[str, Behaviour]) -> list[Line]:
     """What each class bought, with all credit's effect and what single effects leave of it."""
-    whole = behaviours[trial.place(NOTHING).name]
-    effects = {
-        variant: _minus(whole, behaviours[trial.place(variant).name])
-        for variant in trial.variants
-        if variant != NOTHING
-    }
-    shares = _credit_shares(trial)
-    effects[ALL] = _minus(whole, behaviours[INITIAL])
-    if set(KINDS) <= set(effects):
-        effects[SINGLE] = {
-            heading: sum((effects[kind][heading] for kind in KINDS), np.zeros(1)) for heading in whole
-        }
-        effects[RESIDUAL] = _minus(effects[ALL], effects[SINGLE])
-    formula = "positive advantage that leaving it out takes away / positive advantage, in percent"
+    whole = found[trial.place(NOTHING).name]
+    left_out = [variant for variant in trial.variants if variant != NOTHING]
+    effects = {variant: _minus(whole, found[trial.place(variant).name]) for variant in left_out}
+    effects[ALL] = residual = _minus(whole, found[INITIAL])
+    if set(KINDS) <= set(left_out):
+        for kind in KINDS:
+            residual = _minus(residual, effects[kind])
+        effects[SINGLE], effects[RESIDUAL] = _minus(effects[ALL], residual), residual
+    credit = _credit(trial)
+    formula = "positive advantage that is left out / positive advantage, in percent"
     return [
-        (name, {_CREDIT: number_cell(shares.get(name), formula, decimals=1), **_cells(effect)})
+        (name, {CREDIT: number_cell(credit.get(name), formula, decimals=1), **_cells(effect)})
         for name, effect in effects.items()
     ]
 
 
-def _credit_shares(trial: Trial) -> dict[str, float | None]:
+def _credit(trial: Trial) -> dict[str, float | None]:
     """By variant, how much of the run's positive advantage leaving it out takes, in percent."""
-    total, taken = 0.0, dict.fromkeys(trial.variants, 0.0)
-    for group in credited_groups(trial.recorded):
-        if group.group[0].step >= trial.config.groups:
-            break
-        positive = np.maximum(group.advantages, 0.0).sum()
-        total += positive
-        for variant in trial.variants:
-            left = advantages_without(group.advantages, group.kinds, variant)
-            taken[variant] += positive - np.maximum(left, 0.0).sum()
-    return {variant: 100.0 * part / total if total else None for variant, part in taken.items()}
+    left = dict.fromkeys(trial.variants, 0.0)
+    for group, _, kinds in classed_groups(trial.recorded):
+        if group[0].step < trial.config.groups:
+            recorded = np.array([record.advantage for record in group], dtype=np.float64)
+            for variant in left:
+                kept = advantages_without(recorded, kinds, variant)
+                left[variant] += float(np.maximum(kept, 0.0).sum())
+    total = left[NOTHING]
+    return {variant: 100.0 * (1 - part / total) if total else None for variant, part in left.items()}
 
 
-def _account(
-    trial: Trial, bank: Sequence[BankPrompt], levels: Sequence[Line], bought: Sequence[Line]
-) -> Account:
+def _facts(trial: Trial) -> dict[str, Any]:
+    """What the adapters of a trial are, and whether that of all credit is the recorded one, bit by bit."""
     steps = list(read_records(trial.recorded / STEPS, StepRecord))[: trial.config.groups]
-    made = {one.name: one.adapter_sha256 for one in trial.checkpoints() if one.adapter_sha256}
-    of_run: dict[str, list[int]] = {}
-    for prompt in bank:
-        of_run.setdefault(prompt.run, []).append(prompt.step)
-
-    def plain(lines: Sequence[Line]) -> dict[str, Any]:
-        return {
-            name: {heading: (cell.number, cell.spread, cell.n) for heading, cell in cells.items()}
-            for name, cells in lines
-        }
-
-    return Account(
-        model=trial.config.model,
-        model_files=read_manifest(trial.recorded).model_files,
-        weights=_WEIGHTS,
-        groups=len(steps),
-        as_recorded=made[trial.place(NOTHING).name] == steps[-1].adapter_sha256,
-        adapters=made,
-        bank=of_run,
-        completions=trial.completions,
-        classes=dict(CLASSES),
-        levels=plain(levels),
-        bought=plain(bought),
-    )
+    made = {one.name: one.adapter_sha256 for one in trial.checkpoints()}
+    return {
+        "model": trial.config.model,
+        "model_files": read_manifest(trial.recorded).model_files,
+        "groups": len(steps),
+        "as_recorded": made[trial.place(NOTHING).name] == steps[-1].adapter_sha256,
+        "adapters": made,
+        "bank": [run.name for run in trial.bank],
+        "prompts": trial.prompts,
+        "completions": trial.completions,
+    }
 
 
-def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]], note: str) -> Table:
+def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) -> Table:
     """Rows over runs, where there are several, then those of each run."""
     rows = [(label(run, part), cells) for run, own in lines.items() for part, cells in own]
+    note = "± is the standard error over prompts, or over the recorded completions that were read."
     if len(lines) > 1:
-        by_part = {
-            part: [dict(own)[part] for own in lines.values()] for part, _ in next(iter(lines.values()))
-        }
-        rows = [(part, combined_cells(cells, mean_cell)) for part, cells in by_part.items()] + rows
-        note += f" Rows without a run's name are means over {len(lines)} runs ± their standard deviation."
+        parts = [part for part, _ in next(iter(lines.values()))]
+        over = [
+            (part, combined_cells([dict(own)[part] for own in lines.values()], mean_cell)) for part in parts
+        ]
+        rows, note = over + rows, f"{note} Rows of no run: mean ± standard deviation of {len(lines)} runs."
     return table_of(name, title, head, rows, note)
 
 
-def _page(trials: Sequence[Trial], levels: Mapping[str, list[Line]], bought: Mapping[str, list[Line]]) -> str:
-    first = trials[0]
-    note = (
-        f"{first.prompts} prompts of runs of other seeds, {first.completions} answers to each; ± is the "
-        "standard error over prompts, or over the recorded completions that were read."
-    )
-    tables = (
-        _table("bought", "What each class of credit bought", "Class", bought, note),
-        _table("levels", "How each adapter answers", "Adapter", levels, note),
-    )
-    meanings = "\n".join(f"- {name}: {meaning}" for name, meaning in CLASSES.items())
-    parts = [f"## {table.title}\n\n{table.note}\n\n{to_markdown(table.text_rows())}" for table in tables]
-    return "\n".join(["# Who taught what\n", f"{_WEIGHTS}\n\n{meanings}\n", *parts])
+def _plain(table: Table) -> dict[str, dict[str, Any]]:
+    """Value, spread and n of a table's cells, by row and column."""
+    return {
+        row.label: {
+            head: [cell.number, cell.spread, cell.n]
+            for head, cell in zip(table.columns, row.cells, strict=True)
+        }
+        for row in table.rows
+    }
