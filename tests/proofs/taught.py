@@ -1,0 +1,98 @@
+"""Whether leaving out native's copies predicts how tail-weighted answers, better than shares of credit do.
+
+    s2s retrain EVIDENCE PLACE/native-s42 PLACE/tail_weighted-s42 --without copies --out OUT
+    python -m tests.proofs.taught OUT/taught.json [...]
+
+Tail-weighted pays less for copies than native. From native's records two predictions are made of how
+tail-weighted's adapter answers the same prompts: native's adapter made again without the credit of copies, and
+native's adapter less the share of its training's effect that copies had of the positive advantage. The
+observation is the adapter of tail-weighted's run of the same seed. Errors are means over seeds and columns of
+the absolute difference. A third prediction, no difference to native, is what both have to beat.
+"""
+
+import argparse
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from search_to_signal.verify.taught import ALL, CREDIT
+from tests.figures import print_figure
+
+NAME = re.compile(r"(.*/)native-s(\d+)")
+WAYS = ("retrained", "by share", "no difference")
+Tables = dict[str, dict[str, dict[str, tuple[float | None, float | None, int]]]]
+
+
+def differences(tables: Tables, native: str, other: str) -> dict[str, dict[str, float]]:
+    """By column: tail-weighted minus native as observed, and as each way predicts it."""
+    levels, bought = tables["levels"], tables["bought"]
+    share = (bought[f"{native}/copies"][CREDIT][0] or 0.0) / 100
+    found = {}
+    for column, (start, _, _) in levels[f"{native}/without-nothing"].items():
+        seen, copies = levels[f"{other}/without-nothing"][column][0], bought[f"{native}/copies"][column][0]
+        whole = bought[f"{native}/{ALL}"][column][0]
+        if start is None or seen is None or copies is None or whole is None:
+            continue
+        found[column] = {
+            "observed": seen - start,
+            "retrained": -copies,
+            "by share": -share * whole,
+            "no difference": 0.0,
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--name", help="note the last line under this name")
+    arguments = parser.parse_args()
+    by_column: dict[str, list[dict[str, float]]] = defaultdict(list)
+    seeds, model = [], ""
+    for file in arguments.results:
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        for native in filter(NAME.fullmatch, result["runs"]):
+            other = native.replace("/native-s", "/tail_weighted-s")
+            facts = result["runs"][native]
+            model = Path(facts["model"]).name
+            share = result["tables"]["bought"][f"{native}/copies"][CREDIT][0]
+            print(
+                f"{native}: copies have {share:.1f} % of the positive advantage; as recorded: "
+                f"{facts['as_recorded']}, {result['runs'][other]['as_recorded']}"
+            )
+            seeds.append(native)
+            for column, row in differences(result["tables"], native, other).items():
+                by_column[column].append(row)
+                print(f"  {column}: " + ", ".join(f"{way} {value:+.3f}" for way, value in row.items()))
+    print("\n| tail-weighted less native, means over seeds | observed | retrained | by share |")
+    print("| :-- | --: | --: | --: |")
+    for column, rows in by_column.items():
+        cells = (f"{mean(row[way] for row in rows):+.3f}" for way in ("observed", "retrained", "by share"))
+        print(f"| {column} | {' | '.join(cells)} |")
+    said = []
+    for unit, ends in (("points", "(%)"), ("nats", "")):
+        rows = [
+            row for column, own in by_column.items() if column.endswith("(%)") == bool(ends) for row in own
+        ]
+        if rows:
+            errors = {way: mean(abs(row[way] - row["observed"]) for row in rows) for way in WAYS}
+            nearer = sum(
+                abs(row["retrained"] - row["observed"]) < abs(row["by share"] - row["observed"])
+                for row in rows
+            )
+            text = ", ".join(f"{way} {error:.3f}" for way, error in errors.items())
+            said.append(f"error in {unit}: {text}; retrained is nearer in {nearer} of {len(rows)}")
+    printed = f"{model}, {len(seeds)} seeds: {'; '.join(said)}"
+    if arguments.name:
+        print_figure(arguments.name, "python -m tests.proofs.taught OUT/taught.json", printed)
+    else:
+        print(printed)
+
+
+if __name__ == "__main__":
+    main()
