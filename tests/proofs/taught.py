@@ -3,11 +3,11 @@
     s2s retrain EVIDENCE PLACE/native-s42 PLACE/tail_weighted-s42 --without copies --out OUT
     python -m tests.proofs.taught OUT/taught.json [...]
 
-Tail-weighted pays less for copies than native. From native's records two predictions are made of how
-tail-weighted's adapter answers the same prompts: native's adapter made again without the credit of copies, and
-native's adapter less the share of its training's effect that copies had of the positive advantage. The
-observation is the adapter of tail-weighted's run of the same seed. Errors are means over seeds and columns of
-the absolute difference. A third prediction, no difference to native, is what both have to beat.
+Tail-weighted pays less for copies than native. Two predictions of how its adapter answers are made from
+native's records: native's adapter made again without the credit of copies; and native's adapter, less the
+share of its training's effect that copies had of the positive advantage. Observed is the adapter of
+tail-weighted's run of the same seed, on the same prompts. An error is the mean absolute difference over seeds
+and columns. Both have to beat a third prediction: no difference to native.
 """
 
 import argparse
@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from search_to_signal.verify.taught import ALL, CREDIT
 from tests.figures import print_figure
+
+from search_to_signal.verify.taught import ALL, CREDIT
 
 NAME = re.compile(r"(.*/)native-s(\d+)")
 WAYS = ("retrained", "by share", "no difference")
