@@ -27,7 +27,7 @@ def _effects(trial: Trial, without: dict[str, float]) -> dict[str, list[float | 
     found = {"initial": {VALID: INITIAL}, "without-nothing": {VALID: np.array([80.0, 100.0])}}
     for kind in trial.variants[1:]:
         found[f"without-{kind}"] = {VALID: np.array([80.0, 100.0]) - without.get(kind, 0.0)}
-    lines = taught._bought(trial, found)  # noqa: SLF001
+    lines = taught._bought(trial, found)
     return {name: [cells[VALID].number, cells[VALID].spread] for name, cells in lines}
 
 
