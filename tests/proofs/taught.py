@@ -24,17 +24,24 @@ from search_to_signal.verify.taught import ALL, CREDIT
 
 NAME = re.compile(r"(.*/)native-s(\d+)")
 WAYS = ("retrained", "by share", "no difference")
-Tables = dict[str, dict[str, dict[str, tuple[float | None, float | None, int]]]]
+Rows = dict[str, dict[str, float | None]]
 
 
-def differences(tables: Tables, native: str, other: str) -> dict[str, dict[str, float]]:
+def rows_of(table: dict[str, Any]) -> Rows:
+    """The values of a table by row and column."""
+    return {
+        row["label"]: dict(zip(table["columns"], (cell["value"] for cell in row["cells"]), strict=True))
+        for row in table["rows"]
+    }
+
+
+def differences(levels: Rows, bought: Rows, native: str, other: str) -> dict[str, dict[str, float]]:
     """By column: tail-weighted minus native as observed, and as each way predicts it."""
-    levels, bought = tables["levels"], tables["bought"]
-    share = (bought[f"{native}/copies"][CREDIT][0] or 0.0) / 100
+    share = (bought[f"{native}/copies"][CREDIT] or 0.0) / 100
     found = {}
-    for column, (start, _, _) in levels[f"{native}/without-nothing"].items():
-        seen, copies = levels[f"{other}/without-nothing"][column][0], bought[f"{native}/copies"][column][0]
-        whole = bought[f"{native}/{ALL}"][column][0]
+    for column, start in levels[f"{native}/without-nothing"].items():
+        seen, copies = levels[f"{other}/without-nothing"][column], bought[f"{native}/copies"][column]
+        whole = bought[f"{native}/{ALL}"][column]
         if start is None or seen is None or copies is None or whole is None:
             continue
         found[column] = {
@@ -57,17 +64,18 @@ def main() -> None:
     seeds, model = [], ""
     for file in arguments.results:
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        levels, bought = (rows_of(result["tables"][name]) for name in ("levels", "bought"))
         for native in filter(NAME.fullmatch, result["runs"]):
             other = native.replace("/native-s", "/tail_weighted-s")
             facts = result["runs"][native]
             model = Path(facts["model"]).name
-            share = result["tables"]["bought"][f"{native}/copies"][CREDIT][0]
+            share = bought[f"{native}/copies"][CREDIT]
             print(
                 f"{native}: copies have {share:.1f} % of the positive advantage; as recorded: "
                 f"{facts['as_recorded']}, {result['runs'][other]['as_recorded']}"
             )
             seeds.append(native)
-            for column, row in differences(result["tables"], native, other).items():
+            for column, row in differences(levels, bought, native, other).items():
                 by_column[column].append(row)
                 print(f"  {column}: " + ", ".join(f"{way} {value:+.3f}" for way, value in row.items()))
     print("\n| tail-weighted less native, means over seeds | observed | retrained | by share |")

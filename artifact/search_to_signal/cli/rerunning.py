@@ -109,13 +109,11 @@ def _who_taught(arguments: argparse.Namespace, configs: "Mapping[str, RunConfig]
     from search_to_signal.run.left_out import CLASSES, NOTHING, checked_classes
     from search_to_signal.study.unpacking import readable
     from search_to_signal.verify.rerun import runnable_config, with_parents
-    from search_to_signal.verify.taught import Trial, bank_runs, refuse_other_rules, who_taught
+    from search_to_signal.verify.taught import Trial, bank_runs, who_taught
 
     asked = [*(CLASSES if arguments.by_class else ()), *map(checked_classes, arguments.without)]
     if arguments.prompts < 1 or arguments.completions < 0:
         raise ConfigError("--prompts takes a number of at least 1, --completions one of at least 0")
-    for name, config in configs.items():
-        refuse_other_rules(name, config)
     banks = {name: bank_runs(arguments.directory, name) for name in configs}
     names = list(dict.fromkeys([*configs, *chain.from_iterable(banks.values())]))
     others = {

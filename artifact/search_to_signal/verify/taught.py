@@ -126,20 +126,11 @@ def bank_runs(directory: Path, name: str) -> list[str]:
     return [run.relative_to(directory).as_posix() for _, run in chosen]
 
 
-def refuse_other_rules(name: str, config: RunConfig) -> None:
-    """Raise ConfigError for a run whose rule learns from more than advantages."""
-    if reads_records(get_rule(config.learning_rule)):
-        raise ConfigError(
-            f"{name}: its learning rule {config.learning_rule} may read more of a completion than its "
-            "advantage, so no credit can be left out: name runs of grpo"
-        )
-
-
 def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress) -> Path:
     """Make the adapters, have them answer, and write result and page; returns the page.
 
-    What an interrupted command made is kept. Raises ConfigError where a trial's directory is of something
-    else, and whatever retraining, sampling and reading raise.
+    What an interrupted command made is kept. Raises ConfigError for a run of another rule than one that reads
+    advantages only, where a trial's directory is of something else, and what retraining and sampling raise.
     """
     for trial in trials:
         _begin(trial)
@@ -165,7 +156,7 @@ def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress
         "weights": WEIGHTS,
         "classes": CLASSES,
         "runs": {trial.name: _facts(trial) for trial in trials},
-        "tables": {table.name: _plain(table) for table in tables},
+        "tables": {table.name: table for table in tables},
     }
     write_atomically(out / RESULT, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
     meanings = "\n".join(f"- {name}: {meaning}" for name, meaning in CLASSES.items())
@@ -177,6 +168,9 @@ def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress
 
 def _begin(trial: Trial) -> None:
     """Claim a trial's directory, or find that it was begun with the same records, model and source."""
+    rule = trial.config.learning_rule
+    if reads_records(get_rule(rule)):
+        raise ConfigError(f"{trial.name}: rule {rule} may learn from more than advantages: name runs of grpo")
     runs = (trial.recorded, *trial.bank)
     setup = canonical_json(
         {
@@ -314,11 +308,9 @@ def _facts(trial: Trial) -> dict[str, Any]:
         "model": trial.config.model,
         "model_files": read_manifest(trial.recorded).model_files,
         "groups": len(steps),
-        "as_recorded": made[trial.place(NOTHING).name] == steps[-1].adapter_sha256,
+        "as_recorded": steps[-1].adapter_sha256 == made[trial.place(NOTHING).name],
         "adapters": made,
         "bank": [run.name for run in trial.bank],
-        "prompts": trial.prompts,
-        "completions": trial.completions,
     }
 
 
@@ -333,14 +325,3 @@ def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) ->
         ]
         rows, note = over + rows, f"{note} Rows of no run: mean ± standard deviation of {len(lines)} runs."
     return table_of(name, title, head, rows, note)
-
-
-def _plain(table: Table) -> dict[str, dict[str, Any]]:
-    """Value, spread and n of a table's cells, by row and column."""
-    return {
-        row.label: {
-            head: [cell.number, cell.spread, cell.n]
-            for head, cell in zip(table.columns, row.cells, strict=True)
-        }
-        for row in table.rows
-    }
