@@ -138,7 +138,7 @@ def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress
         PlannedRun(trial.config, trial.place(variant), recorded=trial.recorded, without=variant)
         for trial in trials
         for variant in trial.variants
-        if not (trial.place(variant) / ADAPTER).is_dir()
+        if not (trial.place(variant) / ADAPTER / "adapter_config.json").is_file()  # written last
     ]
     execute(planned, Execution(jobs=jobs, resume=True), progress)
     levels, bought = dict[str, list[Line]](), dict[str, list[Line]]()
