@@ -46,10 +46,7 @@ from search_to_signal.run.config import ADAPTER, RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.left_out import (
     CLASSES,
-    CONSTANTS,
-    COPIES,
     FAILED,
-    FORMS,
     KINDS,
     NOTHING,
     advantages_without,
@@ -61,7 +58,6 @@ PAGE, RESULT, _SETUP = "taught.md", "taught.json", "setup.json"
 # The bank's prompts are of so many runs; each of them is replayed.
 _BANK_RUNS = 4
 VALID = "Valid (%)"
-SHARES = {COPIES: "Copies (%)", CONSTANTS: "Changed constants (%)", FORMS: "New forms (%)"}
 CREDIT = "Positive credit (%)"
 ALL, SINGLE, RESIDUAL = "all credit", "sum of the four classes", "interaction residual"
 WEIGHTS = (
@@ -216,10 +212,8 @@ def _answered(trial: Trial, checkpoint: Checkpoint, progress: Progress) -> Behav
         kind = programs[asked.run].kind(record, record.text, parents[asked.run, asked.step])
         counts[KINDS.index(kind), record.prompt] += 1
     percent = dict(zip(KINDS, 100.0 * counts / counts.sum(axis=0), strict=True))
-    return {
-        VALID: 100.0 - percent[FAILED],
-        **{heading: percent[kind] for kind, heading in SHARES.items()},
-    }
+    valid = {f"{kind.capitalize()} (%)": percent[kind] for kind in KINDS if kind != FAILED}
+    return {VALID: sum(valid.values(), np.zeros(len(bank))), **valid}
 
 
 def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
