@@ -1,7 +1,8 @@
 """Whether leaving out native's copies predicts how tail-weighted answers, better than shares of credit do.
 
-    s2s retrain EVIDENCE PLACE/native-s42 PLACE/tail_weighted-s42 --without copies --out OUT
-    python -m tests.proofs.taught OUT/taught.json [...]
+    s2s retrain EVIDENCE PLACE/native-s42 [...] --without copies --out ONE
+    s2s retrain EVIDENCE PLACE/tail_weighted-s42 [...] --without nothing --out OTHER
+    python -m tests.proofs.taught ONE/taught.json OTHER/taught.json
 
 Tail-weighted pays less for copies than native. Two predictions of how its adapter answers are made from
 native's records: native's adapter made again without the credit of copies; and native's adapter, less the
@@ -60,45 +61,47 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--name", help="note the last line under this name")
     arguments = parser.parse_args()
-    by_column: dict[str, list[dict[str, float]]] = defaultdict(list)
-    seeds, model = [], ""
+    runs: dict[str, dict[str, Any]] = {}
+    levels: Rows = {}
+    bought: Rows = {}
     for file in arguments.results:
-        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        levels, bought = (rows_of(result["tables"][name]) for name in ("levels", "bought"))
-        for native in filter(NAME.fullmatch, result["runs"]):
-            other = native.replace("/native-s", "/tail_weighted-s")
-            facts = result["runs"][native]
-            model = Path(facts["model"]).name
-            share = bought[f"{native}/copies"][CREDIT]
-            print(
-                f"{native}: copies have {share:.1f} % of the positive advantage; as recorded: "
-                f"{facts['as_recorded']}, {result['runs'][other]['as_recorded']}"
-            )
-            seeds.append(native)
-            for column, row in differences(levels, bought, native, other).items():
-                by_column[column].append(row)
-                print(f"  {column}: " + ", ".join(f"{way} {value:+.3f}" for way, value in row.items()))
+        result = json.loads(file.read_text(encoding="utf-8"))
+        runs.update(result["runs"])
+        levels.update(rows_of(result["tables"]["levels"]))
+        bought.update(rows_of(result["tables"]["bought"]))
+    by_column: dict[str, list[dict[str, float]]] = defaultdict(list)
+    natives = list(filter(NAME.fullmatch, runs))
+    for native in natives:
+        other = native.replace("/native-s", "/tail_weighted-s")
+        equal = [runs[name]["as_recorded"] for name in (native, other)]
+        share = bought[f"{native}/copies"][CREDIT]
+        print(f"{native}: copies have {share:.1f} % of the positive advantage; as recorded: {equal}")
+        for column, row in differences(levels, bought, native, other).items():
+            by_column[column].append(row)
+            print(f"  {column}: " + ", ".join(f"{way} {value:+.4f}" for way, value in row.items()))
     print("\n| tail-weighted less native, means over seeds | observed | retrained | by share |")
     print("| :-- | --: | --: | --: |")
     for column, rows in by_column.items():
-        cells = (f"{mean(row[way] for row in rows):+.3f}" for way in ("observed", "retrained", "by share"))
+        cells = (f"{mean(row[way] for row in rows):+.4f}" for way in ("observed", "retrained", "by share"))
         print(f"| {column} | {' | '.join(cells)} |")
     said = []
-    for unit, ends in (("points", "(%)"), ("nats", "")):
-        rows = [
-            row for column, own in by_column.items() if column.endswith("(%)") == bool(ends) for row in own
-        ]
+    for unit in ("points", "nats"):
+        percent = unit == "points"
+        rows = [row for column, own in by_column.items() if column.endswith("(%)") == percent for row in own]
         if rows:
             errors = {way: mean(abs(row[way] - row["observed"]) for row in rows) for way in WAYS}
             nearer = sum(
                 abs(row["retrained"] - row["observed"]) < abs(row["by share"] - row["observed"])
                 for row in rows
             )
-            text = ", ".join(f"{way} {error:.3f}" for way, error in errors.items())
+            text = ", ".join(f"{way} {error:.4f}" for way, error in errors.items())
             said.append(f"error in {unit}: {text}; retrained is nearer in {nearer} of {len(rows)}")
-    printed = f"{model}, {len(seeds)} seeds: {'; '.join(said)}"
+    model, groups = Path(runs[natives[0]]["model"]).name, runs[natives[0]]["groups"]
+    printed = f"{model}, {groups} groups, seeds: {len(natives)}; {'; '.join(said)}"
     if arguments.name:
-        print_figure(arguments.name, "python -m tests.proofs.taught OUT/taught.json", printed)
+        print_figure(
+            arguments.name, "python -m tests.proofs.taught ONE/taught.json OTHER/taught.json", printed
+        )
     else:
         print(printed)
 

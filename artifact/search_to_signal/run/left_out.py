@@ -37,8 +37,8 @@ _ROUNDING = 1e-12
 
 
 def checked_classes(what: str) -> str:
-    """A class of ``CLASSES``, or several joined by ``+``; raises ConfigError for another."""
-    if unknown := [name for name in what.split("+") if name not in CLASSES]:
+    """A class of ``CLASSES``, several joined by ``+``, or ``nothing``; raises ConfigError for another."""
+    if unknown := [name for name in what.split("+") if name not in (*CLASSES, NOTHING)]:
         raise ConfigError(f"there is no class of credit {unknown[0]!r}: choose one of {', '.join(CLASSES)}")
     return what
 
