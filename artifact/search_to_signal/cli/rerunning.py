@@ -2,10 +2,13 @@
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from search_to_signal.base.errors import ConfigError, StoppedError
 from search_to_signal.base.progress import Progress, counted, one_line, progress_display
@@ -16,9 +19,11 @@ from search_to_signal.cli.options import (
     load_allowed,
     refuse_loose_sample,
     sample_seed,
+    show,
 )
 
 if TYPE_CHECKING:
+    from search_to_signal.run.config import RunConfig
     from search_to_signal.verify.rerun import Rerun
 
 
@@ -62,7 +67,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
 def _retrain(arguments: argparse.Namespace) -> None:
     """Make the final adapters of recorded runs again from their recorded updates.
 
-    Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
+    Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one. With --without or
+    --by-class, make them with one class of credit left out as well, have all of them answer prompts of runs
+    of other seeds, and say what each class bought.
     """
     from search_to_signal.run.execution import Execution, PlannedRun, execute
     from search_to_signal.study.unpacking import readable
@@ -80,6 +87,9 @@ def _retrain(arguments: argparse.Namespace) -> None:
         )
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
+    if arguments.without or arguments.by_class:
+        _who_taught(arguments, configs)
+        return
     with (
         readable(arguments.directory, list(configs), True, arguments.model) as recorded,
         progress_display() as progress,
@@ -92,6 +102,44 @@ def _retrain(arguments: argparse.Namespace) -> None:
             _refuse_other_adapter(arguments.out / name, recorded / name)
         execute(planned, Execution(jobs=arguments.jobs, resume=True), progress)
     print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
+
+
+def _who_taught(arguments: argparse.Namespace, configs: "Mapping[str, RunConfig]") -> None:
+    """Say of each run what each class of its credit bought."""
+    from search_to_signal.run.left_out import CLASSES, NOTHING, checked_classes
+    from search_to_signal.study.unpacking import readable
+    from search_to_signal.verify.rerun import runnable_config, with_parents
+    from search_to_signal.verify.taught import Trial, bank_runs, who_taught
+
+    asked = [*(CLASSES if arguments.by_class else ()), *map(checked_classes, arguments.without)]
+    if arguments.prompts < 1 or arguments.completions < 0:
+        raise ConfigError("--prompts takes a number of at least 1, --completions one of at least 0")
+    banks = {name: bank_runs(arguments.directory, name) for name in configs}
+    names = list(dict.fromkeys([*configs, *chain.from_iterable(banks.values())]))
+    others = {
+        name: runnable_config(manifest, arguments.model)
+        for name, manifest in with_parents(arguments.directory, names).items()
+    }
+    with (
+        readable(arguments.directory, names, True, arguments.model) as recorded,
+        progress_display() as progress,
+    ):
+        trials = [
+            Trial(
+                name=name,
+                config=msgspec.structs.replace(config, groups=arguments.groups or config.groups),
+                recorded=recorded / name,
+                bank={recorded / other: others[other] for other in banks[name]},
+                variants=tuple(dict.fromkeys([NOTHING, *asked])),
+                prompts=arguments.prompts,
+                completions=arguments.completions,
+                out=arguments.out / name,
+            )
+            for name, config in configs.items()
+        ]
+        page = who_taught(trials, arguments.out, arguments.jobs, progress)
+    show(page)
+    print(f"s2s: who taught what in {arguments.out}")
 
 
 def _refuse_other_adapter(place: Path, run: Path) -> None:
@@ -175,6 +223,16 @@ def register(add: Add) -> None:
     again.add_argument("run", nargs="+", metavar="RUN", help="a trained run's path in it")
     again.add_argument("--out", type=Path, required=True, help="RUN/adapter of each run goes here")
     again.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
+    credit = "leave out this class of credit, several joined by +, and measure what it bought"
+    add_repeated(again, "--without", credit, metavar="CLASS")
+    again.add_argument("--by-class", action="store_true", help="--without each class of credit")
+    again.add_argument(
+        "--groups", type=int, metavar="N", help="with these: the first N groups (default: all)"
+    )
+    again.add_argument("--prompts", type=int, default=64, help="with these: prompts to answer (default: 64)")
+    again.add_argument(
+        "--completions", type=int, default=4, help="with these: answers to each, or 0 (default: 4)"
+    )
     _allow(again)
 
 

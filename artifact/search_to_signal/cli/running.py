@@ -98,7 +98,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
     try:
         if arguments.retrain is not None:
             with storage_errors(arguments.out, AGAIN):
-                retrain(config, arguments.retrain, arguments.out, Relay())
+                retrain(config, arguments.retrain, arguments.out, Relay(), arguments.without)
             return
         manifest = run(
             config,
@@ -218,6 +218,7 @@ def register(add: Add) -> None:
     )
     one.add_argument("--plan", metavar="SHA256", help="checksum of the plan that the run belongs to")
     one.add_argument("--retrain", type=Path, metavar="DIR", help="make only the adapter of this finished run")
+    one.add_argument("--without", metavar="CLASS", help="with --retrain: leave out this class of credit")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")
     updates = add(_updates, "s2s updates results/embedded/cohort --out updates")
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")

@@ -36,13 +36,20 @@ _STOPPED = (StoppedError.exit_code, -signal.SIGTERM)
 class PlannedRun:
     """A run and its directory; ``done`` where the directory contains this run, complete and verified.
 
-    ``recorded`` is the directory of a finished run whose final adapter alone is to be made again.
+    ``recorded`` is the directory of a finished run whose final adapter alone is to be made again, ``without``
+    the credit of some classes of completions (``run/left_out.py``).
     """
 
     config: RunConfig
     directory: Path
     done: bool = False
     recorded: Path | None = None
+    without: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What progress calls it."""
+        return self.config.label if self.without is None else f"{self.config.label} without {self.without}"
 
 
 @dataclass(frozen=True)
@@ -273,8 +280,9 @@ def execute_run(
     command += ["--parent", str(os.getpid()), *(["--resume"] if execution.resume else [])]
     command += ["--plan", execution.plan] if execution.plan is not None else []
     command += ["--retrain", str(run.recorded)] if run.recorded is not None else []
+    command += ["--without", run.without] if run.without is not None else []
     last_line = ""
-    progress.update(run.config.label, 0, run.config.groups, "starting")
+    progress.update(run.label, 0, run.config.groups, "starting")
     with (
         storage_errors(directory.parent, execution.remedy),
         processes.start(command, log, run.config.threads) as process,
@@ -288,12 +296,12 @@ def execute_run(
             last_line = one_line(line.decode(errors="replace"))
             if not last_line.startswith(ERROR_PREFIX):  # an error is reported once, with the exit code
                 if match := _PROGRESS.fullmatch(last_line):
-                    progress.update(run.config.label, int(match["done"]), int(match["total"]), match["note"])
+                    progress.update(run.label, int(match["done"]), int(match["total"]), match["note"])
                 else:
-                    progress.say(f"{run.config.label}: {last_line}")
+                    progress.say(f"{run.label}: {last_line}")
         code = process.wait()
     if processes.stopped and code in _STOPPED:
-        raise StoppedError(f"run {run.config.label} stopped")
+        raise StoppedError(f"run {run.label} stopped")
     if code != 0:
         error = f" ({last_line})" if last_line.startswith(ERROR_PREFIX) else ""
-        raise RunFailedError(f"run {run.config.label} ended with exit code {code}{error}: see {log}")
+        raise RunFailedError(f"run {run.label} ended with exit code {code}{error}: see {log}")

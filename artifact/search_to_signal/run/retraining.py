@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from search_to_signal.run.learning import (
     model_of_files,
     training_group,
 )
+from search_to_signal.run.left_out import advantages_without, programs_of
 
 
 class Remade(NamedTuple):
@@ -53,31 +55,39 @@ class Remade(NamedTuple):
 
 
 def remade_adapters(
-    config: RunConfig, recorded: Path, base: Any, *, last_round_only: bool = False
+    config: RunConfig, recorded: Path, base: Any, *, last_round_only: bool = False, without: str | None = None
 ) -> Iterator[Remade]:
     """The model before the first update of a run and after each; it is one model, which the updates change.
 
-    With ``last_round_only``, where rounds begin anew, all but the last one that trained are left out.
+    With ``last_round_only``, where rounds begin anew, all but the last one that trained are left out. The
+    credit of ``without``, classes of ``run/left_out.py``, is left out of every group.
     Raises RecordError for records that no such run has left.
     """
     learner = begin_learner(config, base, load_tokenizer(model_directory(config.model)).pad_token_id)
     yield Remade(learner.model)
-    yield from _updates_again(learner, config, recorded, last_round_only=last_round_only)
+    yield from _updates_again(learner, config, recorded, last_round_only=last_round_only, without=without)
 
 
 def _updates_again(
-    learner: Learner, config: RunConfig, recorded: Path, *, last_round_only: bool = False
+    learner: Learner,
+    config: RunConfig,
+    recorded: Path,
+    *,
+    last_round_only: bool = False,
+    without: str | None = None,
 ) -> Iterator[Remade]:
     """A fresh learner's model after each recorded update; raises as ``remade_adapters`` does."""
     steps = list(read_records(recorded / STEPS, StepRecord))
     # The last step that trained, the last step where none did.
     of_round = max((step.step for step in steps if step.training_tokens), default=len(steps) - 1)
     last = of_round if last_round_only else 0
-    for step, group in zip_longest(steps, _groups(config, recorded, learner.model.config)):
+    for step, group in zip_longest(steps, _groups(config, recorded, learner.model.config, without)):
         if step is None or group is None:
             raise RecordError(
                 f"{recorded} holds {len(steps)} steps, but another number of groups: restore it"
             )
+        if step.step >= config.groups:
+            return
         result = None
         with rule_errors(config.learning_rule):
             if isinstance(learner, RoundLearner) and step.step < last:
@@ -111,29 +121,32 @@ def remake_learner(
 
 
 @memory_errors("this run's updates")
-def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progress) -> None:
+def retrain(
+    config: RunConfig, recorded: Path, directory: Path, progress: Progress, without: str | None = None
+) -> None:
     """Write the final adapter of a finished run below a directory, from the run's tokens and advantages.
 
-    Each step's adapter is compared with the recorded checksum. Where rounds begin anew, the last one alone is
-    trained. Raises RunDirectoryError for a run without final adapter, and at the first that differs, and
-    RecordError for records that no update can be made of.
+    Each step's adapter is compared with the recorded checksum, unless credit is left out (``without``). Where
+    rounds begin anew, the last one alone is trained. Raises RunDirectoryError for a run without final
+    adapter, and at the first that differs, and RecordError for records that no update can be made of.
     """
     if read_manifest(recorded).final_adapter_sha256 is None:
         raise RunDirectoryError(f"{recorded} has no final adapter: it was frozen, or is not finished")
     keep_freed_memory()
     prepare_processor(config.threads)
     base = model_of_files(config)
-    for remade in remade_adapters(config, recorded, base, last_round_only=True):
-        if remade.difference is not None:
+    for remade in remade_adapters(config, recorded, base, last_round_only=True, without=without):
+        if without is None and remade.difference is not None:
             raise RunDirectoryError(f"{recorded}: {remade.difference}")
         if remade.step is not None:
             progress.update(config.label, remade.step.step + 1, config.groups, "update")
     save_adapter(remade.model, directory / ADAPTER)
 
 
-def _groups(config: RunConfig, recorded: Path, shape: Any) -> Iterator[TrainingGroup]:
+def _groups(config: RunConfig, recorded: Path, shape: Any, without: str | None) -> Iterator[TrainingGroup]:
     """The groups of a run; raises RecordError for one that no model of this shape has answered."""
     credited = credited_tokens(config)
+    programs = None if without is None else programs_of(recorded)
     generations = read_records(recorded / GENERATIONS, GenerationRecord)
     for texts, records in zip_longest(generations, read_groups(recorded)):
         if texts is None or records is None or len(texts.completion_ids) != len(records):
@@ -145,7 +158,11 @@ def _groups(config: RunConfig, recorded: Path, shape: Any) -> Iterator[TrainingG
                 f"{recorded}: step {texts.step} has no advantages: it was frozen, or is damaged"
             )
         truncated = [record.truncated for record in records]
-        yield training_group(texts.prompt_ids, texts.completion_ids, truncated, records, credited)
+        group = training_group(texts.prompt_ids, texts.completion_ids, truncated, records, credited)
+        if programs is not None and without is not None:
+            left = advantages_without(group.advantages, programs.kinds(records, texts), without)
+            group = replace(group, advantages=left)
+        yield group
 
 
 def _strange_tokens(texts: GenerationRecord, shape: Any) -> str:

@@ -57,7 +57,7 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
                 seen.setdefault(group[0].prompt_sha256, (run, group[0].step))
     if len(seen) < prompts:
         raise ConfigError(
-            f"probe.prompts is {prompts}, but the frozen runs have {len(seen)} distinct prompts: lower it"
+            f"probe.prompts is {prompts}, but the runs have {len(seen)} distinct prompts: ask for fewer"
         )
     steps = list(seen.values())
     return [steps[position] for position in spread(len(steps), prompts)]
@@ -165,13 +165,13 @@ def _probe_checkpoint(
     bank = read_regular(directory / BANK)
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    isolation = _writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
+    isolation = answers_writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def _writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
+def answers_writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
     """What writes a checkpoint's answers: here, or for an engine in a process of its own."""
     from search_to_signal.layers.probe.answers import write_answers, write_answers_apart
 
