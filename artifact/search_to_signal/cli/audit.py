@@ -113,9 +113,9 @@ def _audit_batches(
 ) -> tuple["Findings", "Beside"]:
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_files import compared, group_table
     from search_to_signal.audit.importers import USUAL
     from search_to_signal.audit.loss import beside
-    from search_to_signal.audit.report import GroupTable, compared
 
     _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
@@ -123,10 +123,10 @@ def _audit_batches(
     if arguments.out is None:
         findings = audit(batches, arguments.normalizer, usual)
         return findings, replace(beside(arguments.path, findings, files), sections=sections)
-    rows = GroupTable(compared(arguments.normalizer or usual))
-    findings = audit(batches, arguments.normalizer, usual, rows.add)
-    also = replace(beside(arguments.path, findings, files), sections=sections)
-    report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
+    with group_table(arguments.out, compared(arguments.normalizer or usual), arguments.groups) as rows:
+        findings = audit(batches, arguments.normalizer, usual, rows.add)
+        also = replace(beside(arguments.path, findings, files), sections=sections)
+        report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
     return findings, also
 
 
@@ -278,6 +278,8 @@ def register(add: Add) -> None:
     )
     _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
+    text = "groups that the page opens and groups.csv lists, the first of the log (default: 20000)"
+    command.add_argument("--groups", type=int, default=20_000, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)
