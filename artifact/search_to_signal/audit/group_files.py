@@ -24,7 +24,7 @@ from search_to_signal.audit.agreement import apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.flags import OF_GROUPS, GroupFlags
 from search_to_signal.audit.frameworks import options_of
-from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups
+from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups, part
 from search_to_signal.audit.importers.rollouts import shown_texts
 from search_to_signal.base.errors import RecordError
 
@@ -37,9 +37,8 @@ _COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "
 # The directory of the scripts; groups of a piece of numbers, and characters of a piece of texts.
 DIRECTORY = "groups"
 _GROUPS, _CHARACTERS = 500, 1_000_000
+Column = Sequence[str | list[str]]
 _PIECE = re.compile(r"(index|[nt]\d+)\.js")
-# Formulas that the page offers besides the log's own.
-_PLAIN = ("dr_grpo", "rloo", "rank")
 _OF_PAGE = {**OF_GROUPS, "masked": "groups with a completion that the trainer left out of the loss"}
 
 
@@ -52,85 +51,80 @@ def compared(name: str | None) -> tuple[str, ...]:
 class GroupFiles:
     """Writes the scripts: numbers of groups as they are audited, then texts, then the index.
 
-    Held in memory are the index, a piece, and 16 bytes for every completion.
+    Held in memory are the index, a piece, and 24 bytes for every completion.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._columns: dict[str, list[Any]] = defaultdict(list)
+        self._index: dict[str, list[Any]] = defaultdict(list)
         self._prompts: dict[str, int] = {}
         self._files: dict[str, int] = {}
-        self._under: tuple[str, ...] = ()
-        self._held: list[dict[str, Any]] = []
-        # By file, positions of completions and the numbers of their groups.
-        self._places: dict[int, list[tuple[Integers, Integers]]] = defaultdict(list)
+        # By kind and name, a cell for each group since the last piece.
+        self._held: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        # By file, (3, R): position, group and place in the group of completions.
+        self._places: dict[int, list[Integers]] = defaultdict(list)
         self._pieces = 0
 
-    def add(
-        self,
-        groups: RewardGroups,
-        facts: GroupFlags,
-        count: int,
-        cells: Mapping[str, list[str]],
-        under: Mapping[str, list[str]],
-    ) -> None:
-        """The first ``count`` groups of a batch, with cells of their rewards and advantages."""
-        columns: dict[str, Sequence[Any]] = {
+    def add(self, groups: RewardGroups, facts: GroupFlags, cells: Mapping[tuple[str, str], Column]) -> None:
+        """Groups of a batch, with cells of their rewards and advantages."""
+        tokens = np.where(groups.tokens >= 0, groups.tokens, np.nan)
+        columns: dict[tuple[str, str], Column] = {
             **cells,
-            "tokens": _cells(groups, np.where(groups.tokens >= 0, groups.tokens, np.nan), count, digits=12),
-            "masked": _cells(groups, np.where(groups.masked, 1.0, np.nan), count),
-            "taught": _cells(groups, np.where(facts.taught, 1.0, np.nan), count),
-            "file": _cells(groups, self._note_places(groups, count).astype(np.float64), count, digits=12),
-            "position": _cells(groups, groups.position.astype(np.float64), count, digits=16),
-            "status": _names(groups, groups.status, count),
-            "label": _names(groups, groups.label, count),
+            **{("part", name): _cells(groups, values) for name, values in groups.components.items()},
+            ("tokens", ""): _cells(groups, tokens, digits=12),
+            ("masked", ""): _cells(groups, np.where(groups.masked, 1.0, np.nan)),
+            ("taught", ""): _cells(groups, np.where(facts.taught, 1.0, np.nan)),
+            ("ended", ""): _names(groups, groups.status),
+            ("class", ""): _names(groups, groups.label),
         }
-        parts = {name: _cells(groups, values, count) for name, values in groups.components.items()}
-        self._under = tuple(under)
-        for at in range(count):
-            one: dict[str, Any] = {name: column[at] for name, column in columns.items() if column}
-            one["under"] = [column[at] for column in under.values()]
-            one["parts"] = [(name, column[at]) for name, column in parts.items() if column[at]]
-            self._held.append(one)
-        self._add_to_index(groups, facts, count)
-        while len(self._held) >= _GROUPS:
+        before = len(self._index["step"]) - self._pieces * _GROUPS
+        for key, column in columns.items():
+            held = self._held[key]
+            # Not every batch has every column.
+            held += [""] * (before - len(held))
+            held += column
+        self._note_places(groups)
+        self._add_to_index(groups, facts)
+        while len(self._index["step"]) >= (self._pieces + 1) * _GROUPS:
             self._write_numbers()
 
-    def _note_places(self, groups: RewardGroups, count: int) -> Integers:
-        """(R,): the number of the file of each row, whose place is kept: its text is read there."""
+    def _note_places(self, groups: RewardGroups) -> None:
+        """Where the texts of completions are going to be read."""
         names = (groups.source,) if groups.file is None else groups.file.names
         numbers = np.array([self._files.setdefault(name, len(self._files)) for name in names])
-        files: Integers = numbers[0 * groups.group if groups.file is None else groups.file.code]
-        here = files[: groups.offsets[count]]
-        for file in np.unique(here).tolist():
-            rows = np.flatnonzero(here == file)
-            place = (groups.position[rows], groups.group[rows] + len(self._columns["step"]))
-            self._places[file].append(place)
-        return files
+        files = numbers[0 * groups.group if groups.file is None else groups.file.code]
+        for file in np.unique(files).tolist():
+            rows = np.flatnonzero(files == file)
+            group = groups.group[rows]
+            places = (groups.position[rows], group + len(self._index["step"]), rows - groups.offsets[group])
+            self._places[file].append(np.array(places))
 
-    def _add_to_index(self, groups: RewardGroups, facts: GroupFlags, count: int) -> None:
-        starts = groups.offsets[:-1]
-        masked = np.logical_or.reduceat(groups.masked, starts)
-        given = np.array([*(facts.flags[name] for name in OF_GROUPS), masked])
+    def _add_to_index(self, groups: RewardGroups, facts: GroupFlags) -> None:
+        starts, index = groups.offsets[:-1], self._index
+        flags = [*(facts.flags[name] for name in OF_GROUPS), np.logical_or.reduceat(groups.masked, starts)]
         means = np.add.reduceat(groups.reward, starts) / groups.sizes
-        prompts = groups.prompt[:count] or [""] * count
-        index = self._columns
-        index["step"] += [step if step >= 0 else "–" for step in groups.step[:count].tolist()]
-        index["size"] += groups.sizes[:count].tolist()
-        index["mean"] += [f"{mean:.4g}" for mean in means[:count].tolist()]
-        index["marks"] += ((1 << np.arange(len(given))) @ given)[:count].tolist()
-        index["name"] += groups.name[:count] or [""] * count
-        index["prompt"] += [self._prompts.setdefault(prompt, len(self._prompts)) for prompt in prompts]
+        none = [""] * len(starts)
+        index["step"] += [step if step >= 0 else "–" for step in groups.step.tolist()]
+        index["size"] += groups.sizes.tolist()
+        index["mean"] += [f"{mean:.4g}" for mean in means.tolist()]
+        index["marks"] += ((1 << np.arange(len(flags))) @ np.array(flags)).tolist()
+        index["name"] += groups.name or none
+        index["prompt"] += [
+            self._prompts.setdefault(prompt, len(self._prompts)) for prompt in groups.prompt or none
+        ]
+        index["file"] += [self._files[groups.source_of(row)] for row in starts.tolist()]
+        index["position"] += groups.position[starts].tolist()
 
     def _write_numbers(self) -> None:
-        self._write(f"n{self._pieces}", self._held[:_GROUPS])
-        self._held = self._held[_GROUPS:]
+        piece = [(*key, column[:_GROUPS]) for key, column in self._held.items() if any(column[:_GROUPS])]
+        self._write(f"n{self._pieces}", piece)
+        self._held = defaultdict(list, {key: column[_GROUPS:] for key, column in self._held.items()})
         self._pieces += 1
 
     def finish(self, met: int) -> None:
         """Write what is held, the texts, for which the log is read again, and the index; ``met`` groups are
         in the log."""
-        if self._held:
+        if len(self._index["step"]) > self._pieces * _GROUPS:
             self._write_numbers()
         rows, prompts, held = list[Any](), dict[str, int](), 0
         spans = list[tuple[int, int]]()
@@ -140,31 +134,34 @@ class GroupFiles:
             self._write(f"t{len(spans)}", {"prompts": list(prompts), "rows": rows})
             spans.append((min(owners), max(owners)))
 
-        for group, file, place, prompt, completions in self._texts():
-            held += len(prompt) * (prompt not in prompts) + sum(map(len, completions))
-            rows.append((group, file, place, prompts.setdefault(prompt, len(prompts)), completions))
+        for group, row, prompt, text in self._texts():
+            held += len(prompt) * (prompt not in prompts) + len(text)
+            rows.append((group, row, prompts.setdefault(prompt, len(prompts)), text))
             if held >= _CHARACTERS:
                 write_texts()
                 rows, prompts, held = [], {}, 0
         if rows:
             write_texts()
-        index = {"met": met, "groups": _GROUPS, "flags": list(_OF_PAGE.items()), "under": self._under}
-        texts = {"files": list(self._files), "prompts": list(self._prompts), "texts": spans}
-        self._write("index", index | texts | self._columns)
+        index = {"met": met, "groups": _GROUPS, "flags": list(_OF_PAGE.items()), "texts": spans}
+        self._write(
+            "index", {**index, "files": list(self._files), "prompts": list(self._prompts), **self._index}
+        )
 
-    def _texts(self) -> Iterator[tuple[int, int, int, str, tuple[str, ...]]]:
-        """Group, file, position, prompt and completions of the records that hold the groups."""
+    def _texts(self) -> Iterator[tuple[int, int, str, str]]:
+        """Group, place in the group, prompt and text of every completion that is found again."""
         for name, file in self._files.items():
-            places, owners = map(np.concatenate, zip(*self._places[file], strict=True))
-            places, first = np.unique(places, return_index=True)
+            known = np.concatenate(self._places[file], axis=1)
+            places, groups, rows = known[:, np.argsort(known[0], kind="stable")]
             # A file without texts, or of another kind than lines and tables, has numbers only.
             with suppress(RecordError):
                 for place, prompt, completions in shown_texts(Path(name)):
                     if place > places[-1]:
                         break
-                    at = int(places.searchsorted(place))
-                    if places[at] == place:
-                        yield int(owners[first[at]]), file, place, prompt, completions
+                    first, end = places.searchsorted([place, place + 1]).tolist()
+                    # A record of another number of completions does not say which were audited.
+                    if end - first == len(completions):
+                        for at, text in enumerate(completions, first):
+                            yield int(groups[at]), int(rows[at]), prompt, text
 
     def _write(self, name: str, data: object) -> None:
         # In ASCII no text of a log ends a line, and without < none ends a script.
@@ -193,28 +190,30 @@ class GroupTable:
         if count <= 0:
             return
         batches = step_batches(groups)
-        names = dict.fromkeys((*self._names, *(_PLAIN if self._files else ())))
-        # Rewards of a tight group differ in late digits.
-        rewards = _cells(groups, groups.reward, count, digits=12)
-        logged = _cells(groups, groups.advantage, count)
-        under = {name: _cells(groups, apply(get_entry(name), batches), count) for name in names}
-        steps = groups.step[:count].tolist()
+        under = {name: apply(get_entry(name), batches) for name in self._names}
+        # Only the last batch that is written is cut, where steps count no more.
+        rows = int(groups.offsets[count])
+        groups, facts = part(groups, 0, count), facts.first(count, rows)
+        cells: dict[tuple[str, str], Column] = {
+            # Rewards of a tight group differ in late digits.
+            ("reward", ""): _cells(groups, groups.reward, digits=12),
+            ("logged", ""): _cells(groups, groups.advantage),
+            **{("under", name): _cells(groups, values[:rows]) for name, values in under.items()},
+        }
         columns = [
             range(self._seen + 1, self._seen + count + 1),
-            [as_cell(name) for name in groups.name[:count]] or [""] * count,
-            [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
-            (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
-            [step if step >= 0 else "" for step in steps],
-            groups.position[groups.offsets[:count]].tolist(),
-            groups.sizes[:count].tolist(),
-            _flags(facts, count),
-            rewards,
-            logged,
-            *(under[name] for name in self._names),
+            [as_cell(name) for name in groups.name] or [""] * count,
+            [as_cell(prompt) for prompt in groups.prompt] or [""] * count,
+            (as_cell(groups.source_of(row)) for row in groups.offsets[:-1].tolist()),
+            [step if step >= 0 else "" for step in groups.step.tolist()],
+            groups.position[groups.offsets[:-1]].tolist(),
+            groups.sizes.tolist(),
+            _flags(facts),
+            *cells.values(),
         ]
-        self._rows.writerows(zip(*columns, strict=False))
+        self._rows.writerows(zip(*columns, strict=True))
         if self._files is not None:
-            self._files.add(groups, facts, count, {"reward": rewards, "logged": logged}, under)
+            self._files.add(groups, facts, cells)
         self._seen += count
 
     def data(self) -> bytes:
@@ -234,9 +233,9 @@ def as_cell(text: str) -> str:
     return f"'{clean}" if formula else clean
 
 
-def _flags(facts: GroupFlags, count: int) -> list[str]:
+def _flags(facts: GroupFlags) -> list[str]:
     """The names of the flags of each group; few different sets occur."""
-    given = np.array([facts.flags[name][:count] for name in FLAGS])
+    given = np.array([facts.flags[name] for name in FLAGS])
     codes = (1 << np.arange(len(FLAGS))) @ given
     texts = {
         code: " ".join(name for bit, name in enumerate(FLAGS) if code >> bit & 1)
@@ -245,25 +244,24 @@ def _flags(facts: GroupFlags, count: int) -> list[str]:
     return [texts[code] for code in codes.tolist()]
 
 
-def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) -> list[str]:
-    sizes, rows = groups.sizes[:count].tolist(), int(groups.offsets[count])
-    known = np.logical_or.reduceat(np.isfinite(values[:rows]), groups.offsets[:count]).tolist()
+def _cells(groups: RewardGroups, values: Floats, digits: int = 6) -> list[str]:
+    sizes = groups.sizes.tolist()
+    known = np.logical_or.reduceat(np.isfinite(values), groups.offsets[:-1]).tolist()
     if not any(known):
-        return [""] * count
+        return [""] * len(sizes)
     # One text of all numbers takes half the time of a text for each.
     number = f"%.{digits}g"
     pattern = {size: " ".join([number] * size) for size in set(sizes)}
-    texts = ("\n".join([pattern[size] for size in sizes]) % tuple(values[:rows].tolist())).split("\n")
+    texts = ("\n".join([pattern[size] for size in sizes]) % tuple(values.tolist())).split("\n")
     return [text if some else "" for text, some in zip(texts, known, strict=True)]
 
 
-def _names(groups: RewardGroups, column: Names, count: int) -> list[list[str]]:
+def _names(groups: RewardGroups, column: Names) -> list[list[str]]:
     """A list for each group; none where the column is empty."""
     if not any(column.names):
         return []
-    codes = column.code.tolist()
-    bounds = pairwise(groups.offsets[: count + 1].tolist())
-    return [[column.names[code] for code in codes[first:end]] for first, end in bounds]
+    names = [column.names[code] for code in column.code.tolist()]
+    return [names[first:end] for first, end in pairwise(groups.offsets.tolist())]
 
 
 @contextmanager

@@ -31,7 +31,6 @@
   }
 
   const row = (tag, texts) => make("tr", {}, ...texts.map((text) => make(tag, {}, text)));
-  const cells = (text) => (text ? text.split(" ") : []);
   const counted = (number) => number.toLocaleString("en");
   const flags = (group) => index.flags.filter((_, bit) => index.marks[group] >> bit & 1);
   const state = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -78,9 +77,7 @@
     for (let piece = 0; piece < all && run === searches; piece++) {
       const {prompts, rows} = await load(`t${piece}`);
       const fits = prompts.map((prompt) => prompt.toLowerCase().includes(sought));
-      for (const [group, , , prompt, texts] of rows) {
-        if (fits[prompt] || texts.some((text) => text.toLowerCase().includes(sought))) groups.add(group);
-      }
+      for (const [group, , prompt, text] of rows) if (fits[prompt] || text.toLowerCase().includes(sought)) groups.add(group);
       part("said").textContent = `Texts searched: ${piece + 1} of ${all} files, ${counted(groups.size)} groups found.`;
     }
     if (run === searches) {
@@ -141,36 +138,45 @@
 
   // One group: its numbers, and its texts beside each other.
 
-  async function textsOf(group, data) {
-    const files = cells(data.file).map(Number), places = cells(data.position).map(Number), texts = files.map(() => null);
-    let prompt = "";
+  async function textsOf(group) {
+    const texts = Array(index.size[group]).fill(null);
+    let asked = "";
     for (const [piece, [first, last]] of index.texts.entries()) {
       if (group < first || last < group) continue;
       const {prompts, rows} = await load(`t${piece}`);
-      for (const [, file, place, at, given] of rows.filter(([owner]) => owner === group)) {
-        const own = [...files.keys()].filter((one) => files[one] === file && places[one] === place);
-        // A record with another number of completions does not say which of them were audited.
-        if (own.length === given.length) own.forEach((one, number) => { texts[one] = given[number]; });
-        prompt ||= prompts[at];
+      for (const [, one, prompt, text] of rows.filter(([owner]) => owner === group)) {
+        texts[one] = text;
+        asked = prompts[prompt];
       }
     }
-    return {prompt, texts};
+    return {asked, texts};
   }
 
-  function numbers(data, texts) {
-    const under = part("under"), all = [...cells(data.file).keys()];
-    const remarks = all.map((one) => [texts[one] !== null && texts.indexOf(texts[one]) < one && `same text as ${texts.indexOf(texts[one]) + 1}`,
-      cells(data.masked)[one] === "1" && "left out of the loss", cells(data.taught)[one] !== "1" && "teaches nothing"].filter(Boolean).join(", "));
-    const columns = [["reward", cells(data.reward)], ...data.parts.map(([name, text]) => [name, cells(text)]),
-      ["advantage", cells(data.logged)], [`under ${under.value}`, cells(data.under[under.selectedIndex])],
-      ["tokens", cells(data.tokens)], ["ended", data.status], ["class", data.label], ["", remarks]];
-    const known = [["", all.map((one) => one + 1)], ...columns.filter(([, column]) => column?.some(Boolean))];
-    part("heads").replaceChildren(row("th", known.map(([name]) => name)));
-    part("numbers").replaceChildren(...all.map((one) => row("td", known.map(([, column]) => column[one] ?? "–"))));
+  // Columns of a group: kind, name and a value for each completion.
+  async function columnsOf(group) {
+    const piece = await load(`n${Math.floor(group / index.groups)}`), at = group % index.groups;
+    return piece.filter(([, , cells]) => cells[at]?.length).map(([kind, name, {[at]: cell}]) =>
+      [kind, name, typeof cell === "string" ? cell.split(" ") : cell]);
   }
 
-  function cards(data, texts) {
-    const reference = part("reference").selectedIndex - 1, rewards = cells(data.reward);
+  const ofKind = (columns, kind) => columns.find(([one]) => one === kind)?.[2] ?? [];
+
+  function numbers(columns, texts) {
+    const under = part("under").value, all = [...texts.keys()], masked = ofKind(columns, "masked"), taught = ofKind(columns, "taught");
+    const known = ["reward", "part", "logged", "under", "tokens", "ended", "class"].flatMap((kind) =>
+      columns.filter(([one, name]) => one === kind && (kind !== "under" || name === under)));
+    const heads = known.map(([kind, name]) => ({logged: "advantage", under: `under ${name}`}[kind] ?? (name || kind)));
+    part("heads").replaceChildren(row("th", ["", ...heads, ""]));
+    part("numbers").replaceChildren(...all.map((one) => {
+      const first = texts[one] === null ? one : texts.indexOf(texts[one]);
+      const remarks = [first < one && `same text as ${first + 1}`, masked[one] === "1" && "left out of the loss", taught[one] !== "1" && "teaches nothing"];
+      return row("td", [one + 1, ...known.map(([, , values]) => values[one]), remarks.filter(Boolean).join(", ")]);
+    }));
+  }
+
+  function cards(rewards, texts) {
+    // No completion where none is chosen.
+    const reference = Number(part("reference").value) - 1;
     part("cards").replaceChildren(...texts.flatMap((text, one) => {
       if (text === null) return [];
       const apart = reference >= 0 && one !== reference, parts = apart ? marked(text, texts[reference] ?? "") : [text];
@@ -182,23 +188,27 @@
     }));
   }
 
+  function offer(select, names, value) {
+    select.replaceChildren(...names.map((name) => make("option", {}, name)));
+    select.value = names.includes(value) ? value : names[0];
+    select.parentNode.hidden = names.length < 2;
+  }
+
   async function openGroup(group) {
-    const run = ++shown, data = (await load(`n${Math.floor(group / index.groups)}`))[group % index.groups];
-    const {prompt, texts} = await textsOf(group, data), rewards = cells(data.reward).map(Number), reference = part("reference");
+    const run = ++shown, columns = await columnsOf(group), {asked, texts} = await textsOf(group);
     if (run !== shown) return;
     part("title").textContent = `Group ${group + 1}, step ${index.step[group]}${index.name[group] && `: ${index.name[group]}`}`;
-    part("place").textContent = `${index.files[cells(data.file)[0]]}:${cells(data.position)[0]}`;
+    part("place").textContent = `${index.files[index.file[group]]}:${index.position[group]}`;
     part("flags").replaceChildren(...flags(group).map(([name, meaning]) => make("li", {}, make("strong", {}, name), ` ${meaning}`)));
-    part("prompt").textContent = prompt;
-    part("asked").hidden = prompt === "";
-    const known = texts.some((text) => text !== null), best = rewards.indexOf(Math.max(...rewards));
-    part("none").hidden = known;
-    reference.parentNode.hidden = !known || texts.length < 2;
-    reference.replaceChildren(make("option", {}, "none"), ...texts.map((_, one) => make("option", {}, `${one + 1}`)));
+    part("prompt").textContent = asked;
+    part("asked").hidden = asked === "";
+    part("none").hidden = texts.some((text) => text !== null);
     // What got less is best understood beside what got most.
-    reference.selectedIndex = reference.parentNode.hidden || (texts[best] ?? null) === null ? 0 : best + 1;
-    const draw = () => { numbers(data, texts); cards(data, texts); };
-    reference.onchange = part("under").onchange = draw;
+    const rewards = ofKind(columns, "reward"), best = rewards.map(Number).indexOf(Math.max(...rewards.map(Number)));
+    offer(part("reference"), ["none", ...texts.flatMap((text, one) => (text === null ? [] : [`${one + 1}`]))], `${best + 1}`);
+    offer(part("under"), columns.filter(([kind]) => kind === "under").map(([, name]) => name), part("under").value);
+    const draw = () => { numbers(columns, texts); cards(rewards, texts); };
+    part("reference").onchange = part("under").onchange = draw;
     draw();
     const at = chosen.indexOf(group);
     part("previous").disabled = at < 1;
@@ -268,7 +278,6 @@
     index = data;
     const counts = new Map(index.flags.map(([name], bit) => [name, index.marks.filter((marks) => marks >> bit & 1).length]));
     for (const [name, count] of counts) if (count) part("flag").append(make("option", {value: name}, `${name} (${counted(count)})`));
-    part("under").append(...index.under.map((name) => make("option", {}, name)));
     const all = index.step.length;
     part("said").textContent = all < index.met ? `The first ${counted(all)} of ${counted(index.met)} groups are here: --groups ${index.met} writes all.` : "";
     part("body").hidden = false;
