@@ -141,12 +141,6 @@ class GroupFlags:
         """(N,): flat groups that teach nothing."""
         return self.flags["flat"] & ~self.flags["flat_credit"]
 
-    def first(self, count: int, rows: int) -> "GroupFlags":
-        """Those of the first groups, which have so many rows."""
-        flags = {name: flags[:count] for name, flags in self.flags.items()}
-        of_groups = (self.reward_range, self.advantage_range, self.gain, self.largest)
-        return GroupFlags(*(values[:count] for values in of_groups), flags, self.taught[:rows])
-
 
 def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0) -> GroupFlags:
     """The facts of each group under advantages (R,), which may be NaN.

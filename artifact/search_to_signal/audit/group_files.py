@@ -8,14 +8,12 @@ them.
 import csv
 import io
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from search_to_signal.audit.agreement import apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.flags import OF_GROUPS, GroupFlags
 from search_to_signal.audit.frameworks import options_of
-from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups, part
+from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups
 from search_to_signal.audit.importers.rollouts import shown_texts
 from search_to_signal.base.errors import RecordError
 
@@ -37,8 +35,10 @@ _COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "
 # The directory of the scripts; groups of a piece of numbers, and characters of a piece of texts.
 DIRECTORY = "groups"
 _GROUPS, _CHARACTERS = 500, 1_000_000
+_PIECE = re.compile(r"([nt])(\d+)\.js")
+# Kind and name of a column, and a cell for each group.
+Key = tuple[str, str]
 Column = Sequence[str | list[str]]
-_PIECE = re.compile(r"(index|[nt]\d+)\.js")
 _OF_PAGE = {**OF_GROUPS, "masked": "groups with a completion that the trainer left out of the loss"}
 
 
@@ -49,26 +49,25 @@ def compared(name: str | None) -> tuple[str, ...]:
 
 
 class GroupFiles:
-    """Writes the scripts: numbers of groups as they are audited, then texts, then the index.
+    """The scripts of a page: numbers of groups as they are audited, then texts, then an index of all.
 
-    Held in memory are the index, a piece, and 24 bytes for every completion.
+    Texts are read again, and never held; the rest is held until it is written.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self) -> None:
         self._index: dict[str, list[Any]] = defaultdict(list)
         self._prompts: dict[str, int] = {}
         self._files: dict[str, int] = {}
         # By kind and name, a cell for each group since the last piece.
-        self._held: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self._cells: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self._numbers: list[bytes] = []
         # By file, (3, R): position, group and place in the group of completions.
         self._places: dict[int, list[Integers]] = defaultdict(list)
-        self._pieces = 0
 
-    def add(self, groups: RewardGroups, facts: GroupFlags, cells: Mapping[tuple[str, str], Column]) -> None:
-        """Groups of a batch, with cells of their rewards and advantages."""
+    def add(self, groups: RewardGroups, facts: GroupFlags, count: int, cells: Mapping[Key, Column]) -> None:
+        """The first ``count`` groups of a batch, with cells of their rewards and advantages."""
         tokens = np.where(groups.tokens >= 0, groups.tokens, np.nan)
-        columns: dict[tuple[str, str], Column] = {
+        columns: dict[Key, Column] = {
             **cells,
             **{("part", name): _cells(groups, values) for name, values in groups.components.items()},
             ("tokens", ""): _cells(groups, tokens, digits=12),
@@ -77,75 +76,85 @@ class GroupFiles:
             ("ended", ""): _names(groups, groups.status),
             ("class", ""): _names(groups, groups.label),
         }
-        before = len(self._index["step"]) - self._pieces * _GROUPS
+        before = len(self._index["step"]) - len(self._numbers) * _GROUPS
         for key, column in columns.items():
-            held = self._held[key]
+            held = self._cells[key]
             # Not every batch has every column.
             held += [""] * (before - len(held))
-            held += column
-        self._note_places(groups)
-        self._add_to_index(groups, facts)
-        while len(self._index["step"]) >= (self._pieces + 1) * _GROUPS:
-            self._write_numbers()
+            held += column[:count]
+        self._note_places(groups, int(groups.offsets[count]))
+        for name, values in self._of_index(groups, facts).items():
+            self._index[name] += values[:count]
+        while len(self._index["step"]) >= (len(self._numbers) + 1) * _GROUPS:
+            self._end_piece()
 
-    def _note_places(self, groups: RewardGroups) -> None:
-        """Where the texts of completions are going to be read."""
+    def _note_places(self, groups: RewardGroups, rows: int) -> None:
+        """Where the texts of the first rows are going to be read."""
         names = (groups.source,) if groups.file is None else groups.file.names
         numbers = np.array([self._files.setdefault(name, len(self._files)) for name in names])
-        files = numbers[0 * groups.group if groups.file is None else groups.file.code]
+        files = numbers[0 * groups.group if groups.file is None else groups.file.code][:rows]
         for file in np.unique(files).tolist():
-            rows = np.flatnonzero(files == file)
-            group = groups.group[rows]
-            places = (groups.position[rows], group + len(self._index["step"]), rows - groups.offsets[group])
+            here = np.flatnonzero(files == file)
+            group = groups.group[here]
+            places = (groups.position[here], group + len(self._index["step"]), here - groups.offsets[group])
             self._places[file].append(np.array(places))
 
-    def _add_to_index(self, groups: RewardGroups, facts: GroupFlags) -> None:
-        starts, index = groups.offsets[:-1], self._index
+    def _of_index(self, groups: RewardGroups, facts: GroupFlags) -> dict[str, Sequence[Any]]:
+        """What is told of a group where it is listed."""
+        starts = groups.offsets[:-1]
         flags = [*(facts.flags[name] for name in OF_GROUPS), np.logical_or.reduceat(groups.masked, starts)]
         means = np.add.reduceat(groups.reward, starts) / groups.sizes
-        none = [""] * len(starts)
-        index["step"] += [step if step >= 0 else "–" for step in groups.step.tolist()]
-        index["size"] += groups.sizes.tolist()
-        index["mean"] += [f"{mean:.4g}" for mean in means.tolist()]
-        index["marks"] += ((1 << np.arange(len(flags))) @ np.array(flags)).tolist()
-        index["name"] += groups.name or none
-        index["prompt"] += [
-            self._prompts.setdefault(prompt, len(self._prompts)) for prompt in groups.prompt or none
-        ]
-        index["file"] += [self._files[groups.source_of(row)] for row in starts.tolist()]
-        index["position"] += groups.position[starts].tolist()
+        prompts = groups.prompt or [""] * len(starts)
+        return {
+            "step": [step if step >= 0 else "–" for step in groups.step.tolist()],
+            "size": groups.sizes.tolist(),
+            "mean": [f"{mean:.4g}" for mean in means.tolist()],
+            "marks": ((1 << np.arange(len(flags))) @ np.array(flags)).tolist(),
+            "name": groups.name or [""] * len(starts),
+            "prompt": [self._prompts.setdefault(prompt, len(self._prompts)) for prompt in prompts],
+            "file": [self._files[groups.source_of(row)] for row in starts.tolist()],
+            "position": groups.position[starts].tolist(),
+        }
 
-    def _write_numbers(self) -> None:
-        piece = [(*key, column[:_GROUPS]) for key, column in self._held.items() if any(column[:_GROUPS])]
-        self._write(f"n{self._pieces}", piece)
-        self._held = defaultdict(list, {key: column[_GROUPS:] for key, column in self._held.items()})
-        self._pieces += 1
+    def _end_piece(self) -> None:
+        piece = [(*key, column[:_GROUPS]) for key, column in self._cells.items() if any(column[:_GROUPS])]
+        self._numbers.append(_script(f"n{len(self._numbers)}", piece))
+        self._cells = defaultdict(list, {key: column[_GROUPS:] for key, column in self._cells.items()})
 
-    def finish(self, met: int) -> None:
-        """Write what is held, the texts, for which the log is read again, and the index; ``met`` groups are
-        in the log."""
-        if len(self._index["step"]) > self._pieces * _GROUPS:
-            self._write_numbers()
+    def write(self, directory: Path, met: int) -> None:
+        """Write all into a directory, from which the pieces of an earlier audit go.
+
+        ``met``: groups of the log, of which the first were added.
+        """
+        if len(self._index["step"]) > len(self._numbers) * _GROUPS:
+            self._end_piece()
+        directory.mkdir(exist_ok=True)
+        spans = []
+        for texts in self._pieces():
+            groups = [group for group, *_ in texts["rows"]]
+            (directory / f"t{len(spans)}.js").write_bytes(_script(f"t{len(spans)}", texts))
+            spans.append((min(groups), max(groups)))
+        for number, script in enumerate(self._numbers):
+            (directory / f"n{number}.js").write_bytes(script)
+        index = {"met": met, "groups": _GROUPS, "flags": list(_OF_PAGE.items()), "texts": spans}
+        index |= {"files": list(self._files), "prompts": list(self._prompts)}
+        (directory / "index.js").write_bytes(_script("index", {**index, **self._index}))
+        for path in directory.iterdir():
+            piece = _PIECE.fullmatch(path.name)
+            if piece and int(piece[2]) >= (len(spans) if piece[1] == "t" else len(self._numbers)):
+                path.unlink()
+
+    def _pieces(self) -> Iterator[dict[str, Any]]:
+        """Texts of about _CHARACTERS: rows of group, place in the group, number of the prompt, and text."""
         rows, prompts, held = list[Any](), dict[str, int](), 0
-        spans = list[tuple[int, int]]()
-
-        def write_texts() -> None:
-            owners = [row[0] for row in rows]
-            self._write(f"t{len(spans)}", {"prompts": list(prompts), "rows": rows})
-            spans.append((min(owners), max(owners)))
-
         for group, row, prompt, text in self._texts():
             held += len(prompt) * (prompt not in prompts) + len(text)
             rows.append((group, row, prompts.setdefault(prompt, len(prompts)), text))
             if held >= _CHARACTERS:
-                write_texts()
+                yield {"prompts": list(prompts), "rows": rows}
                 rows, prompts, held = [], {}, 0
         if rows:
-            write_texts()
-        index = {"met": met, "groups": _GROUPS, "flags": list(_OF_PAGE.items()), "texts": spans}
-        self._write(
-            "index", {**index, "files": list(self._files), "prompts": list(self._prompts), **self._index}
-        )
+            yield {"prompts": list(prompts), "rows": rows}
 
     def _texts(self) -> Iterator[tuple[int, int, str, str]]:
         """Group, place in the group, prompt and text of every completion that is found again."""
@@ -163,64 +172,65 @@ class GroupFiles:
                         for at, text in enumerate(completions, first):
                             yield int(groups[at]), int(rows[at]), prompt, text
 
-    def _write(self, name: str, data: object) -> None:
-        # In ASCII no text of a log ends a line, and without < none ends a script.
-        text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-        (self._directory / f"{name}.js").write_text(f's2sPut("{name}",{text});\n', encoding="ascii")
+
+def _script(name: str, data: object) -> bytes:
+    # In ASCII no text of a log ends a line, and without < none ends a script.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return f's2sPut("{name}",{text});\n'.encode("ascii")
 
 
 class GroupTable:
     """Collects groups as they are audited; ``names`` are the entries whose advantages get a column each.
 
     Rewards and advantages of a group are in one cell, in order, with a space between. A last row without a
-    number says how many groups were left out, of which ``most`` are written. The same goes to ``files``.
+    number says how many groups were left out, of which ``most`` are written.
     """
 
-    def __init__(self, names: Sequence[str], most: int = MOST, files: GroupFiles | None = None) -> None:
-        self._names, self._most, self._files = tuple(names), most, files
+    def __init__(self, names: Sequence[str], most: int = MOST) -> None:
+        self._names, self._most, self._files = tuple(names), most, GroupFiles()
         self._out = io.StringIO()
         self._rows = csv.writer(self._out, lineterminator="\n")
         self._rows.writerow([*_COLUMNS, *self._names])
-        self._seen = self.met = 0
+        self._seen = self._met = 0
 
     def add(self, groups: RewardGroups, audited: Floats, facts: GroupFlags) -> None:
         """Write the groups of a batch, up to ``most`` of the log."""
-        self.met += len(groups.step)
+        self._met += len(groups.step)
         count = min(len(groups.step), self._most - self._seen)
         if count <= 0:
             return
         batches = step_batches(groups)
         under = {name: apply(get_entry(name), batches) for name in self._names}
-        # Only the last batch that is written is cut, where steps count no more.
-        rows = int(groups.offsets[count])
-        groups, facts = part(groups, 0, count), facts.first(count, rows)
-        cells: dict[tuple[str, str], Column] = {
+        cells: dict[Key, Column] = {
             # Rewards of a tight group differ in late digits.
             ("reward", ""): _cells(groups, groups.reward, digits=12),
             ("logged", ""): _cells(groups, groups.advantage),
-            **{("under", name): _cells(groups, values[:rows]) for name, values in under.items()},
+            **{("under", name): _cells(groups, values) for name, values in under.items()},
         }
         columns = [
             range(self._seen + 1, self._seen + count + 1),
-            [as_cell(name) for name in groups.name] or [""] * count,
-            [as_cell(prompt) for prompt in groups.prompt] or [""] * count,
-            (as_cell(groups.source_of(row)) for row in groups.offsets[:-1].tolist()),
+            [as_cell(name) for name in groups.name[:count]] or [""] * count,
+            [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
+            (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
             [step if step >= 0 else "" for step in groups.step.tolist()],
-            groups.position[groups.offsets[:-1]].tolist(),
+            groups.position[groups.offsets[:count]].tolist(),
             groups.sizes.tolist(),
-            _flags(facts),
+            _flags(facts, count),
             *cells.values(),
         ]
-        self._rows.writerows(zip(*columns, strict=True))
-        if self._files is not None:
-            self._files.add(groups, facts, cells)
+        self._rows.writerows(zip(*columns, strict=False))
+        self._files.add(groups, facts, count, cells)
         self._seen += count
 
     def data(self) -> bytes:
         """The table as CSV."""
-        if self.met > self._seen:
-            self._rows.writerow(["", f"{self.met - self._seen} more groups are not in this table"])
+        if self._met > self._seen:
+            self._rows.writerow(["", f"{self._met - self._seen} more groups are not in this table"])
         return self._out.getvalue().encode("utf-8", "replace")
+
+    def write_files(self, out: Path) -> None:
+        """Write the files from which the page in ``out`` opens the groups of the table."""
+        self._files.write(out / DIRECTORY, self._met)
 
 
 def as_cell(text: str) -> str:
@@ -233,9 +243,9 @@ def as_cell(text: str) -> str:
     return f"'{clean}" if formula else clean
 
 
-def _flags(facts: GroupFlags) -> list[str]:
+def _flags(facts: GroupFlags, count: int) -> list[str]:
     """The names of the flags of each group; few different sets occur."""
-    given = np.array([facts.flags[name] for name in FLAGS])
+    given = np.array([facts.flags[name][:count] for name in FLAGS])
     codes = (1 << np.arange(len(FLAGS))) @ given
     texts = {
         code: " ".join(name for bit, name in enumerate(FLAGS) if code >> bit & 1)
@@ -262,32 +272,3 @@ def _names(groups: RewardGroups, column: Names) -> list[list[str]]:
         return []
     names = [column.names[code] for code in column.code.tolist()]
     return [names[first:end] for first, end in pairwise(groups.offsets.tolist())]
-
-
-@contextmanager
-def group_table(out: Path, names: Sequence[str], most: int) -> Iterator[GroupTable]:
-    """A table with its files, which replace those of an earlier audit in ``out`` unless there is an error."""
-    made = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        with TemporaryDirectory(dir=out, prefix=f".{DIRECTORY}-") as place:
-            table = GroupTable(names, most, files := GroupFiles(Path(place)))
-            yield table
-            files.finish(table.met)
-            _replace(Path(place), out / DIRECTORY)
-    except BaseException:
-        with suppress(OSError):
-            if made:
-                out.rmdir()
-        raise
-
-
-def _replace(new: Path, directory: Path) -> None:
-    """Move files into a directory, from which pieces of an earlier audit go, and nothing else."""
-    directory.mkdir(exist_ok=True)
-    names = {path.name for path in new.iterdir()}
-    for name in names:
-        os.replace(new / name, directory / name)
-    for path in directory.iterdir():
-        if path.name not in names and _PIECE.fullmatch(path.name):
-            path.unlink()

@@ -113,7 +113,7 @@ def _audit_batches(
 ) -> tuple["Findings", "Beside"]:
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
-    from search_to_signal.audit.group_files import compared, group_table
+    from search_to_signal.audit.group_files import GroupTable, compared
     from search_to_signal.audit.importers import USUAL
     from search_to_signal.audit.loss import beside
 
@@ -123,10 +123,11 @@ def _audit_batches(
     if arguments.out is None:
         findings = audit(batches, arguments.normalizer, usual)
         return findings, replace(beside(arguments.path, findings, files), sections=sections)
-    with group_table(arguments.out, compared(arguments.normalizer or usual), arguments.groups) as rows:
-        findings = audit(batches, arguments.normalizer, usual, rows.add)
-        also = replace(beside(arguments.path, findings, files), sections=sections)
-        report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
+    rows = GroupTable(compared(arguments.normalizer or usual), arguments.groups)
+    findings = audit(batches, arguments.normalizer, usual, rows.add)
+    also = replace(beside(arguments.path, findings, files), sections=sections)
+    report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
+    rows.write_files(arguments.out)
     return findings, also
 
 

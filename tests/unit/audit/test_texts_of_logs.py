@@ -15,10 +15,10 @@ from tests.unit.audit.logs import Printed
 
 from search_to_signal.audit import report
 from search_to_signal.audit.findings import audit
+from search_to_signal.audit.group_files import GroupTable
 from search_to_signal.audit.importers import FORMATS, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.live import Following
-from search_to_signal.audit.group_files import GroupTable
 
 # Markup, a way to run code, a formula, what moves a cursor or turns the writing around, half a character.
 ODD = {

@@ -1,7 +1,7 @@
 "use strict";
 // Texts of a log are hostile: they enter the page as text nodes only.
 (() => {
-  const SHOWN = 10, HELD = 30, EDITS = 1500;
+  const SHOWN = 10, HELD = 30, COMPARED = 6e6;
   const root = document.getElementById("look");
   const part = (name) => root.querySelector(`.${name}, [name="${name}"]`);
   const arrived = new Map(), asked = new Map();
@@ -86,54 +86,39 @@
     }
   }
 
-  // What two texts differ in, by Myers' algorithm: pieces of 0 both texts, -1 the first, 1 the second.
-  // Null where more differs than a person would read.
-
-  function differences(first, second) {
-    const most = Math.min(EDITS, Math.max(40, 0.3 * (first.length + second.length)));
-    const middle = Math.ceil(most) + 1, ends = new Int32Array(2 * middle + 1), rounds = [];
-    for (let edits = 0; edits <= most; edits++) {
-      rounds.push(ends.slice(middle - edits - 1, middle + edits + 2));
-      for (let diagonal = -edits; diagonal <= edits; diagonal += 2) {
-        const below = ends[middle + diagonal - 1], above = ends[middle + diagonal + 1];
-        let x = diagonal === -edits || (diagonal !== edits && below < above) ? above : below + 1;
-        while (x < first.length && x - diagonal < second.length && first[x] === second[x - diagonal]) x++;
-        ends[middle + diagonal] = x;
-        if (x >= first.length && x - diagonal >= second.length) return traced(first, second, rounds);
-      }
-    }
-    return null;
-  }
-
-  function traced(first, second, rounds) {
-    const pieces = [];
-    let x = first.length, y = second.length;
-    for (let edits = rounds.length - 1; edits > 0; edits--) {
-      const at = (diagonal) => rounds[edits][diagonal + edits + 1], diagonal = x - y;
-      const adds = diagonal === -edits || (diagonal !== edits && at(diagonal - 1) < at(diagonal + 1));
-      const before = at(adds ? diagonal + 1 : diagonal - 1);
-      pieces.push([0, first.slice(adds ? before : before + 1, x).join("")]);
-      x = before;
-      y = before - (adds ? diagonal + 1 : diagonal - 1);
-      pieces.push(adds ? [1, second[y]] : [-1, first[x]]);
-    }
-    return [...pieces, [0, first.slice(0, x).join("")]].reverse();
-  }
+  // A text with what differs from another: by words, or by lines where words would be too many to compare.
+  // Null where less than two fifths is common.
 
   function marked(text, other) {
-    const words = (one) => one.match(/\s+|\S+/g) ?? [], lines = (one) => one.match(/.*\n|.+/g) ?? [];
-    const pieces = differences(words(other), words(text)) ?? differences(lines(other), lines(text));
-    const parts = [];
-    let cut = "", added = "";
-    for (const [kind, piece] of pieces ? [...pieces, [0, "\n"]] : []) {
-      if (kind === -1) cut += piece;
-      if (kind === 1) added += piece;
-      if (kind === 0 && piece) {
-        parts.push(...(cut ? [make("del", {}, cut)] : []), ...(added ? [make("ins", {}, added)] : []), piece);
-        cut = added = "";
-      }
+    const words = [other, text].map((one) => one.match(/\s+|\S+/g) ?? []);
+    return differences(...words) ?? differences(...[other, text].map((one) => one.match(/.*\n|.+/g) ?? []));
+  }
+
+  function differences(first, second) {
+    let start = 0, end = 0;
+    while (start < Math.min(first.length, second.length) && first[start] === second[start]) start++;
+    while (end < Math.min(first.length, second.length) - start && first.at(-1 - end) === second.at(-1 - end)) end++;
+    const [cut, added] = [first, second].map((whole) => whole.slice(start, whole.length - end)), width = added.length + 1;
+    if (cut.length * added.length > COMPARED) return null;
+    // The longest common subsequence of what follows each pair of tokens.
+    const common = new Uint16Array((cut.length + 1) * width);
+    for (let x = cut.length - 1; x >= 0; x--) for (let y = added.length - 1; y >= 0; y--) {
+      const at = x * width + y;
+      common[at] = cut[x] === added[y] ? common[at + width + 1] + 1 : Math.max(common[at + width], common[at + 1]);
     }
-    return pieces && parts;
+    if (5 * (start + end + common[0]) < first.length + second.length) return null;
+    const parts = [first.slice(0, start).join("")];
+    for (let x = 0, y = 0; x < cut.length || y < added.length;) {
+      const [fromX, fromY] = [x, y];
+      while (x < cut.length && cut[x] === added[y]) [x, y] = [x + 1, y + 1];
+      parts.push(cut.slice(fromX, x).join(""));
+      const [toX, toY] = [x, y];
+      while (x < cut.length && cut[x] !== added[y] && common[x * width + y] === common[(x + 1) * width + y]) x++;
+      while (y < added.length && cut[x] !== added[y] && common[x * width + y] === common[x * width + y + 1]) y++;
+      if (x > toX) parts.push(make("del", {}, cut.slice(toX, x).join("")));
+      if (y > toY) parts.push(make("ins", {}, added.slice(toY, y).join("")));
+    }
+    return [...parts, first.slice(first.length - end).join("")];
   }
 
   // One group: its numbers, and its texts beside each other.
