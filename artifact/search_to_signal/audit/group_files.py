@@ -129,7 +129,7 @@ class GroupFiles:
         if len(self._index["step"]) > len(self._numbers) * _GROUPS:
             self._end_piece()
         directory.mkdir(exist_ok=True)
-        spans = []
+        spans: list[tuple[int, int]] = []
         for texts in self._pieces():
             groups = [group for group, *_ in texts["rows"]]
             (directory / f"t{len(spans)}.js").write_bytes(_script(f"t{len(spans)}", texts))

@@ -2,14 +2,25 @@
 
 import csv
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser import needs_browser, visited
+from tests.changed_logs import LOGS
 from tests.command import Command
 from tests.unit.audit import logs
+from tests.unit.conftest import write_run
 
+from search_to_signal import audit
+from search_to_signal.audit.group_files import GroupTable
+
+# Their records are nested, or rows of a database.
+WITHOUT_TEXTS = {
+    *("trl-wandb", "nemo-rl", "prime-rl", "prime-rl-tokens", "tinker", "ttt-discover", "s2s"),
+    *("openevolve-checkpoint", "shinka"),
+}
 HOSTILE = '</script><script>hacked = 1</script><img src=x onerror="hacked = 1">\u2028\u2029\ud800 __proto__'
 # Looks at the page as a reader does: links, controls and keys.
 DRIVER = """<script>
@@ -141,7 +152,7 @@ def test_a_reader_opens_groups_from_a_disk(tmp_path: Path, s2s: Command) -> None
     assert seen["chosen"] == row["verl-dr-grpo"].split()
     assert seen["dead"] == "1–10 of 207 groups"
     assert seen["found"] == "567"
-    assert "1 groups found" in seen["said"]
+    assert "groups found: 1." in seen["said"]
 
 
 def test_texts_are_those_of_their_completions(tmp_path: Path, s2s: Command) -> None:
@@ -162,6 +173,31 @@ def test_texts_are_those_of_their_completions(tmp_path: Path, s2s: Command) -> N
         assert not told
     s2s("audit", logs.ms_swift(tmp_path), "--out", tmp_path / "out")
     assert texts_of(tmp_path / "out") == {(0, 0): "w", (0, 1): "x", (1, 0): "y", (1, 1): "z"}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_equal_responses_have_equal_texts(name: str, tmp_path: Path) -> None:
+    """In every format whose texts are read: what the audit took for a response is what the page shows."""
+    table, responses = GroupTable(()), dict[tuple[int, int], int]()
+    for batch in audit.read(LOGS[name][0](tmp_path)):
+        audit.audit(batch, each=table.add)
+        number = len({group for group, _ in responses})
+        for row, (group, response) in enumerate(zip(batch.group, batch.response.tolist(), strict=True)):
+            responses[number + int(group), row - int(batch.offsets[group])] = response
+    table.write_files(tmp_path)
+    found = texts_of(tmp_path)
+    assert bool(found) == (name not in WITHOUT_TEXTS)
+    pairs = {(responses[place], text) for place, text in found.items() if responses[place]}
+    assert len(pairs) == len({response for response, _ in pairs}) == len({text for _, text in pairs})
+
+
+def test_a_run_of_this_package_has_its_texts(tmp_path: Path, s2s: Command) -> None:
+    run = write_run(tmp_path / "run")
+    s2s("audit", run, "--out", tmp_path / "out")
+    records = (run / "completions.jsonl").read_text(encoding="utf-8").splitlines()
+    hashes = [json.loads(line)["response_sha256"] for line in records]
+    texts = [text for _, text in sorted(texts_of(tmp_path / "out").items())]
+    assert [sha256(text.encode()).hexdigest() for text in texts] == hashes
 
 
 def test_as_many_groups_as_asked_for(tmp_path: Path, s2s: Command) -> None:

@@ -18,7 +18,8 @@ from search_to_signal.audit.importers.containers import (
 from search_to_signal.audit.importers.recognition import find
 from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
 from search_to_signal.base.errors import RecordError
-from search_to_signal.records.reader import GENERATIONS
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
+from search_to_signal.records.schema import GenerationRecord
 
 # What writers call a thing, the surest first: tokens before texts.
 _STEP = ("step", "global_step", "training_step", "rollout_id", "iteration")
@@ -33,10 +34,13 @@ _LOGPROBS = (
 )
 # One sequence with a mask over what was sampled.
 _SEQUENCE, _MASK = ("token_ids", "tokens", "input_ids"), ("loss_mask", "completion_mask", "response_mask")
-# For a person texts come before tokens; the last are what searches call a candidate.
-_PROMPT_TEXT = ("prompt", "messages", "input", "question", *_PROMPT)
-_COMPLETION_TEXT = (*("completion", "response", "output", "completions"), *_COMPLETION, "code", "function")
-_COLUMNS = {*_STEP, *_PROMPT, *_COMPLETION_TEXT, *_LOGPROBS, *_SEQUENCE, *_MASK}
+# For a person texts come before tokens; other names are of evaluations and searches.
+_PROMPT_TEXT = ("prompt", "messages", "input", "question", "input_prompt", *_PROMPT)
+_COMPLETION_TEXT = (
+    *("completion", "response", "output", "completions", "responses", "output_response"),
+    *(*_COMPLETION, "code", "child_code", "llm_response", "function"),
+)
+_COLUMNS = {*_STEP, *_PROMPT_TEXT, *_COMPLETION_TEXT, *_LOGPROBS, *_SEQUENCE, *_MASK}
 
 Ids = tuple[int, ...]
 
@@ -92,6 +96,13 @@ def shown_texts(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     Messages come with their roles, and tokens without a text as numbers. Nothing comes of a file whose first
     record has no completion. Raises RecordError for a damaged file, and for one of another kind.
     """
+    own = path.with_name(GENERATIONS)
+    if path.name == COMPLETIONS and own.is_file():
+        # Each line of a run's completions is one of those that its generations hold by group.
+        records = read_records(own, GenerationRecord)
+        texts = ((record.prompt, text) for record in records for text in record.completions)
+        yield from ((number, prompt, (text,)) for number, (prompt, text) in enumerate(texts, 1))
+        return
     if not set(_COMPLETION_TEXT) & set(sniff(path).columns):
         return
     for number, record in _records(path):

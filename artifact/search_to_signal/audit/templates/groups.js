@@ -78,7 +78,7 @@
       const {prompts, rows} = await load(`t${piece}`);
       const fits = prompts.map((prompt) => prompt.toLowerCase().includes(sought));
       for (const [group, , prompt, text] of rows) if (fits[prompt] || text.toLowerCase().includes(sought)) groups.add(group);
-      part("said").textContent = `Texts searched: ${piece + 1} of ${all} files, ${counted(groups.size)} groups found.`;
+      part("said").textContent = `Texts searched: ${piece + 1} of ${all} files; groups found: ${counted(groups.size)}.`;
     }
     if (run === searches) {
       found = {q, groups};
