@@ -59,7 +59,7 @@ class GroupFiles:
         self._prompts: dict[str, int] = {}
         self._files: dict[str, int] = {}
         # By kind and name, a cell for each group since the last piece.
-        self._cells: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        self._cells: dict[Key, list[Any]] = defaultdict(list)
         self._numbers: list[bytes] = []
         # By file, (3, R): position, group and place in the group of completions.
         self._places: dict[int, list[Integers]] = defaultdict(list)
@@ -92,7 +92,8 @@ class GroupFiles:
         """Where the texts of the first rows are going to be read."""
         names = (groups.source,) if groups.file is None else groups.file.names
         numbers = np.array([self._files.setdefault(name, len(self._files)) for name in names])
-        files = numbers[0 * groups.group if groups.file is None else groups.file.code][:rows]
+        codes = np.zeros_like(groups.group) if groups.file is None else groups.file.code
+        files = numbers[codes[:rows]]
         for file in np.unique(files).tolist():
             here = np.flatnonzero(files == file)
             group = groups.group[here]
@@ -158,12 +159,13 @@ class GroupFiles:
 
     def _texts(self) -> Iterator[tuple[int, int, str, str]]:
         """Group, place in the group, prompt and text of every completion that is found again."""
-        for name, file in self._files.items():
-            known = np.concatenate(self._places[file], axis=1)
+        names = list(self._files)
+        for file, parts in self._places.items():
+            known = np.concatenate(parts, axis=1)
             places, groups, rows = known[:, np.argsort(known[0], kind="stable")]
             # A file without texts, or of another kind than lines and tables, has numbers only.
             with suppress(RecordError):
-                for place, prompt, completions in shown_texts(Path(name)):
+                for place, prompt, completions in shown_texts(Path(names[file])):
                     if place > places[-1]:
                         break
                     first, end = places.searchsorted([place, place + 1]).tolist()

@@ -34,6 +34,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     from search_to_signal.audit.importers.scalar_files import NoRolloutsError
     from search_to_signal.audit.loss import beside
 
+    if arguments.groups < 1:
+        raise ConfigError(f"--groups {arguments.groups}: give how many groups to list and open, 1 or more")
     limits = _limits(arguments.fail_on)
     weights = dict(map(_component, arguments.component))
     options = ReadOptions(

@@ -212,6 +212,13 @@ def test_as_many_groups_as_asked_for(tmp_path: Path, s2s: Command) -> None:
     assert (len(index["step"]), index["met"]) == (7, 620)
     assert {group for group, _ in texts_of(tmp_path / "out")} == set(range(7))
     assert sorted(path.name for path in groups.iterdir()) == ["index.js", "n0.js", "notes.js", "t0.js"]
+    s2s("audit", log, "--groups", "0", code=2)
+    # A step in two files, of which one has no row of the first group.
+    (tmp_path / "ranks").mkdir()
+    for rank in range(2):
+        logs.jsonl(tmp_path / "ranks" / f"rank{rank}.jsonl", rollouts(4)[6 * rank : 6 * rank + 6])
+    s2s("audit", tmp_path / "ranks", "--out", tmp_path / "ranked", "--groups", "1")
+    assert {group for group, _ in texts_of(tmp_path / "ranked")} == {0}
     assert len((tmp_path / "out" / "groups.csv").read_text(encoding="utf-8").splitlines()) == 9
 
 
