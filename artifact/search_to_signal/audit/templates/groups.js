@@ -164,7 +164,7 @@
     const reference = Number(part("reference").value) - 1;
     part("cards").replaceChildren(...texts.flatMap((text, one) => {
       if (text === null) return [];
-      const apart = reference >= 0 && one !== reference, parts = apart ? marked(text, texts[reference] ?? "") : [text];
+      const apart = reference >= 0 && one !== reference, parts = apart ? marked(text, texts[reference]) : [text];
       const note = parts === null ? `differs throughout from ${reference + 1}` : one === reference ? "the others are compared with this"
         : apart && text === texts[reference] ? `same text as ${reference + 1}` : "";
       return [make("section", {className: one === reference ? "card chosen" : "card"},
