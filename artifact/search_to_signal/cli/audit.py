@@ -34,6 +34,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     from search_to_signal.audit.importers.scalar_files import NoRolloutsError
     from search_to_signal.audit.loss import beside
 
+    if arguments.groups < 1:
+        raise ConfigError(f"--groups {arguments.groups}: give how many groups to list and open, 1 or more")
     limits = _limits(arguments.fail_on)
     weights = dict(map(_component, arguments.component))
     options = ReadOptions(
@@ -113,9 +115,9 @@ def _audit_batches(
 ) -> tuple["Findings", "Beside"]:
     from search_to_signal.audit import importers, report
     from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_files import GroupTable, compared
     from search_to_signal.audit.importers import USUAL
     from search_to_signal.audit.loss import beside
-    from search_to_signal.audit.report import GroupTable, compared
 
     _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
@@ -123,10 +125,11 @@ def _audit_batches(
     if arguments.out is None:
         findings = audit(batches, arguments.normalizer, usual)
         return findings, replace(beside(arguments.path, findings, files), sections=sections)
-    rows = GroupTable(compared(arguments.normalizer or usual))
+    rows = GroupTable(compared(arguments.normalizer or usual), arguments.groups)
     findings = audit(batches, arguments.normalizer, usual, rows.add)
     also = replace(beside(arguments.path, findings, files), sections=sections)
     report.write(findings, arguments.out, str(arguments.path), rows.data(), also)
+    rows.write_files(arguments.out)
     return findings, also
 
 
@@ -278,6 +281,8 @@ def register(add: Add) -> None:
     )
     _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
+    text = "groups that the page opens and groups.csv lists, the first of the log (default: 20000)"
+    command.add_argument("--groups", type=int, default=20_000, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)

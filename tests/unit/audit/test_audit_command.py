@@ -71,6 +71,7 @@ def test_files_stand_beside_each_other(log: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == [
         "audit.html",
         "audit.json",
+        "groups",
         "groups.csv",
         "normalizers.csv",
         "steps.csv",

@@ -15,8 +15,8 @@ from search_to_signal import audit
 from search_to_signal.audit import atlas, live
 from search_to_signal.audit.advice import Advice, advice
 from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.group_files import MOST, GroupTable
 from search_to_signal.audit.live import Following
-from search_to_signal.audit.report import MOST, GroupTable
 from search_to_signal.audit.trl_callback import WARN_ABOVE
 from search_to_signal.cli import main
 

@@ -1,4 +1,4 @@
-"""Prompts and completions of a log as they were written: texts or tokens, for a model to read again."""
+"""Prompts and completions of a log as they were written: texts or tokens, for a model or a person to read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from search_to_signal.audit.importers.containers import (
 from search_to_signal.audit.importers.recognition import find
 from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
 from search_to_signal.base.errors import RecordError
-from search_to_signal.records.reader import GENERATIONS
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
+from search_to_signal.records.schema import GenerationRecord
 
 # What writers call a thing, the surest first: tokens before texts.
 _STEP = ("step", "global_step", "training_step", "rollout_id", "iteration")
@@ -33,7 +34,13 @@ _LOGPROBS = (
 )
 # One sequence with a mask over what was sampled.
 _SEQUENCE, _MASK = ("token_ids", "tokens", "input_ids"), ("loss_mask", "completion_mask", "response_mask")
-_COLUMNS = {*_STEP, *_PROMPT, *_COMPLETION, *_LOGPROBS, *_SEQUENCE, *_MASK}
+# For a person texts come before tokens; other names are of evaluations and searches.
+_PROMPT_TEXT = ("prompt", "messages", "input", "question", "input_prompt", *_PROMPT)
+_COMPLETION_TEXT = (
+    *("completion", "response", "output", "completions", "responses", "output_response"),
+    *(*_COMPLETION, "code", "child_code", "llm_response", "function"),
+)
+_COLUMNS = {*_STEP, *_PROMPT_TEXT, *_COMPLETION_TEXT, *_LOGPROBS, *_SEQUENCE, *_MASK}
 
 Ids = tuple[int, ...]
 
@@ -83,6 +90,45 @@ def rollouts(path: Path, format: str | None = None) -> Iterator[Rollout]:
         )
 
 
+def shown_texts(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Number, prompt and completions of each record of a file that has some, for a person to read.
+
+    Messages come with their roles, and tokens without a text as numbers. Nothing comes of a file whose first
+    record has no completion. Raises RecordError for a damaged file, and for one of another kind.
+    """
+    own = path.with_name(GENERATIONS)
+    if path.name == COMPLETIONS and own.is_file():
+        # Each line of a run's completions is one of those that its generations hold by group.
+        records = read_records(own, GenerationRecord)
+        texts = ((record.prompt, text) for record in records for text in record.completions)
+        yield from ((number, prompt, (text,)) for number, (prompt, text) in enumerate(texts, 1))
+        return
+    if not set(_COMPLETION_TEXT) & set(sniff(path).columns):
+        return
+    for number, record in _records(path):
+        completion, prompt = _first(record, _COMPLETION_TEXT), _first(record, _PROMPT_TEXT)
+        if completion is None:
+            continue
+        if not _is_group(completion):
+            yield number, _shown(prompt), (_shown(completion),)
+            continue
+        # Each completion of a group may come with its prompt.
+        if isinstance(prompt, list) and len(prompt) == len(completion) and _is_group(prompt):
+            prompt = prompt[0]
+        yield number, _shown(prompt), tuple(map(_shown, completion))
+
+
+def _shown(value: Any) -> str:
+    """Text, message, messages or tokens as one text."""
+    if isinstance(value, Mapping):
+        return _shown(value.get("content"))
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(one, Mapping) for one in value):
+        return "\n\n".join(f"[{one.get('role')}]\n{_shown(one)}" for one in value)
+    if isinstance(value, list):
+        return " ".join(map(_shown, value))
+    return "" if value is None else str(value)
+
+
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     container = container_of(path)
     if container == PARQUET:
@@ -113,8 +159,7 @@ def _rollouts(where: str, record: Mapping[str, Any]) -> Iterator[Rollout]:
     completion = _first(record, _COMPLETION)
     if prompt is None or completion is None:
         return
-    # A record of a whole group holds a list of completions.
-    group = isinstance(completion, list) and bool(completion) and isinstance(completion[0], list | str)
+    group = _is_group(completion)
     for index, one in enumerate(completion if group else [completion]):
         own = logprobs[index] if group and isinstance(logprobs, list) and index < len(logprobs) else logprobs
         tokens = _ids(one)
@@ -122,6 +167,11 @@ def _rollouts(where: str, record: Mapping[str, Any]) -> Iterator[Rollout]:
             yield Rollout(where, step, prompt, tokens, _numbers(own, len(tokens)))
         elif isinstance(text := _text(one), str) and text:
             yield Rollout(where, step, prompt, text)
+
+
+def _is_group(completion: Any) -> bool:
+    """Whether a record is one of a whole group, which holds a list of completions."""
+    return isinstance(completion, list) and bool(completion) and isinstance(completion[0], list | str)
 
 
 def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -1,11 +1,7 @@
 """The pages in a real browser, as wide as a desk and as narrow as a phone."""
 
 import functools
-import html
 import json
-import re
-import shutil
-import subprocess
 import threading
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import needs_browser, visited
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 WIDTHS = (1400, 390)
 PAGES = ("report.html", "tables/paired.html", "ledger.html")
 
@@ -98,14 +91,6 @@ class _Handler(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-def _browse(address: str, profile: Path) -> "subprocess.CompletedProcess[str]":
-    assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-    command += ["--enable-logging=stderr", "--virtual-time-budget=60000", "--window-size=1400,1000"]
-    command += ["--hide-scrollbars", "--dump-dom", address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-
-
 @pytest.fixture(scope="session")
 def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit:
     """One visit of headless Chromium to the pages."""
@@ -114,15 +99,11 @@ def visit(drawn_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Visit
     serve = functools.partial(handler, directory=str(drawn_report))
     server = ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    done = _browse(
-        f"http://127.0.0.1:{server.server_address[1]}/probe.html", tmp_path_factory.mktemp("profile")
-    )
+    address = f"http://127.0.0.1:{server.server_address[1]}/probe.html"
+    seen, console = visited(address, tmp_path_factory.mktemp("profile"))
     server.shutdown()
     server.server_close()
-    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stdout[:2000] + done.stderr[-2000:]
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Visit(json.loads(html.unescape(found[1])), asked, console)
+    return Visit(json.loads(seen), asked, console)
 
 
 def test_they_load_without_complaint_and_ask_for_their_own_pictures(visit: Visit, drawn_report: Path) -> None:
