@@ -9,6 +9,7 @@ from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.credit import CUT
+from search_to_signal.audit.exploits import JUMP, REACHING
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
@@ -52,6 +53,7 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
         *_rewards(findings),
         *_lengths(findings),
         *_copies(findings),
+        *_exploited(findings),
     )
     dear = sorted((advised for advised in made if advised.cost >= _LEAST), key=lambda advised: -advised.cost)
     # Nothing else matters while the loss is NaN.
@@ -433,6 +435,32 @@ def _copies(findings: Findings) -> Iterator[Advice]:
         change = f"{twice}{change[0].lower()}{change[1:]}"
     taken = "" if sums.share is None else f"They take {percent(sums.share)} of the positive advantage."
     yield _advice(share, says, change, taken)
+
+
+def _exploited(findings: Findings) -> Iterator[Advice]:
+    """Signs that answers get at their judge; few rows are enough, since training makes them many."""
+    for name, sign in findings.signs.items():
+        share = sign.rows / findings.completions
+        before, after = number_text(sign.before), number_text(sign.after)
+        instead = ""
+        if name == REACHING:
+            says = "reach for what judges them and get advantage for it"
+            change = (
+                "Read them: can a program get at its score by frames, clocks, NaN or its arguments? If so, "
+            )
+            share, taken = max(share, sign.after), percent(sign.after)
+            instead = f"They take {taken} of the positive advantage."
+        elif name == JUMP:
+            says = f"have {after} or more; before, the best was {before}, and never as far above the median"
+            change = "Read the first and score it by itself. If it is no real gain, "
+        else:
+            says = f"have another reward than an equal one of their group, as {before} and {after}"
+            change = "Score that answer twice, by itself. If it is no noise, a program changes its judge: "
+        count = f"{sign.rows} of {findings.completions} completions"
+        remedy = "run each in a process that holds no score, and go on from a checkpoint before the first"
+        yield _advice(
+            max(share, _LEAST), f"{count} {says} (first: {at(sign.place)}).", change + remedy, instead
+        )
 
 
 def percent(share: float) -> str:

@@ -30,6 +30,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "models": ("pretrain", "card", "serve", "model"),
     "listing": ("list",),
     "audit": ("audit", "normalizers"),
+    "exploits": ("exploits",),
 }
 # The number of printed characters of an error.
 _ERROR_LENGTH = 4000
