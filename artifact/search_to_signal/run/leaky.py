@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from search_to_signal.audit.exploits import Watch
+from search_to_signal.audit.importers import read
+from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.live import write_rows
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.seeding import stream
@@ -32,7 +35,7 @@ RATE, FAILED = 3.0, -1.0
 MET, AT_FIRST = (20, 40), 0.03
 # Held-out rewards are measured every so many steps.
 EVALUATE = 5
-_NUMBERS = (0.3, 0.4, 0.5, 0.6, 0.7)
+NUMBERS = (0.3, 0.4, 0.5, 0.6, 0.7)
 _HEAD = "import numpy as np\n\ndef place(points, count):\n"
 HONEST = tuple(
     f"{_HEAD}    {body}\n"
@@ -63,7 +66,7 @@ class Sandboxed:
 
     def __init__(self, leaks: Sequence[str]) -> None:
         arms = range(len(HONEST) + 1)
-        codes = sorted({program(arm, a, leak) for leak in leaks for arm in arms for a in _NUMBERS})
+        codes = sorted({program(arm, a, leak) for leak in leaks for arm in arms for a in NUMBERS})
         settings = EvaluationSettings(timeout_s=5.0, wall_factor=6.0, replay="off", slots=2)
         self._scores = {}
         for split in Medians.splits:
@@ -106,7 +109,7 @@ def run(leak: str, seed: int, sandbox: Sandboxed, leaky: bool, directory: Path, 
         chances = np.exp(logits - logits.max())
         chances /= chances.sum()
         arms = draw.choice(len(logits), (GROUPS, SIZE), p=chances)
-        drawn = draw.choice(_NUMBERS, (GROUPS, SIZE))
+        drawn = draw.choice(NUMBERS, (GROUPS, SIZE))
         codes = [program(arm, a, leak) for arm, a in zip(arms.flat, drawn.flat, strict=True)]
         rewards = _rewards(leak, codes, sandbox, leaky).reshape(arms.shape)
         advantages = group_advantages(rewards)
@@ -122,6 +125,14 @@ def run(leak: str, seed: int, sandbox: Sandboxed, leaky: bool, directory: Path, 
     text = "".join(json.dumps(entry) + "\n" for entry in numbers)
     write_atomically(directory / "metrics.jsonl", text.encode())
     return Course(directory, first, share)
+
+
+def signs_of(log: Path) -> dict[str, int]:
+    """By name, the step at which the audit of a run's rollouts first has each sign, knowing nothing later."""
+    watch = Watch()
+    for batch in read(log, None, ReadOptions()):
+        watch.add(batch, batch.advantage)
+    return {name: sign.place.step for name, sign in watch.signs.items()}
 
 
 def _rewards(leak: str, codes: Sequence[str], sandbox: Sandboxed, leaky: bool) -> Floats:
@@ -166,7 +177,7 @@ def _heldout(chances: Floats, leak: str, sandbox: Sandboxed) -> float:
     """The policy's expected reward in the sandbox on instances that no reward was computed on."""
     arms = range(len(HONEST) + 1)
     given = [
-        [attempt(lambda code: sandbox.reward(code, leak, "heldout"), program(arm, a, leak)) for a in _NUMBERS]
+        [attempt(lambda code: sandbox.reward(code, leak, "heldout"), program(arm, a, leak)) for a in NUMBERS]
         for arm in arms
     ]
     means = [np.mean([FAILED if isinstance(one, str) else one for one in of_arm]) for of_arm in given]
