@@ -454,8 +454,10 @@ def _exploited(findings: Findings) -> Iterator[Advice]:
             says = f"have {after} or more; before, the best was {before}, and never as far above the median"
             change = "Read the first and score it by itself. If it is no real gain, "
         else:
-            says = f"have another reward than an equal one of their group, as {before} and {after}"
-            change = "Score that answer twice, by itself. If it is no noise, a program changes its judge: "
+            says = f"differ in reward from an equal one before, mostly upwards, as {after} after {before}"
+            change = (
+                "Score the group in another order. If the later still gain, a program changes its judge: "
+            )
         count = f"{sign.rows} of {findings.completions} completions"
         remedy = "run each in a process that holds no score, and go on from a checkpoint before the first"
         yield _advice(
