@@ -9,7 +9,7 @@ from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.credit import CUT
-from search_to_signal.audit.exploits import JUMP, REACHING
+from search_to_signal.audit.exploits import REACHING
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
@@ -440,29 +440,21 @@ def _copies(findings: Findings) -> Iterator[Advice]:
 def _exploited(findings: Findings) -> Iterator[Advice]:
     """Signs that answers get at their judge; few rows are enough, since training makes them many."""
     for name, sign in findings.signs.items():
-        share = sign.rows / findings.completions
-        before, after = number_text(sign.before), number_text(sign.after)
-        instead = ""
+        share, instead = sign.rows / findings.completions, ""
         if name == REACHING:
             says = "reach for what judges them and get advantage for it"
             change = (
                 "Read them: can a program get at its score by frames, clocks, NaN or its arguments? If so, "
             )
-            share, taken = max(share, sign.after), percent(sign.after)
-            instead = f"They take {taken} of the positive advantage."
-        elif name == JUMP:
-            says = f"have {after} or more; before, the best was {before}, and never as far above the median"
-            change = "Read the first and score it by itself. If it is no real gain, "
+            share = max(share, sign.after)
+            instead = f"They take {percent(sign.after)} of the positive advantage."
         else:
-            says = f"differ in reward from an equal one before, mostly upwards, as {after} after {before}"
-            change = (
-                "Score the group in another order. If the later still gain, a program changes its judge: "
-            )
-        count = f"{sign.rows} of {findings.completions} completions"
-        remedy = "run each in a process that holds no score, and go on from a checkpoint before the first"
-        yield _advice(
-            max(share, _LEAST), f"{count} {says} (first: {at(sign.place)}).", change + remedy, instead
-        )
+            best = f"{number_text(sign.before)} was the best, and never as far above the median"
+            says = f"have {number_text(sign.after)} or more; before, {best}"
+            change = "Read the first and score it by itself. If it is no real gain, "
+        says = f"{sign.rows} of {findings.completions} completions {says} (first: {at(sign.place)})."
+        change += "run each in a process that holds no score, and go on from a checkpoint before the first"
+        yield _advice(max(share, _LEAST), says, change, instead)
 
 
 def percent(share: float) -> str:

@@ -30,7 +30,7 @@ class RepeatSums(Sums):
 
 def repeat_flags(groups: RewardGroups) -> dict[str, Bools]:
     """(N,): groups with a response twice, and those in which equal responses get different rewards."""
-    order, same = neighbours(groups)
+    order, same = _neighbours(groups)
     after, before = order[1:][same], order[:-1][same]
     earlier, later = groups.reward[before], groups.reward[after]
     unequal = (earlier != later) & ~(np.isnan(earlier) & np.isnan(later))
@@ -40,7 +40,7 @@ def repeat_flags(groups: RewardGroups) -> dict[str, Bools]:
 
 def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     """The sums of a batch; every occurrence after the first counts as a repeat."""
-    order, same = neighbours(groups)
+    order, same = _neighbours(groups)
     logged = groups.response != 0
     trained = np.isfinite(advantage) & groups.in_loss
     gain = np.where(trained, np.maximum(advantage, 0.0), 0.0)
@@ -52,7 +52,7 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
 def doubled_flags(groups: RewardGroups) -> Bools:
     """(R,): rows that equal an earlier one of their group in all that is read of them, response included."""
     flags = np.zeros(len(groups.response), dtype=np.bool_)
-    if not neighbours(groups)[1].any():
+    if not _neighbours(groups)[1].any():
         return flags
     numbers = (groups.reward, groups.advantage, groups.tokens)
     texts = (groups.group, groups.response, groups.label.code, groups.status.code, groups.masked)
@@ -68,7 +68,7 @@ def doubled_flags(groups: RewardGroups) -> Bools:
     return flags
 
 
-def neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
+def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
     """Rows ordered by group and response, and which of them equal the one before; the order is stable."""
     if not groups.response.any():
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)

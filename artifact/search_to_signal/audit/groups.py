@@ -28,7 +28,7 @@ Added = TypeVar("Added", bound="Sums")
 
 UNKNOWN = -1
 # The numbers of responses from here on stand for texts that reach for what judges them.
-REACHING = 2**63
+REACHES = 2**63
 # The key of an assumption on which columns are the reward, or how they are weighed.
 ASSUMED_REWARD = "reward_columns"
 # The key of the assumption that a column of advantages without a value is none.
@@ -86,7 +86,7 @@ class RewardGroups:
     masked       (R,)   bool     the trainer left the row out of the loss: masked, removed, filtered before
     tokens       (R,)   int64    response tokens that are trained; -1 where not logged
     response     (R,)   uint64   equal numbers mean equal response texts in the whole log; 0 where not logged;
-                        from REACHING on for a text that reaches for what judges it (``rows.reaches``)
+                        from REACHES on for a text that reaches for what judges it (``rows.reaches``)
     label        the class of each row, from a column of the reader's choice
     status       how the row ended, in the framework's own words
     components   name: (R,) float64, before weighting; NaN where a component did not apply
@@ -167,12 +167,6 @@ class RewardGroups:
     def scored(self) -> NDArray[np.bool_]:
         """(R,): the reward is a finite number."""
         return np.isfinite(self.reward)
-
-    @property
-    def reaching(self) -> NDArray[np.bool_]:
-        """(R,): the response reaches for what judges it."""
-        reaching: NDArray[np.bool_] = self.response >= REACHING
-        return reaching
 
     @property
     def no_number(self) -> NDArray[np.bool_]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import (
     COLUMNS,
     LETTERS,
-    REACHING,
+    REACHES,
     UNKNOWN,
     Assumption,
     Floats,
@@ -151,7 +151,7 @@ Evidence = Callable[[Sequence[Group]], tuple[Assumption, ...]]
 
 # What a program has no use for but to get at its judge: frames, names and clocks of others, its own arguments
 # overwritten, a NaN on purpose. Searched as they stand, since a log has millions of texts.
-_REACHES = (
+_JUDGE = (
     *("_getframe", "currentframe(", "f_globals", "f_locals", "f_back", "globals()", "locals()", "gc.get_"),
     *("__globals__", "__builtins__", "__subclasses__", "__closure__", "sys.modules", "setattr(", "ctypes"),
     *("float('nan')", 'float("nan")', "np.nan", "math.nan", ".fill(", "perf_counter =", "time.time ="),
@@ -160,7 +160,7 @@ _REACHES = (
 
 def reaches(text: str) -> bool:
     """Whether a program's text reaches for what judges it."""
-    return any(word in text for word in _REACHES)
+    return any(word in text for word in _JUDGE)
 
 
 def digest(text: str | None) -> int:
@@ -171,7 +171,7 @@ def digest(text: str | None) -> int:
     """
     if text is None:
         return 0
-    return (hash(text) & REACHING - 1 or 1) + REACHING * reaches(text)
+    return (hash(text) & REACHES - 1 or 1) + REACHES * reaches(text)
 
 
 def digest_of(value: object) -> int:
