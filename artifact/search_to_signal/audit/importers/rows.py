@@ -159,8 +159,9 @@ _JUDGE = (
 
 
 def reaches(text: str) -> bool:
-    """Whether a program's text reaches for what judges it."""
-    return any(word in text for word in _JUDGE)
+    """Whether a text is a program that reaches for what judges it."""
+    program = "def " in text or "import " in text
+    return program and any(word in text for word in _JUDGE)
 
 
 def digest(text: str | None) -> int:
