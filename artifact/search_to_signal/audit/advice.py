@@ -9,6 +9,7 @@ from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
 from search_to_signal.audit.credit import CUT
+from search_to_signal.audit.exploits import REACHING
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
@@ -52,6 +53,7 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
         *_rewards(findings),
         *_lengths(findings),
         *_copies(findings),
+        *_exploited(findings),
     )
     dear = sorted((advised for advised in made if advised.cost >= _LEAST), key=lambda advised: -advised.cost)
     # Nothing else matters while the loss is NaN.
@@ -433,6 +435,26 @@ def _copies(findings: Findings) -> Iterator[Advice]:
         change = f"{twice}{change[0].lower()}{change[1:]}"
     taken = "" if sums.share is None else f"They take {percent(sums.share)} of the positive advantage."
     yield _advice(share, says, change, taken)
+
+
+def _exploited(findings: Findings) -> Iterator[Advice]:
+    """Signs that answers get at their judge; few rows are enough, since training makes them many."""
+    for name, sign in findings.signs.items():
+        share, instead = sign.rows / findings.completions, ""
+        if name == REACHING:
+            says = "reach for what judges them and get advantage for it"
+            change = (
+                "Read them: can a program get at its score by frames, clocks, NaN or its arguments? If so, "
+            )
+            share = max(share, sign.after)
+            instead = f"They take {percent(sign.after)} of the positive advantage."
+        else:
+            best = f"{number_text(sign.before)} was the best, and never as far above the median"
+            says = f"have {number_text(sign.after)} or more; before, {best}"
+            change = "Read the first and score it by itself. If it is no real gain, "
+        says = f"{sign.rows} of {findings.completions} completions {says} (first: {at(sign.place)})."
+        change += "run each in a process that holds no score, and go on from a checkpoint before the first"
+        yield _advice(max(share, _LEAST), says, change, instead)
 
 
 def percent(share: float) -> str:

@@ -44,6 +44,7 @@ from search_to_signal.audit.credit import (
     lone_repeats,
     worst,
 )
+from search_to_signal.audit.exploits import Sign, Watch
 from search_to_signal.audit.flags import (
     OF_COMPLETIONS,
     Bools,
@@ -127,7 +128,7 @@ class Findings:
     ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
     of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
     twice or more and tied each time. ``digits`` and ``reward_digits``: the
-    log rounds advantages and rewards to these.
+    log rounds advantages and rewards to these. ``signs`` are those of an exploited reward.
     """
 
     groups: int
@@ -160,6 +161,7 @@ class Findings:
     hopeless: PromptSums | None
     digits: int | None
     reward_digits: int | None
+    signs: Mapping[str, Sign]
     assumptions: tuple[Assumption, ...]
 
     @property
@@ -283,6 +285,7 @@ class _Tally:
     signal: SignalSums = field(default_factory=SignalSums)
     alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
     prompts: dict[Hashable, PromptSums] = field(default_factory=dict)
+    watch: Watch = field(default_factory=Watch)
     assumptions: tuple[Assumption, ...] = ()
 
 
@@ -358,6 +361,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     tally.lone += lone_repeats(batch)
     tally.texts |= bool(batch.prompt_id.any())
     tally.signal += signal(batch, audited, facts)
+    tally.watch.add(batch, audited)
     add_prompts(tally.prompts, batch, facts)
     tally.groups += len(batch.step)
     tally.completions += len(batch.reward)
@@ -505,8 +509,9 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
         "worst": worst(tally.prompts),
         "hopeless": hopeless(tally.prompts),
         "prompts": tally.texts,
+        "signs": tally.watch.signs,
     }
-    passing = ("seen", "advised", "compared", "prompts", "texts", "letters")
+    passing = ("seen", "advised", "compared", "prompts", "texts", "letters", "watch")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}
     own = {key: value for key, value in vars(course).items() if key != "gain"}
     own |= {"framework": course.framework or _framework(tally, course)}

@@ -27,6 +27,8 @@ Frozen = TypeVar("Frozen", bound=NDArray[Any])
 Added = TypeVar("Added", bound="Sums")
 
 UNKNOWN = -1
+# The numbers of responses from here on stand for texts that reach for what judges them.
+REACHES = 2**63
 # The key of an assumption on which columns are the reward, or how they are weighed.
 ASSUMED_REWARD = "reward_columns"
 # The key of the assumption that a column of advantages without a value is none.
@@ -83,7 +85,8 @@ class RewardGroups:
     has_advantage (R,)  bool     an advantage was logged, be it NaN
     masked       (R,)   bool     the trainer left the row out of the loss: masked, removed, filtered before
     tokens       (R,)   int64    response tokens that are trained; -1 where not logged
-    response     (R,)   uint64   equal numbers mean equal response texts in the whole log; 0 where not logged
+    response     (R,)   uint64   equal numbers mean equal response texts in the whole log; 0 where not logged;
+                        from REACHES on for a text that reaches for what judges it (``rows.reaches``)
     label        the class of each row, from a column of the reader's choice
     status       how the row ended, in the framework's own words
     components   name: (R,) float64, before weighting; NaN where a component did not apply

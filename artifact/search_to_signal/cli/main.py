@@ -31,6 +31,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "listing": ("list",),
     "audit": ("audit", "normalizers"),
     "worth": ("worth",),
+    "exploits": ("exploits",),
 }
 # The number of printed characters of an error.
 _ERROR_LENGTH = 4000

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import (
     COLUMNS,
     LETTERS,
+    REACHES,
     UNKNOWN,
     Assumption,
     Floats,
@@ -109,7 +110,6 @@ Made = TypeVar("Made")
 MOST_NAMES = 256
 # Groups of which some tie by chance, where rewards repeat.
 _MANY = 8
-_ALL_BITS = 2**64 - 1
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 
@@ -149,15 +149,30 @@ Key = tuple[int, Hashable]
 Evidence = Callable[[Sequence[Group]], tuple[Assumption, ...]]
 
 
-def digest(text: str | None) -> int:
-    """64 bits that stand for a text within this process; 0 for none.
+# What a program has no use for but to get at its judge: frames, names and clocks of others, its own arguments
+# overwritten, a NaN on purpose. Searched as they stand, since a log has millions of texts.
+_JUDGE = (
+    *("_getframe", "currentframe(", "f_globals", "f_locals", "f_back", "globals()", "locals()", "gc.get_"),
+    *("__globals__", "__builtins__", "__subclasses__", "__closure__", "sys.modules", "setattr(", "ctypes"),
+    *("float('nan')", 'float("nan")', "np.nan", "math.nan", ".fill(", "perf_counter =", "time.time ="),
+)
 
-    Two texts of a billion meet by chance about once in 40. Python salts its hashes: only whether two are
+
+def reaches(text: str) -> bool:
+    """Whether a text is a program that reaches for what judges it."""
+    program = "def " in text or "import " in text
+    return program and any(word in text for word in _JUDGE)
+
+
+def digest(text: str | None) -> int:
+    """63 bits that stand for a text within this process, and a first one for ``reaches``; 0 for none.
+
+    Two texts of a billion meet by chance about once in 20. Python salts its hashes: only whether two are
     equal may be used.
     """
     if text is None:
         return 0
-    return hash(text) & _ALL_BITS or 1
+    return (hash(text) & REACHES - 1 or 1) + REACHES * reaches(text)
 
 
 def digest_of(value: object) -> int:
@@ -169,11 +184,7 @@ def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     """(R,): the digest of each text."""
     if texts.count(None) == len(texts):
         return np.zeros(len(texts), dtype=np.uint64)
-    codes = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
-    codes[codes == 0] = 1
-    if None in texts:
-        codes[[text is None for text in texts]] = 0
-    return codes
+    return np.fromiter(map(digest, texts), np.uint64, len(texts))
 
 
 def number(value: object) -> float:
