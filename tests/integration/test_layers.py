@@ -52,9 +52,10 @@ def tiny_profile() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished results directory; tests that change it work on a copy."""
+def results(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished results directory, with the cohort of all tests; tests that change it work on a copy."""
     out = tmp_path_factory.mktemp("layers") / "tiny"
+    shutil.copytree(cohort, out / "cohort")
     reproduce(tiny_profile(), out, Execution(jobs=2), PlainProgress())
     return out
 
