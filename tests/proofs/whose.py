@@ -82,27 +82,33 @@ def sampled(
     chat: bool,
     most: int,
 ) -> Iterator[Rollout]:
-    """Four completions of each prompt, logged with the prompt that the trainer believes in."""
+    """Four completions of each prompt, in one pass, logged with the prompt that the trainer believes in."""
     torch.manual_seed(1)
-    for step, prompt in enumerate(prompts):
-        text = tokenizer.decode(list(prompt), skip_special_tokens=True)
-        ids = list(prompt) if chat else tokenizer.encode(text, add_special_tokens=False)
-        given = torch.tensor([ids], device=exchange.model.device)
-        made = exchange.model.generate(
-            given,
-            attention_mask=torch.ones_like(given),
-            do_sample=True,
-            temperature=drawing.temperature,
-            top_p=drawing.top_p,
-            top_k=0,
-            repetition_penalty=1.0,
-            num_return_sequences=4,
-            max_new_tokens=most,
-        )
-        ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
-        for row in made[:, len(ids) :].tolist():
-            stop = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))
-            yield Rollout(f"step {step}", step, prompt, tuple(row[:stop]))
+    given = [ids if chat else without_chat(tokenizer, ids) for ids in prompts for _ in range(4)]
+    width = max(map(len, given))
+    device = exchange.model.device
+    padded = torch.tensor([[tokenizer.pad_token_id] * (width - len(ids)) + list(ids) for ids in given])
+    real = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in given])
+    made = exchange.model.generate(
+        padded.to(device),
+        attention_mask=real.to(device),
+        do_sample=True,
+        temperature=drawing.temperature,
+        top_p=drawing.top_p,
+        top_k=0,
+        repetition_penalty=1.0,
+        max_new_tokens=most,
+    )
+    ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    for at, row in enumerate(made[:, width:].tolist()):
+        stop = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))
+        yield Rollout(f"step {at // 4}", at // 4, prompts[at // 4], tuple(row[:stop]))
+
+
+def without_chat(tokenizer: Any, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """The prompt's words without its template."""
+    text = tokenizer.decode(list(ids), skip_special_tokens=True)
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
 def row(name: str, result: Whose) -> str:
@@ -125,7 +131,7 @@ def faults(arguments: argparse.Namespace) -> None:
     loras = {name: read_lora(out / name) for name in ("half", "older", "last")}
     exchange.add(loras.values())
     records = list(read_records(arguments.run / GENERATIONS, GenerationRecord))
-    prompts = [records[arguments.updates + at].prompt_ids for at in range(0, 4 * arguments.prompts, 4)]
+    prompts = [record.prompt_ids for record in records[-arguments.prompts :]]
     logs = {}
     for name, (adapter, without, drawing, chat) in FAULTS.items():
         exchange.use(loras.get(adapter), without)

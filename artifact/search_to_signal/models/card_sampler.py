@@ -58,7 +58,7 @@ def gives_its_logits(model: Any) -> bool:
 Receive = Callable[[Sequence[int]], object]
 
 
-class Drawing(NamedTuple):
+class StepSettings(NamedTuple):
     """How tokens are drawn: what a captured step has in it."""
 
     temperature: float
@@ -74,7 +74,7 @@ class CardSampler:
     is one is fixed. Equal weights, prompt and seeds give equal tokens on one kind of card.
     """
 
-    def __init__(self, model: Any, rows: int, room: int, drawing: Drawing) -> None:
+    def __init__(self, model: Any, rows: int, room: int, drawing: StepSettings) -> None:
         self.drawing, self.rows, self.room = drawing, rows, room
         self._model = model
         self._factors: list[Factors] = []

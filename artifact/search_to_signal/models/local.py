@@ -25,7 +25,7 @@ from search_to_signal.models.base import (
     messages,
     request_seeds,
 )
-from search_to_signal.models.card_sampler import CardSampler, Drawing, can_sample
+from search_to_signal.models.card_sampler import CardSampler, StepSettings, can_sample
 from search_to_signal.models.device import LESS_MEMORY, load_4bit, memory_errors, prepare_device
 from search_to_signal.models.files import json_settings, shipped
 from search_to_signal.models.foreign import ForeignTokenizer, refuse_no_numbers, try_model
@@ -153,7 +153,7 @@ class LocalGenerator:
         ends = end_ids(self.tokenizer, getattr(self.model, "generation_config", None))
         filters, limit = Filters(settings.top_k, settings.top_p), settings.max_completion_tokens
         if self._on_card:
-            drawing = Drawing(settings.temperature, filters, ends, limit)
+            drawing = StepSettings(settings.temperature, filters, ends, limit)
             return self._card_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds, self._ended)
         return sample_group(
             self.model,
@@ -169,7 +169,7 @@ class LocalGenerator:
         if self._receive is not None:
             self._receive(self._text(ids))
 
-    def _card_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> CardSampler:
+    def _card_sampler(self, rows: int, settings: GenerationSettings, drawing: StepSettings) -> CardSampler:
         """The sampler of groups like this one, kept for the next: capturing it takes seconds."""
         room = settings.max_prompt_tokens + settings.max_completion_tokens
         kept = self._sampler

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.base.settings import Range, check_ranges
+from search_to_signal.base.settings import Range, Settings
 
 BACKENDS = ("local", "server", "vllm", "unsloth", "api")
 LongPrompts = Literal["cut", "refuse"]
@@ -57,7 +57,7 @@ def model_name(model: str | ModelSettings) -> str:
     return model if isinstance(model, str) else model.name
 
 
-class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Endpoint(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How an OpenAI-compatible server is asked.
 
     ``key_variable`` names the environment variable that holds the key; the key itself is no setting and is
@@ -83,11 +83,10 @@ class ApiSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     example ``{top_k = -1, repetition_penalty = 1.0}`` to a vLLM server.
     """
 
-    limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    extra: dict[str, Any] = {}
+    TABLE = "generation.api"
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "generation.api")
+    limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class ServerSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,17 +97,16 @@ class ServerSettings(Endpoint, frozen=True, forbid_unknown_fields=True, kw_only=
     server's log-probabilities of a group to the learner's.
     """
 
+    TABLE = "generation.server"
+
     key_variable: str = ""
     base_url: str | None = "http://127.0.0.1:8000/v1"
     timeout_s: Annotated[float, Range(0, 1e6, above=True)] = 600.0
     adapters: str | None = None
     max_difference: Annotated[float, Range(0, 100, above=True)] = 0.1
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "generation.server")
 
-
-class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EngineSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """vLLM's engine, by itself or inside Unsloth; the defaults are the paper's (table of parameters).
 
     ``gpu_memory_utilization`` is the share of the card that the engine takes for weights and cache;
@@ -116,16 +114,15 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     adapter rank that the engine makes room for.
     """
 
+    TABLE = "generation.engine"
+
     gpu_memory_utilization: Annotated[float, Range(0, 1, above=True)] = 0.8
     context: Tokens = 4096
     load_in_4bit: bool = True
     lora_rank: Annotated[int, Range(1, 4096)] = 32
 
-    def __post_init__(self) -> None:
-        check_ranges(self, "generation.engine")
 
-
-class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GenerationSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Group size G, limits in tokens, and the sampling temperature; by default nothing else filters (D23).
 
     ``long_prompts`` says what becomes of a prompt over ``max_prompt_tokens``: it is cut on its left, for the
@@ -137,6 +134,8 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     chat template takes besides messages, such as ``{enable_thinking = false}``; absent where it is given
     nothing.
     """
+
+    TABLE = "generation"
 
     group_size: Annotated[int, Range(1, 1024)] = 4
     max_prompt_tokens: Tokens = 2048
@@ -157,7 +156,7 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return {} if isinstance(self.template_kwargs, msgspec.UnsetType) else self.template_kwargs
 
     def __post_init__(self) -> None:
-        check_ranges(self, "generation")
+        super().__post_init__()
         if self.backend == "server" and self.server is msgspec.UNSET:
             # Whole, so that records say what was asked of it.
             msgspec.structs.force_setattr(self, "server", ServerSettings())

@@ -11,7 +11,7 @@ from search_to_signal.base.package_data import MODELS
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded, end_ids, request_seeds
-from search_to_signal.models.card_sampler import CardSampler, Drawing
+from search_to_signal.models.card_sampler import CardSampler, StepSettings
 from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.models.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
 from search_to_signal.models.token_step import copy_adapter, join_projections, joined_layer
@@ -48,7 +48,7 @@ def test_samples_what_the_plain_decoder_samples(
     """The same seeds draw the same tokens, with an adapter and filters and without."""
     model, prompt, ends = opened
     model = loud(model) if adapted else model
-    sampler = CardSampler(model, 3, len(prompt) + LIMIT, Drawing(0.9, filters, ends, LIMIT))
+    sampler = CardSampler(model, 3, len(prompt) + LIMIT, StepSettings(0.9, filters, ends, LIMIT))
     for seed in (7, 8):
         seeds = request_seeds(seed, 3)
         expected = sample_group(
@@ -69,14 +69,14 @@ def test_what_ends_is_handed_out_while_the_others_go_on(
     """Each completion once, in the order of their ends; what the limit cuts is not."""
     model, prompt, ends = opened
     seeds, room = request_seeds(7, 8), len(prompt) + LIMIT
-    drawn = CardSampler(model, 8, room, Drawing(0.9, NO_FILTERS, ends, LIMIT)).sample(prompt, seeds)
+    drawn = CardSampler(model, 8, room, StepSettings(0.9, NO_FILTERS, ends, LIMIT)).sample(prompt, seeds)
     # The token that some of these rows draw early and some late.
     places: dict[int, list[int]] = {}
     for ids in drawn.completion_ids:
         for token in set(ids):
             places.setdefault(token, []).append(ids.index(token))
     end = max(places, key=lambda token: max(places[token]) - min(places[token]))
-    sampler = CardSampler(model, 8, room, Drawing(0.9, NO_FILTERS, ends | {end}, LIMIT))
+    sampler = CardSampler(model, 8, room, StepSettings(0.9, NO_FILTERS, ends | {end}, LIMIT))
     received: list[Sequence[int]] = []
     group = sampler.sample(prompt, seeds, received.append)
     ended = [ids for ids, cut in zip(group.completion_ids, group.truncated, strict=True) if not cut]
@@ -89,7 +89,7 @@ def test_an_adapter_is_read_before_every_group(opened: tuple[Any, list[int], fro
     """What a learner changed between two groups changes the second."""
     model, prompt, ends = opened
     model = loud(model)
-    sampler = CardSampler(model, 2, len(prompt) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    sampler = CardSampler(model, 2, len(prompt) + LIMIT, StepSettings(0.9, NO_FILTERS, ends, LIMIT))
     first = sampler.sample(prompt, (1, 2))
     assert sampler.sample(prompt, (1, 2)) == first
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_prompts_may_come_in_any_order_of_lengths(
     model, prompt, ends = opened
     longer = prompt * (300 // len(prompt) + 1)
     monkeypatch.setattr(CardSampler, "_launched", tried)
-    sampler = CardSampler(model, 2, len(longer) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    sampler = CardSampler(model, 2, len(longer) + LIMIT, StepSettings(0.9, NO_FILTERS, ends, LIMIT))
     sampler.sample(longer, (1, 2))
     assert sampler.sample(prompt, (1, 2)) == sample_group(
         model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends
@@ -125,7 +125,7 @@ def test_weights_stay_where_they_lie_once_joined(opened: tuple[Any, list[int], f
     model = loud(model)
     before = {name: weight.data_ptr() for name, weight in model.named_parameters()}
     for room in (len(prompt) + LIMIT, len(prompt) + 2 * LIMIT):
-        sampler = CardSampler(model, 2, room, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+        sampler = CardSampler(model, 2, room, StepSettings(0.9, NO_FILTERS, ends, LIMIT))
         assert {name: weight.data_ptr() for name, weight in model.named_parameters()} == before
     assert sampler.sample(prompt, (1, 2)) == sample_group(
         model, prompt, seeds=(1, 2), max_new_tokens=LIMIT, temperature=0.9, end_ids=ends
