@@ -1,11 +1,13 @@
 """Figures that are drawn, and a pixel in their place: few tests look at drawings, which take seconds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.disk import unsynced
 
+from search_to_signal.cli import main
 from search_to_signal.report import figures
 from search_to_signal.report.figures import course
 from search_to_signal.report.figures.plot import Plot, draw_from_csv
@@ -17,6 +19,13 @@ _PNG = bytes.fromhex(
     "0000000a49444154789c636800000082008177cd72b60000000049454e44ae426082"
 )
 _REDRAW = figures.redraw
+# For a command in a process of its own that draws the figures of ``NAMES``, and no others.
+COMMAND = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[1])!r})
+from tests.drawing import main_drawing
+sys.exit(main_drawing(NAMES))
+"""
 
 
 def _write_csv(name: str, text: str, draw: object, size: object, out: Path) -> Path:
@@ -60,3 +69,9 @@ def not_drawn() -> Iterator[None]:
             patch.setattr(module, "draw_from_csv", _write_csv)
         patch.setattr(figures, "mapped", map)
         yield
+
+
+def main_drawing(names: Sequence[str]) -> int:
+    """The command s2s, which draws figures of these names alone and does not wait for the disk."""
+    with drawn(*names) if names else not_drawn(), unsynced():
+        return main()

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,15 +38,14 @@ sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve
 serve(int(sys.argv[1]))
 """
-# For a command in a process of its own.
-COMMAND = f"""
-import sys
-sys.path.append({str(Path(__file__).parents[1])!r})
-from tests.forked import main_with_forked_runs
-sys.exit(main_with_forked_runs())
-"""
 # For a command whose figures are not drawn; its end ends it.
 NOT_DRAWN = "import sys; from tests.drawing import not_drawn; sys.drawn = not_drawn(); sys.drawn.__enter__()"
+# For a command whose runs are forked from it.
+RUNS_FORKED = "from tests.forked import fork_own_runs; fork_own_runs()"
+# What a server loads its libraries with, as a run of one thread does.
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
 # Of the test, and of how threads wait, which the server has decided already.
 ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
 
@@ -135,17 +134,21 @@ class Commands:
         self, *arguments: str | Path, limits: Mapping[int, int] | None = None, boot: str = "", **env: str
     ) -> Started:
         """Start one where the test is; ``limits`` by resource, ``boot`` is code that runs before it."""
-        if self._server is None:
-            self._server = started({**os.environ, **self._env})
         whole = {**os.environ, **self._env, **env}
         more = {"limits": limits or {}, "boot": boot}
         given = [str(argument) for argument in arguments]
         try:
-            return Started(self._server, given, whole, **more)
+            return Started(self.server(), given, whole, **more)
         except BrokenPipeError:
             # The server has ended since the last command, as any process of a long session may.
-            self._server = started({**os.environ, **self._env})
-            return Started(self._server, given, whole, **more)
+            self._server = None
+            return Started(self.server(), given, whole, **more)
+
+    def server(self) -> socket.socket:
+        """The process that they are forked from, started where there is none yet."""
+        if self._server is None:
+            self._server = started({**os.environ, **ONE_THREAD, **self._env})
+        return self._server
 
     def run(self, *arguments: str | Path, **more: Any) -> "subprocess.CompletedProcess[str]":
         """Run one to its end; ``more`` as of ``start``."""
@@ -168,37 +171,23 @@ class Commands:
 
 
 class Forking:
-    """In place of the module ``subprocess`` where runs are started."""
+    """In place of the module ``subprocess`` where runs are started, which are forked from a ``server``."""
 
     PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
 
-    def __init__(self) -> None:
-        """Start no server yet."""
-        self._env: dict[str, str] = {}
-        self._server: socket.socket | None = None
+    def __init__(self, server: Callable[[], socket.socket]) -> None:
+        """Ask for no server yet."""
+        self._find, self._env = server, dict[str, str]()
 
     def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":
-        """Fork what runs in the known environment, start anything else."""
+        """Fork what runs in one thread and the known environment, start anything else."""
         env = {name: value for name, value in given["env"].items() if name not in ANYTIME}
         head = command_line()
-        if command[: len(head) + 1] != [*head, "run-one"] or (self._server is not None and env != self._env):
+        known = ONE_THREAD.items() <= env.items() and env == (self._env or env)
+        if command[: len(head) + 1] != [*head, "run-one"] or not known:
             return subprocess.Popen(command, **given)
-        if self._server is None:
-            self._server, self._env = started(env), env
-        return Forked(self._server, command[len(head) :], given["stderr"].fileno(), given["env"])
-
-    def close(self) -> None:
-        """End the server."""
-        if self._server is not None:
-            self._server.close()
-
-
-@contextmanager
-def forking() -> Iterator[Forking]:
-    """What forks runs; its server ends with the context."""
-    found = Forking()
-    yield found
-    found.close()
+        self._env = env
+        return Forked(self._find(), command[len(head) :], given["stderr"].fileno(), given["env"])
 
 
 @contextmanager
@@ -209,15 +198,15 @@ def forked_runs(by: Forking) -> Iterator[None]:
         yield
 
 
-def main_with_forked_runs() -> int:
-    """The command s2s, which forks its runs, draws no figure and does not wait for the disk."""
-    from tests.disk import unsynced
-    from tests.drawing import not_drawn
-
-    from search_to_signal.cli import main
-
-    with forking() as found, forked_runs(found), not_drawn(), unsynced():
-        return main()
+def fork_own_runs() -> None:
+    """Have this command fork its runs from itself as it is now; their server ends with it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        serve(theirs.detach())
+        os._exit(0)
+    theirs.close()
+    execution.subprocess = Forking(lambda: ours)  # type: ignore[assignment]
 
 
 def started(env: Mapping[str, str]) -> socket.socket:
@@ -265,7 +254,10 @@ def _run_one(request: SimpleNamespace, parent: int, streams: tuple[int, int, int
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+    # Streams of the process that this one was forked from may not close these as they go.
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
+    )
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell put the tests behind
     os.chdir(request.cwd)
     os.environ.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cohorts import run_cohort
-from tests.forked import Forking, forked_runs, forking
+from tests.forked import Commands, Forking, forked_runs
 
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.models import device
@@ -24,10 +24,9 @@ def tiny_profile() -> Profile:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Forking]:
-    """What forks runs from a process that has loaded torch, once for all modules."""
-    with forking() as found:
-        yield found
+def server(commands: Commands) -> Forking:
+    """What forks runs from the process that commands are forked from, once for all modules."""
+    return Forking(commands.server)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,16 +4,15 @@ One profile names them all, in a copy of the project, into which layer and table
 """
 
 import csv
-import os
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.copies import copy_to_change
-from tests.forked import COMMAND
+from tests.forked import NOT_DRAWN, RUNS_FORKED, Commands
 from tests.profiles import profile_head
 
 from search_to_signal.cli import main
@@ -54,6 +53,7 @@ groups = 2
 """
 ALLOWED = ("--mapping", CONDITION, "--normalizer", "my_normalizer:median_scaled")
 ALL_ALLOWED = (*ALLOWED, "--host", "my_host:HillClimber", "--problem", "nearest_number:problem")
+S2s = Callable[..., "subprocess.CompletedProcess[str]"]
 NAMED = ("my_generator", "my_host", "my_normalizer", "my_rewards", "my_rule", "my_table", "nearest_number")
 
 
@@ -71,22 +71,9 @@ def put_layer_and_tables(artifact: Path) -> str:
     return setting
 
 
-def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command of the copy, where the examples lie."""
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, *map(str, arguments)],
-        cwd=project,
-        # The copy has no bytecode yet: the first command writes it for the others.
-        env={**os.environ, "PYTHONPATH": str(project / "artifact"), "PYTHONDONTWRITEBYTECODE": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with every example in its place, and what one run of all of them recorded."""
+    """A copy of the project with every example in its place."""
     place = tmp_path_factory.mktemp("project")
     copy_to_change(ROOT / "artifact", place / "artifact", bytecode=True)
     for name in ("uv.lock", "pyproject.toml"):
@@ -95,9 +82,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in NAMED:
         shutil.copy(EXAMPLES / f"{name}.py", place)
     (place / "mine.toml").write_text(PROFILE + setting, encoding="utf-8")
-    told = s2s(place, "run", "--profile", "mine.toml", "--out", "out")
-    assert told.returncode == 0, told.stdout + told.stderr
     return place
+
+
+@pytest.fixture(scope="module")
+def s2s(project: Path) -> Iterator[S2s]:
+    """A command of the copy, where the examples lie; one run of them all is recorded."""
+    found = Commands(PYTHONPATH=str(project / "artifact"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        told = found.run("run", "--profile", "mine.toml", "--out", "out", boot=f"{RUNS_FORKED}\n{NOT_DRAWN}")
+        assert told.returncode == 0, told.stdout + told.stderr
+        yield found.run
+    found.close()
 
 
 def test_every_example_is_run() -> None:
@@ -110,18 +107,18 @@ def test_every_example_is_run() -> None:
     assert found - elsewhere == {"repeat", *(f"{name}.py" for name in NAMED)}
 
 
-def test_their_results_verify_with_leave_alone(project: Path) -> None:
+def test_their_results_verify_with_leave_alone(s2s: S2s) -> None:
     """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
-    told = s2s(project, "verify", "out")
+    told = s2s("verify", "out")
     assert told.returncode == 1
     assert f"allow it with {' '.join(ALLOWED[:2])}" in told.stdout
-    told = s2s(project, "verify", "out", *ALL_ALLOWED, "--recompute")
+    told = s2s("verify", "out", *ALL_ALLOWED, "--recompute")
     assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout + told.stderr
 
 
-def test_their_results_are_reported(project: Path) -> None:
+def test_their_results_are_reported(project: Path, s2s: S2s) -> None:
     """Their tables stand on the page, and every number is traced to its records."""
-    told = s2s(project, "report", "out", "--out", "again", *ALLOWED)
+    told = s2s("report", "out", "--out", "again", *ALLOWED, boot=NOT_DRAWN)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "whether equal seeds give equal records" in (project / "again" / "report.html").read_text("utf-8")
     (equal,) = table(project / "again" / "smoke_repeat.csv")
@@ -129,10 +126,11 @@ def test_their_results_are_reported(project: Path) -> None:
     lengths = table(project / "again" / "smoke_lengths.csv")
     assert {row["row"] for row in lengths} == {"frozen", "frozen-s42", "improver", "my_rewards.improver-s42"}
     assert all(float(row["value"]) > 0 for row in lengths if row["column"] == "Tokens")
-    traced = s2s(project, "trace", "out", "repeat", "frozen-s42", "Equal groups (%)")
+    traced = s2s("trace", "out", "repeat", "frozen-s42", "Equal groups (%)")
     assert (traced.returncode, "frozen-s42" in traced.stdout) == (0, True), traced.stderr
 
 
+@pytest.mark.usefixtures("s2s")
 def test_the_audit_leaves_out_what_the_host_cannot_tell(project: Path) -> None:
     """The host gives no exposures, so the mapping that reads them is not asked, and the page says so."""
     audit = project / "out" / "audit"

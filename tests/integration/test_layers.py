@@ -15,13 +15,13 @@ import pytest
 from tests.forging import edit_line, reseal
 
 from search_to_signal.base.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
-from search_to_signal.base.progress import PlainProgress
+from search_to_signal.base.progress import PlainProgress, Progress
 from search_to_signal.cli import main
 from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.layers.api.settings import ApiReference
 from search_to_signal.layers.audit.layer import replay
 from search_to_signal.layers.probe import answers as probe_process
-from search_to_signal.layers.probe.answers import write_answers_apart
+from search_to_signal.layers.probe.answers import Barriers, ProbeTask, write_answers_apart
 from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import reproduce
 from search_to_signal.layers.restart.settings import RestartSettings
@@ -52,9 +52,10 @@ def tiny_profile() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished results directory; tests that change it work on a copy."""
+def results(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished results directory, with the cohort of all tests; tests that change it work on a copy."""
     out = tmp_path_factory.mktemp("layers") / "tiny"
+    shutil.copytree(cohort, out / "cohort")
     reproduce(tiny_profile(), out, Execution(jobs=2), PlainProgress())
     return out
 
@@ -218,16 +219,21 @@ def test_what_ends_a_probe_apart_is_told(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error there is the error here; a process that is killed is told as such."""
-    monkeypatch.setattr(probe_process, "write_answers", write_answers_apart)
+    here = os.getpid()
+
+    def write(task: ProbeTask, progress: Progress) -> Barriers:
+        if os.getpid() == here:
+            return write_answers_apart(task, progress)
+        raise ModelFileError("the adapter is damaged")
+
+    monkeypatch.setattr(probe_process, "write_answers", write)
+    monkeypatch.setattr(probe_process, "get_context", lambda _: get_context("fork"))  # it loads nothing
     copy = Path(shutil.copytree(results, tmp_path / "copy"))
     stop_probe(copy)
     (copy / "probe" / "native-s42.partial").unlink()
-    tensors = copy / "cohort" / "native-s42" / "adapter" / "adapter_model.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    with pytest.raises(ModelFileError):
+    with pytest.raises(ModelFileError, match="the adapter is damaged"):
         reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
     monkeypatch.setattr(probe_process, "_answer", kill)
-    monkeypatch.setattr(probe_process, "get_context", lambda _: get_context("fork"))  # it loads nothing
     with pytest.raises(RunFailedError, match="checkpoint native-s42 failed with exit code -9"):
         reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
 

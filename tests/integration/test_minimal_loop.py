@@ -1,12 +1,14 @@
 """The loop on a page is the loop of recorded runs: same seed, same adapter."""
 
-import json
 from pathlib import Path
 
+from tests.cohorts import run_cohort
 from tests.forked import Commands
 from tests.profiles import profile_head
 
-from search_to_signal.cli import main
+from search_to_signal.base.progress import PlainProgress
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.run.profile import load_profile
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "minimal_loop.py"
 GROUPS = 2
@@ -33,7 +35,6 @@ def test_the_loop_on_a_page_makes_the_adapter_of_a_recorded_run(tmp_path: Path, 
     """Search, sampling, evaluation, credit and update of the page are those of ``s2s run``, to the bit."""
     (tmp_path / "mine.toml").write_text(PROFILE)
     out = tmp_path / "out"
-    assert main(["run", "--profile", str(tmp_path / "mine.toml"), "--out", str(out)]) == 0
-    (manifest,) = out.glob("cohort/*/manifest.json")
+    (run,) = run_cohort(load_profile(str(tmp_path / "mine.toml")), out, PlainProgress())
     printed = commands.run_file(EXAMPLE, str(GROUPS)).stdout
-    assert printed.splitlines()[-1] == f"adapter {json.loads(manifest.read_text())['final_adapter_sha256']}"
+    assert printed.splitlines()[-1] == f"adapter {read_manifest(run).final_adapter_sha256}"

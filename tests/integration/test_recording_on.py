@@ -35,8 +35,10 @@ class Executed:
 
 @pytest.fixture(scope="module")
 def profile(profile: Profile) -> Profile:
-    """The tiny profile's trained run, of two seeds."""
-    return msgspec.structs.replace(profile, conditions=("native",), seeds=(42, 7), restart=RestartSettings())
+    """The tiny profile's trained run, of two seeds and one group."""
+    return msgspec.structs.replace(
+        profile, conditions=("native",), seeds=(42, 7), groups=1, restart=RestartSettings()
+    )
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.forging import edit_line, edit_manifest
-from tests.forked import Commands
+from tests.forked import RUNS_FORKED, Commands
 
 from search_to_signal.base.errors import RunFailedError
 from search_to_signal.base.package_data import MODELS
@@ -103,7 +103,9 @@ def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path, command
     out = str(tmp_path / "out")
     limits = {resource.RLIMIT_FSIZE: 20_000}
     unwritten = {"PYTHONDONTWRITEBYTECODE": "1"}  # bytecode would be cut, too
-    done = commands.run("retrain", cohort, "native-s42", "--out", out, limits=limits, **unwritten)
+    done = commands.run(
+        "retrain", cohort, "native-s42", "--out", out, limits=limits, boot=RUNS_FORKED, **unwritten
+    )
     assert (done.returncode, done.stderr.count("\n")) == (RunFailedError.exit_code, 1)
     assert "(File too large): make room, then give the command again" in done.stderr
     assert not list((tmp_path / "out").rglob("adapter*.*"))

@@ -13,7 +13,7 @@ from search_to_signal.cli import main
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer
 
-MODEL, GROUPS = "qwen2-2.1m", 3
+MODEL, GROUPS = "qwen2-2.1m", 2
 PROFILE = """
 checkpoint_every = 1
 

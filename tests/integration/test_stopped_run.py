@@ -54,7 +54,7 @@ def test_a_run_that_is_stopped_ends_in_order(profile: Profile, tmp_path: Path) -
 
 def test_a_run_that_is_asked_twice_ends_at_once(profile: Profile, tmp_path: Path) -> None:
     """In the middle of a group, still with no traceback, and resumable from its last checkpoint."""
-    long = msgspec.structs.replace(profile.generation, group_size=128)
+    long = msgspec.structs.replace(profile.generation, group_size=64)
     config = msgspec.structs.replace(profile.run("frozen", 42), groups=500, generation=long)
     out, log = tmp_path / "run", tmp_path / "run.log"
     with started(config, out, log) as process:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from tests.copies import copy_to_change
 from tests.disk import on_a_full_disk
-from tests.forked import COMMAND
+from tests.drawing import COMMAND
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import (
@@ -138,7 +138,15 @@ def test_a_terminal_without_a_character_shows_another(make_run: Make, tmp_path: 
     make_run(results / "native-s1", "native", 1)
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     plain.pop("PYTHONIOENCODING", None)
-    undrawn = [sys.executable, "-c", COMMAND, "report", str(results), "--out", str(tmp_path / "seite-ä")]
+    undrawn = [
+        sys.executable,
+        "-c",
+        COMMAND.replace("NAMES", "()"),
+        "report",
+        str(results),
+        "--out",
+        str(tmp_path / "seite-ä"),
+    ]
     done = subprocess.run(undrawn, capture_output=True, text=True, check=False, env=plain)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "seite-ä" / "report.html").is_file()

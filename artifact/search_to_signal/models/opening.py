@@ -104,9 +104,7 @@ def _elsewhere(settings: GenerationSettings) -> bool:
     return settings.backend == "api" and settings.api.base_url != LOOPBACK
 
 
-def open_generator(
-    settings: GenerationSettings, model: str, scratch: Path, loading: ModelLoading = ON_PROCESSOR
-) -> Generator:
+def open_generator(settings: GenerationSettings, model: str, scratch: Path) -> Generator:
     """The generator of a run. ``scratch`` is a directory of the run's own for what an engine writes.
 
     Raises ConfigError when the backend is not installed here or lacks its key, ModelFileError when the model
@@ -116,7 +114,7 @@ def open_generator(
         from search_to_signal.models.api import open_api
 
         return open_api(settings, model)
-    return open_trainable(settings, model, scratch, loading)
+    return open_trainable(settings, model, scratch)
 
 
 def open_trainable(

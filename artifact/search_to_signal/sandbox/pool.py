@@ -393,10 +393,8 @@ class EvaluationPool:
     One thread may evaluate while others replay other programs.
     """
 
-    def __init__(
-        self, problem: Problem, split: str, settings: EvaluationSettings, wanted: Barrier = ALL
-    ) -> None:
-        """Build the instances; ``wanted`` is for tests that switch a barrier off."""
+    def __init__(self, problem: Problem, split: str, settings: EvaluationSettings) -> None:
+        """Build the instances."""
         self._settings = settings
         self._task = ProgramTask(problem, problem.instances(split))
         self._context = _context(self._task, settings)
@@ -404,7 +402,7 @@ class EvaluationPool:
         self._begun: dict[str, Future[Run]] = {}
         self._learning = threading.Lock()
         self._reported: dict[str, Run] = {}
-        self._slots = [Slot(settings, wanted) for _ in range(settings.slots)]
+        self._slots = [Slot(settings, ALL) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._wall = settings.clock == "wall"
         # By elapsed time a program has the machine to itself.

@@ -311,6 +311,7 @@ def test_a_pickle_is_never_read(packed: bool, whole_directory: bool, tmp_path: P
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.slow  # a shell starts Python
 def test_the_refused_dump_says_how_to_convert_it(tmp_path: Path, printed: Printed) -> None:
     torch = pytest.importorskip("torch")
     rows = [json.loads(line) for line in logs.slime(tmp_path).read_text(encoding="utf-8").splitlines()]

@@ -1,27 +1,31 @@
 """Every processor with AVX2 takes the same kernels, whoever made it (D46)."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from search_to_signal.base.processes import KERNELS
+from tests.forked import Commands
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2"),
 ]
+# The process that it is forked from has loaded torch and multiplied nothing: MKL chooses when it first does.
 MULTIPLY = """
-from search_to_signal.base.processes import fix_kernels
+import ctypes, os, torch
+from search_to_signal.base.processes import KERNELS, fix_kernels
+for name in KERNELS:
+    os.environ.pop(name, None)
+os.environ.update({given!r}, MKL_VERBOSE="1")
 fix_kernels()
-import os, torch
 from search_to_signal.models import device
 {change}
 device.prepare_processor(1)
 torch.ones(64, 64) @ torch.ones(64, 64)
-print("MKL is told", os.environ["S2S_MKL_PROCESSOR"], torch.get_num_threads())
+print("MKL is told", os.environ["S2S_MKL_PROCESSOR"], torch.get_num_threads(), flush=True)
+ctypes.CDLL(None).fflush(None)  # MKL's own lines
+os._exit(0)
 """
 # A question that every processor of today answers with no.
 GUARDED = """
@@ -32,22 +36,16 @@ device._protect = guarded
 """
 
 
-def multiplied(given: dict[str, str], change: str = "") -> list[str]:
+def multiplied(commands: Commands, given: dict[str, str], change: str = "") -> list[str]:
     """What a process prints that multiplies with MKL: MKL's own lines, and what it was told."""
-    clean = {name: value for name, value in os.environ.items() if name not in KERNELS}
-    done = subprocess.run(
-        [sys.executable, "-c", MULTIPLY.format(change=change)],
-        env={**clean, **given, "MKL_VERBOSE": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = commands.run(boot=MULTIPLY.format(given=given, change=change))
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def test_mkl_takes_the_recorded_kernels_on_every_makers_processor() -> None:
+def test_mkl_takes_the_recorded_kernels_on_every_makers_processor(commands: Commands) -> None:
     """MKL says itself which branch it takes; without being told, it ignores the choice on AMD's."""
-    lines = multiplied({})
+    lines = multiplied(commands, {})
     assert "MKL is told intel 1" in lines
     assert [line for line in lines if "SGEMM" in line and "CNR:AVX2" in line], lines
 
@@ -57,10 +55,10 @@ def test_mkl_takes_the_recorded_kernels_on_every_makers_processor() -> None:
     [({"S2S_MKL_PROCESSOR": "own"}, ""), ({"MKL_CBWR": "COMPATIBLE"}, ""), ({}, GUARDED)],
     ids=["asked not to", "another branch", "guarded memory"],
 )
-def test_mkl_is_left_alone(given: dict[str, str], change: str) -> None:
+def test_mkl_is_left_alone(commands: Commands, given: dict[str, str], change: str) -> None:
     """A user's choice stands, and where code may not be changed the manifest says that it was not."""
     changed = f"{change}\ndevice.ctypes.memmove = None"
-    assert "MKL is told own 1" in multiplied(given, changed)
+    assert "MKL is told own 1" in multiplied(commands, given, changed)
 
 
 def test_a_function_is_made_to_answer_yes() -> None:

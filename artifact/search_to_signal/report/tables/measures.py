@@ -117,7 +117,6 @@ _OF_BATCH: Mapping[Measure, Callable[[GroupBatch], float | None]] = {
 STREAM = tuple(_OF_BATCH)
 """The measures of the proposal stream, which some groups of a run have, too."""
 ALL = (*CORE, FRONTIER, RESPONSES, PROMPTS, PARENTS)
-CHANGES = tuple(measure.change for measure in ALL)
 
 PROGRAMS = _measure(
     "valid_program_uniqueness",
