@@ -16,6 +16,8 @@ COMPLETIONS = "completions.jsonl"
 STEPS = "steps.jsonl"
 HEURISTICS = "heuristics.jsonl"
 GENERATIONS = "generations.jsonl"
+# The same without token ids, which a tokenizer that is not here would give.
+TEXTS = "generations-without-ids.jsonl"
 TIMINGS = "timings.jsonl"
 
 Record = TypeVar("Record")

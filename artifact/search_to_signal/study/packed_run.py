@@ -22,7 +22,7 @@ from search_to_signal.records.checksums import SUMS, UNSHIPPED, read_sums
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
-from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TEXTS, TIMINGS
 from search_to_signal.records.schema import (
     GIVEN,
     CompletionRecord,
@@ -305,8 +305,6 @@ _IDS = ("prompt_ids", "completion_ids")
 _FIRST_ARCHIVE = 10_000
 # The least number of bytes of a short line.
 _SHORTEST_LINE = 16
-TEXTS = "generations-without-ids.jsonl"
-"""Prompts and completions of a run as they are packed, where its token ids cannot be restored."""
 NO_TOKENIZER = "the tokenizer of its model is not here with the recorded checksums"
 
 

@@ -16,7 +16,7 @@ from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_manifest, read_roster, write_roster
-from search_to_signal.records.reader import GENERATIONS
+from search_to_signal.records.reader import GENERATIONS, TEXTS
 from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study.container import (
@@ -35,7 +35,6 @@ from search_to_signal.study.container import (
 )
 from search_to_signal.study.packed_run import (
     NO_TOKENIZER,
-    TEXTS,
     needs_tokenizer,
     tokenizer,
     unpack_run,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from search_to_signal.audit.groups import UNKNOWN
 from search_to_signal.audit.importers.containers import (
     CSV,
@@ -18,8 +20,7 @@ from search_to_signal.audit.importers.containers import (
 from search_to_signal.audit.importers.recognition import find
 from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
 from search_to_signal.base.errors import RecordError
-from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
-from search_to_signal.records.schema import GenerationRecord
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, TEXTS, read_records
 
 # What writers call a thing, the surest first: tokens before texts.
 _STEP = ("step", "global_step", "training_step", "rollout_id", "iteration")
@@ -90,17 +91,24 @@ def rollouts(path: Path, format: str | None = None) -> Iterator[Rollout]:
         )
 
 
+class _Texts(msgspec.Struct):
+    """What a person reads of a GenerationRecord."""
+
+    prompt: str
+    completions: tuple[str, ...]
+
+
 def shown_texts(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Number, prompt and completions of each record of a file that has some, for a person to read.
 
     Messages come with their roles, and tokens without a text as numbers. Nothing comes of a file whose first
     record has no completion. Raises RecordError for a damaged file, and for one of another kind.
     """
-    own = path.with_name(GENERATIONS)
-    if path.name == COMPLETIONS and own.is_file():
+    own = next((one for name in (GENERATIONS, TEXTS) if (one := path.with_name(name)).is_file()), None)
+    if path.name == COMPLETIONS and own is not None:
         # Each line of a run's completions is one of those that its generations hold by group.
-        records = read_records(own, GenerationRecord)
-        texts = ((record.prompt, text) for record in records for text in record.completions)
+        groups = read_records(own, _Texts)
+        texts = ((group.prompt, text) for group in groups for text in group.completions)
         yield from ((number, prompt, (text,)) for number, (prompt, text) in enumerate(texts, 1))
         return
     if not set(_COMPLETION_TEXT) & set(sniff(path).columns):
