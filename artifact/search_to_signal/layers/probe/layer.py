@@ -57,7 +57,8 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
                 seen.setdefault(group[0].prompt_sha256, (run, group[0].step))
     if len(seen) < prompts:
         raise ConfigError(
-            f"probe.prompts is {prompts}, but the runs have {len(seen)} distinct prompts: ask for fewer"
+            f"probe.prompts is {prompts} (--prompts of s2s retrain), but the runs have {len(seen)} distinct "
+            "prompts: lower it"
         )
     steps = list(seen.values())
     return [steps[position] for position in spread(len(steps), prompts)]
