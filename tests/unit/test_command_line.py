@@ -46,6 +46,7 @@ COMMANDS = (
     "list",
     "compare",
     "normalizers",
+    "exploits",
     "audit",
     "worth",
 )
