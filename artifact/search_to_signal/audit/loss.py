@@ -104,8 +104,9 @@ def beside(place: Path, findings: Findings | None = None, files: Iterable[Path] 
     if not runs and place.is_dir() and place.resolve().name == "completions":
         runs = scalar_runs(place.resolve().parent, files)
     settings = next((run.settings for run in runs if run.settings), {})
-    found = scalars([run for run in runs if run.values or run.notes], findings) if runs else None
-    return Beside(found, loss_of(settings, findings))
+    found = scalars([run for run in runs if run.values or run.notes], findings)
+    # Numbers of which none is known, such as seconds, say nothing.
+    return Beside(found if found.curves or found.notes else None, loss_of(settings, findings))
 
 
 def loss_of(settings: Mapping[str, Any], findings: Findings | None = None) -> Loss:
