@@ -69,10 +69,10 @@ class GroupFiles:
         tokens = np.where(groups.tokens >= 0, groups.tokens, np.nan)
         columns: dict[Key, Column] = {
             **cells,
-            **{("part", name): _cells(groups, values) for name, values in groups.components.items()},
-            ("tokens", ""): _cells(groups, tokens, digits=12),
-            ("masked", ""): _cells(groups, np.where(groups.masked, 1.0, np.nan)),
-            ("taught", ""): _cells(groups, np.where(facts.taught, 1.0, np.nan)),
+            **{("part", name): _cells(groups, values, count) for name, values in groups.components.items()},
+            ("tokens", ""): _cells(groups, tokens, count, digits=12),
+            ("masked", ""): _cells(groups, np.where(groups.masked, 1.0, np.nan), count),
+            ("taught", ""): _cells(groups, np.where(facts.taught, 1.0, np.nan), count),
             ("ended", ""): _names(groups, groups.status),
             ("class", ""): _names(groups, groups.label),
         }
@@ -83,8 +83,8 @@ class GroupFiles:
             held += [""] * (before - len(held))
             held += column[:count]
         self._note_places(groups, int(groups.offsets[count]))
-        for name, values in self._of_index(groups, facts).items():
-            self._index[name] += values[:count]
+        for name, values in self._of_index(groups, facts, count).items():
+            self._index[name] += values
         while len(self._index["step"]) >= (len(self._numbers) + 1) * _GROUPS:
             self._end_piece()
 
@@ -100,18 +100,19 @@ class GroupFiles:
             places = (groups.position[here], group + len(self._index["step"]), here - groups.offsets[group])
             self._places[file].append(np.array(places))
 
-    def _of_index(self, groups: RewardGroups, facts: GroupFlags) -> dict[str, Sequence[Any]]:
-        """What is told of a group where it is listed."""
-        starts = groups.offsets[:-1]
-        flags = [*(facts.flags[name] for name in OF_GROUPS), np.logical_or.reduceat(groups.masked, starts)]
-        means = np.add.reduceat(groups.reward, starts) / groups.sizes
-        prompts = groups.prompt or [""] * len(starts)
+    def _of_index(self, groups: RewardGroups, facts: GroupFlags, count: int) -> dict[str, Sequence[Any]]:
+        """What is told of each of the first ``count`` groups where it is listed."""
+        starts, sizes, rows = groups.offsets[:count], groups.sizes[:count], int(groups.offsets[count])
+        masked = np.logical_or.reduceat(groups.masked[:rows], starts)
+        flags = [*(facts.flags[name][:count] for name in OF_GROUPS), masked]
+        means = np.add.reduceat(groups.reward[:rows], starts) / sizes
+        prompts = groups.prompt[:count] or [""] * count
         return {
-            "step": [step if step >= 0 else "–" for step in groups.step.tolist()],
-            "size": groups.sizes.tolist(),
+            "step": [step if step >= 0 else "–" for step in groups.step[:count].tolist()],
+            "size": sizes.tolist(),
             "mean": [f"{mean:.4g}" for mean in means.tolist()],
             "marks": ((1 << np.arange(len(flags))) @ np.array(flags)).tolist(),
-            "name": groups.name or [""] * len(starts),
+            "name": groups.name[:count] or [""] * count,
             "prompt": [self._prompts.setdefault(prompt, len(self._prompts)) for prompt in prompts],
             "file": [self._files[groups.source_of(row)] for row in starts.tolist()],
             "position": groups.position[starts].tolist(),
@@ -205,18 +206,18 @@ class GroupTable:
         under = {name: apply(get_entry(name), batches) for name in self._names}
         cells: dict[Key, Column] = {
             # Rewards of a tight group differ in late digits.
-            ("reward", ""): _cells(groups, groups.reward, digits=12),
-            ("logged", ""): _cells(groups, groups.advantage),
-            **{("under", name): _cells(groups, values) for name, values in under.items()},
+            ("reward", ""): _cells(groups, groups.reward, count, digits=12),
+            ("logged", ""): _cells(groups, groups.advantage, count),
+            **{("under", name): _cells(groups, values, count) for name, values in under.items()},
         }
         columns = [
             range(self._seen + 1, self._seen + count + 1),
             [as_cell(name) for name in groups.name[:count]] or [""] * count,
             [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
             (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
-            [step if step >= 0 else "" for step in groups.step.tolist()],
+            [step if step >= 0 else "" for step in groups.step[:count].tolist()],
             groups.position[groups.offsets[:count]].tolist(),
-            groups.sizes.tolist(),
+            groups.sizes[:count].tolist(),
             _flags(facts, count),
             *cells.values(),
         ]
@@ -256,15 +257,15 @@ def _flags(facts: GroupFlags, count: int) -> list[str]:
     return [texts[code] for code in codes.tolist()]
 
 
-def _cells(groups: RewardGroups, values: Floats, digits: int = 6) -> list[str]:
-    sizes = groups.sizes.tolist()
-    known = np.logical_or.reduceat(np.isfinite(values), groups.offsets[:-1]).tolist()
+def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) -> list[str]:
+    sizes, shown = groups.sizes[:count].tolist(), values[: int(groups.offsets[count])]
+    known = np.logical_or.reduceat(np.isfinite(shown), groups.offsets[:count]).tolist()
     if not any(known):
-        return [""] * len(sizes)
+        return [""] * count
     # One text of all numbers takes half the time of a text for each.
     number = f"%.{digits}g"
     pattern = {size: " ".join([number] * size) for size in set(sizes)}
-    texts = ("\n".join([pattern[size] for size in sizes]) % tuple(values.tolist())).split("\n")
+    texts = ("\n".join([pattern[size] for size in sizes]) % tuple(shown.tolist())).split("\n")
     return [text if some else "" for text, some in zip(texts, known, strict=True)]
 
 

@@ -210,6 +210,7 @@ def test_as_many_groups_as_asked_for(tmp_path: Path, s2s: Command) -> None:
     s2s("audit", log, "--out", tmp_path / "out", "--groups", "7")
     index = script(groups / "index.js")
     assert (len(index["step"]), index["met"]) == (7, 620)
+    assert set(range(len(index["prompts"]))) == {*index["prompt"]}
     assert {group for group, _ in texts_of(tmp_path / "out")} == set(range(7))
     assert sorted(path.name for path in groups.iterdir()) == ["index.js", "n0.js", "notes.js", "t0.js"]
     s2s("audit", log, "--groups", "0", code=2)
