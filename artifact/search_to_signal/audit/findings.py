@@ -128,7 +128,7 @@ class Findings:
     ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
     of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
     twice or more and tied each time. ``digits`` and ``reward_digits``: the
-    log rounds advantages and rewards to these. ``signs`` are those of an exploited reward.
+    log rounds advantages and rewards to these. ``signs`` say that a reward is exploited.
     """
 
     groups: int

@@ -11,8 +11,8 @@ from search_to_signal.cli.options import Add
 def _worth(arguments: argparse.Namespace) -> None:
     """Did a search, or its training, pay? Its best beside what the same effort buys otherwise.
 
-    Give the log of a run, or a directory with those of several. Beside them: independent answers to the first
-    prompt, other runs (--against), the start with random numbers (--tune).
+    Give the log of a run, or a directory of several runs. They are compared with independent answers to the
+    first prompt, other runs (--against), and the start with random numbers (--tune).
     """
     from search_to_signal.audit import report
     from search_to_signal.audit.loss import Beside, Loss
@@ -45,7 +45,7 @@ def register(add: Add) -> None:
     command.add_argument("--against", nargs="+", default=[], type=Path, metavar="PATH", help=text)
     text = "equal effort: calls of the evaluator (the default where logged), answers, tokens or seconds"
     command.add_argument("--by", choices=("calls", "answers", "tokens", "seconds"), help=text)
-    text = "runs of a problem of ours: so many tries to better their start by random numbers, for each run"
+    text = "problems of s2s only: for each run, try so many random changes of its start's numbers"
     command.add_argument("--tune", type=int, metavar="TRIES", help=text)
     command.add_argument("--reward", metavar="NAME", help="the score, if the log has several")
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page and JSON there")

@@ -24,8 +24,8 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Heur
 from search_to_signal.sandbox.programs import differ_in_numbers
 from search_to_signal.study.container import refuse_packed
 
-# What an answer costs, in the order of preference: an evaluator's call, an answer, its tokens with those of
-# its prompt, wall time.
+# What an answer costs, in the order of preference: an evaluator's call, an answer, the tokens of answer and
+# prompt, wall time.
 UNITS = ("calls", "answers", "tokens", "seconds")
 _TRACES = (TRACE, TRACE_JSON)
 _SEARCHES = (*_TRACES, CHECKPOINT, SHINKA, LLM4AD)

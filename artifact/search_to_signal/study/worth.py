@@ -7,8 +7,8 @@ in neither direction refuses (Waudby-Smith and Ramdas, arXiv:2010.09686).
 - Pairs of runs: without an effect either one is as likely to be ahead. Bets on the signs of differences, by
   their sizes so far, make a martingale (Ramdas, Ruf, Larsson and Koolen, arXiv:2009.03167; symmetry).
 - A run beside independent answers: where its best is distributed as that of f times as many, the order of all
-  scores has a known chance (Savage, Contributions to the theory of rank order statistics, 1956). The ratio of
-  those of f > 1 and of 1 grows with a run's rank, so it is evidence against every worse search, too.
+  scores has a known chance (Savage, Contributions to the theory of rank order statistics, 1956). The chance
+  for f > 1 over the chance for 1 grows with a run's rank, so it is evidence against every worse search, too.
 """
 
 import math

@@ -190,7 +190,7 @@ def _begin(trial: Trial) -> None:
 
 
 def _answered(trial: Trial, checkpoint: Checkpoint, progress: Progress) -> Behaviour:
-    """In percent of a prompt's answers (prompts,), those that are valid, and those of each class."""
+    """Percent of each prompt's answers (prompts,) that are valid, and that are of each class."""
     if not trial.completions:
         return {}
     # It loads torch.
@@ -309,7 +309,7 @@ def _facts(trial: Trial) -> dict[str, Any]:
 
 
 def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) -> Table:
-    """Rows over runs, where there are several, then those of each run."""
+    """Rows over runs, where there are several, then rows of each run."""
     rows = [(label(run, part), cells) for run, own in lines.items() for part, cells in own]
     note = "± is the standard error over prompts, or over the recorded completions that were read."
     if len(lines) > 1:
