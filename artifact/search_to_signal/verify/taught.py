@@ -139,9 +139,8 @@ def who_taught(trials: Sequence[Trial], out: Path, jobs: int, progress: Progress
     execute(planned, Execution(jobs=jobs, resume=True), progress)
     levels, bought = dict[str, list[Line]](), dict[str, list[Line]]()
     for trial in trials:
-        found = {one.name: _answered(trial, one, progress) for one in trial.checkpoints()}
-        for name, likelihoods in _read(trial, progress).items():
-            found[name] = {**found[name], **likelihoods}
+        answered, read = _answered(trial, progress), _read(trial, progress)
+        found = {name: {**behaviour, **read[name]} for name, behaviour in answered.items()}
         levels[trial.name] = [(name, _cells(behaviour)) for name, behaviour in found.items()]
         bought[trial.name] = _bought(trial, found)
     tables = (
@@ -189,31 +188,34 @@ def _begin(trial: Trial) -> None:
     write_atomically(file, setup)
 
 
-def _answered(trial: Trial, checkpoint: Checkpoint, progress: Progress) -> Behaviour:
-    """Percent of each prompt's answers (prompts,) that are valid, and that are of each class."""
+def _answered(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
+    """By checkpoint, percent of each prompt's answers (prompts,) that are valid, and of each class."""
     if not trial.completions:
-        return {}
+        return {one.name: {} for one in trial.checkpoints()}
     # It loads torch.
     from search_to_signal.layers.probe.answers import ProbeTask
 
     settings = msgspec.structs.replace(trial.config.generation, group_size=trial.completions)
     config = msgspec.structs.replace(trial.config, generation=settings)
     bank = list(read_records(trial.out / BANK, BankPrompt))
-    file = trial.out / f"{checkpoint.name}.jsonl"
-    if not file.is_file():
-        answers_writer(config)(ProbeTask(config, checkpoint, trial.out, bank, file), progress)
     programs = {run.name: programs_of(run) for run in trial.bank}
     parents = {
         (run.name, group[0].step): group[0].parents for run in trial.bank for group in read_groups(run)
     }
-    counts = np.zeros((len(KINDS), len(bank)))
-    for record in read_records(file, ProbeRecord):
-        asked = bank[record.prompt]
-        kind = programs[asked.run].kind(record, record.text, parents[asked.run, asked.step])
-        counts[KINDS.index(kind), record.prompt] += 1
-    percent = dict(zip(KINDS, 100.0 * counts / counts.sum(axis=0), strict=True))
-    valid = {f"{kind.capitalize()} (%)": percent[kind] for kind in KINDS if kind != FAILED}
-    return {VALID: sum(valid.values(), np.zeros(len(bank))), **valid}
+    found: dict[str, Behaviour] = {}
+    for checkpoint in trial.checkpoints():
+        file = trial.out / f"{checkpoint.name}.jsonl"
+        if not file.is_file():
+            answers_writer(config)(ProbeTask(config, checkpoint, trial.out, bank, file), progress)
+        counts = np.zeros((len(KINDS), len(bank)))
+        for record in read_records(file, ProbeRecord):
+            asked = bank[record.prompt]
+            kind = programs[asked.run].kind(record, record.text, parents[asked.run, asked.step])
+            counts[KINDS.index(kind), record.prompt] += 1
+        percent = dict(zip(KINDS, 100.0 * counts / counts.sum(axis=0), strict=True))
+        valid = {f"{kind.capitalize()} (%)": percent[kind] for kind in KINDS if kind != FAILED}
+        found[checkpoint.name] = {VALID: sum(valid.values(), np.zeros(len(bank))), **valid}
+    return found
 
 
 def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
