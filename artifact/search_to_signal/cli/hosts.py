@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.errors import EXTRAS, require
 from search_to_signal.base.progress import progress_display
 from search_to_signal.cli.options import Add
 

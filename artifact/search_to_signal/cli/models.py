@@ -98,7 +98,7 @@ def _fetch(arguments: argparse.Namespace) -> None:
     decides. A GGUF file is converted: its weights dequantized and stored as bfloat16. OWNER/NAME is any
     repository of the hub with safetensors.
     """
-    from search_to_signal.base.extras import require
+    from search_to_signal.base.errors import require
 
     require("torch", "transformers", "gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
     from search_to_signal.base.processes import end_in_order

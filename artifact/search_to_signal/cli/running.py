@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.base.errors import UNREADABLE, ConfigError, S2SError
-from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.errors import EXTRAS, UNREADABLE, ConfigError, S2SError, require
 from search_to_signal.base.progress import one_line, progress_display
 from search_to_signal.cli.options import (
     AGAIN,
@@ -75,8 +74,8 @@ def _run_one(arguments: argparse.Namespace) -> None:
     from search_to_signal.run.clock import format_timing
     from search_to_signal.run.config import RunConfig
     from search_to_signal.run.execution import ERROR_PREFIX, PROGRESS_PREFIX
+    from search_to_signal.run.learning import retrain
     from search_to_signal.run.loop import run
-    from search_to_signal.run.retraining import retrain
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:

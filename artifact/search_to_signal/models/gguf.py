@@ -17,9 +17,16 @@ from gguf.quants import dequantize
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.progress import Progress, one_line
-from search_to_signal.models.confined import Answer, At, Budget, Confined, ConfinedError
 from search_to_signal.models.files import refuse_little_room
-from search_to_signal.models.foreign import ForeignTokenizer, try_model
+from search_to_signal.models.foreign import (
+    Answer,
+    At,
+    Budget,
+    Confined,
+    ConfinedError,
+    ForeignTokenizer,
+    try_model,
+)
 
 # The bytes of a GGUF file, from one file or from its parts, joined in the order of their numbers.
 

@@ -26,7 +26,7 @@ from search_to_signal.models.serving import reachable
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.checksums import SUMS
-from search_to_signal.records.files import storage_errors
+from search_to_signal.records.files import RunFiles, storage_errors
 from search_to_signal.records.manifest import Manifest, write_database
 from search_to_signal.records.schema import (
     CompletionRecord,
@@ -35,7 +35,6 @@ from search_to_signal.records.schema import (
     StepRecord,
     population_sha256,
 )
-from search_to_signal.records.writer import RunFiles
 from search_to_signal.run.clock import StepClock
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import (
@@ -57,7 +56,13 @@ from search_to_signal.run.group import (
     replayed_record,
     step_record,
 )
-from search_to_signal.run.learning import Training, begin_restart, begin_training, open_run_generator
+from search_to_signal.run.learning import (
+    Training,
+    begin_restart,
+    begin_training,
+    open_run_generator,
+    remake_learner,
+)
 from search_to_signal.run.recorded import final_population
 from search_to_signal.run.resuming import (
     ResumePoint,
@@ -69,7 +74,6 @@ from search_to_signal.run.resuming import (
     refuse_changed_problem,
     replayed_state,
 )
-from search_to_signal.run.retraining import remake_learner
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import Proposal, parse

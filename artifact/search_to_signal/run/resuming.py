@@ -17,6 +17,7 @@ from search_to_signal.models.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem, score_unit
 from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.files import START, Mark
 from search_to_signal.records.manifest import (
     Accelerator,
     Environment,
@@ -27,7 +28,6 @@ from search_to_signal.records.manifest import (
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.records.writer import START, Mark
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import (
     NAMES,

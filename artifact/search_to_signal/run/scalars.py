@@ -11,8 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from search_to_signal.base.errors import ConfigError, S2SError
-from search_to_signal.base.extras import require
+from search_to_signal.base.errors import ConfigError, S2SError, require
 from search_to_signal.base.processes import called_every
 from search_to_signal.records.files import LARGEST, read_regular
 from search_to_signal.records.manifest import runs_below

@@ -18,9 +18,9 @@ from search_to_signal.base.numerics import Floats
 from search_to_signal.base.progress import counted, listed
 from search_to_signal.layers.heldout.tables import optimality_gap
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.tsp import Tsp
-from search_to_signal.problems.tsp_known import (
+from search_to_signal.problems.tsp import (
     KnownHeuristic,
+    Tsp,
     known_heuristics,
     known_scores,
     reference_file,

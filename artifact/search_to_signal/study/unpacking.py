@@ -11,13 +11,20 @@ from search_to_signal.base.errors import ConfigError, RunDirectoryError, S2SErro
 from search_to_signal.base.processes import mapped
 from search_to_signal.base.progress import Progress, counted
 from search_to_signal.records.adapters import why_left_out, write_unshipped
-from search_to_signal.records.checksums import DATA_SUMS, SUMS, read_sums, sha256_file, sum_problems
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    DATA_SUMS,
+    SUMS,
+    read_sums,
+    sha256_file,
+    sum_problems,
+    write_blocks,
+)
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_manifest, read_roster, write_roster
 from search_to_signal.records.reader import GENERATIONS, TEXTS
-from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study.container import (
     BEGUN,

@@ -16,14 +16,21 @@ from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.adapters import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
-from search_to_signal.records.checksums import image_sha256, listed_files, sha256_file
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    CRATE,
+    describe_crate,
+    image_sha256,
+    is_block_index,
+    listed_files,
+    sha256_file,
+)
 from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import HEURISTICS
-from search_to_signal.records.seal import BLOCKS, CRATE, describe_crate, is_block_index
 from search_to_signal.run.recorded import (
     Replay,
     final_population,

@@ -221,7 +221,7 @@ def _answered(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
 def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     """By checkpoint and class, the mean log-probability per token of recorded completions, in nats."""
     from search_to_signal.models.device import prepare_processor
-    from search_to_signal.models.likelihood import Drawing, Exchange, read_completions, read_lora
+    from search_to_signal.models.sampling import Drawing, Exchange, read_completions, read_lora
     from search_to_signal.run.learning import model_of_files
 
     texts: dict[str, list[tuple[Sequence[int], Sequence[Sequence[int]]]]] = {kind: [] for kind in KINDS}

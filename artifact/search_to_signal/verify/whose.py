@@ -26,7 +26,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import stream
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import json_settings, model_directory
-from search_to_signal.models.likelihood import (
+from search_to_signal.models.sampling import (
     AS_IS,
     Drawing,
     Exchange,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.base import extras
+from search_to_signal.base import errors
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.records.reader import STEPS, read_records
 from search_to_signal.records.schema import StepRecord
@@ -46,7 +46,7 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest
     """Without the package, and for a directory that would be sealed."""
     with pytest.raises(ConfigError):
         require_tensorboard(tmp_path, tmp_path / "scalars")
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(ConfigError):
         require_tensorboard(tmp_path / "results", tmp_path / "scalars")
 

@@ -34,8 +34,8 @@ from search_to_signal.sandbox.programs import (
     parse,
     program_sha256,
 )
+from search_to_signal.search.hosts.calm.host import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, OPERATORS, operator_probabilities
-from search_to_signal.search.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, collapsed, state_of, transition
 from search_to_signal.search.hosts.released.host import (

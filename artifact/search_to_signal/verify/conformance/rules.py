@@ -14,6 +14,7 @@ from search_to_signal.sandbox.programs import (
     program_sha256,
     sha256_text,
 )
+from search_to_signal.search.hosts.calm.host import primary
 from search_to_signal.search.hosts.calm.prompts import (
     CROSSOVER,
     INJECTION,
@@ -21,7 +22,6 @@ from search_to_signal.search.hosts.calm.prompts import (
     REPLACEMENT,
     operator_probabilities,
 )
-from search_to_signal.search.hosts.calm.selection import primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import EQUAL_WITHIN, SearchState, collapse_probability, state_of
 from search_to_signal.search.hosts.released.trainer import THRESHOLD_SHARE, changed

@@ -26,7 +26,6 @@ from search_to_signal.records.schema import (
     RequestRecord,
     StepRecord,
 )
-from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import (
     COMPONENT_AFTER,
     COMPONENT_BEFORE,
@@ -35,6 +34,8 @@ from search_to_signal.sandbox.programs import (
     program_sha256,
     sha256_text,
 )
+from search_to_signal.sandbox.worker import function_of
+from search_to_signal.search.hosts.calm.host import exposures
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     CROSSOVER,
@@ -42,7 +43,6 @@ from search_to_signal.search.hosts.calm.prompts import (
     REPLACEMENT,
     SIMPLIFICATION,
 )
-from search_to_signal.search.hosts.calm.selection import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, state_of
 from search_to_signal.search.member import (
