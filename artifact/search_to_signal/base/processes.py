@@ -16,8 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-# Process-wide switches that determinism and speed need; called once, first thing in a run's process.
-
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
     from rich.live import Live
 
-# What a long command has to do, how far it is, and how long the rest takes.
-
 # Below this share of the work, or these seconds, a speed says little about the rest.
 _MEASURED_SHARE = 0.02
 _MEASURED_SECONDS = 10.0

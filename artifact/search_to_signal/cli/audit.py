@@ -127,7 +127,6 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _sampler(arguments: argparse.Namespace) -> "Whose | None":
-    """What sampled the log, where a model is named. Loads torch."""
     if arguments.model is None:
         if arguments.adapter:
             raise ConfigError("--adapter needs --model: give the model that it is an adapter of")
@@ -150,7 +149,6 @@ def _sampler(arguments: argparse.Namespace) -> "Whose | None":
 def _audit_log(
     arguments: argparse.Namespace, options: "ReadOptions", sections: "Mapping[str, Section]"
 ) -> tuple[str, "Findings", "Beside"]:
-    """Audit the log and write the files of ``--out``; returns the format's name and what was found."""
     from search_to_signal.audit import importers
     from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from search_to_signal.records.differences import Finding, VerificationResult
     from search_to_signal.verify.token_draws import RunDraws
 
-# ``s2s verify --draws``: recorded tokens, compared with the random numbers that drew them.
-
 # The number of printed problems of one run.
 _TOKEN_DRAWS_SHOWN = 10
 

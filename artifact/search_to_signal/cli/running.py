@@ -9,15 +9,7 @@ import msgspec
 
 from search_to_signal.base.errors import EXTRAS, UNREADABLE, ConfigError, S2SError, require
 from search_to_signal.base.progress import one_line, progress_display
-from search_to_signal.cli.options import (
-    AGAIN,
-    Add,
-    add_repeated,
-    allow_code,
-    load_allowed,
-    refuse_no_time,
-    show,
-)
+from search_to_signal.cli import options
 from search_to_signal.records.files import refuse_special_files, storage_errors
 
 
@@ -27,14 +19,7 @@ def _run(arguments: argparse.Namespace) -> None:
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.layers.reproduction import (
-        chosen_layers,
-        described_models,
-        on_this_machine,
-        planned_work,
-        reproduce,
-        require_start,
-    )
+    from search_to_signal.layers import reproduction
     from search_to_signal.run.execution import Execution
     from search_to_signal.run.machine_check import cards_of
     from search_to_signal.run.profile import load_profile
@@ -42,15 +27,17 @@ def _run(arguments: argparse.Namespace) -> None:
     from search_to_signal.verify.directory import verify
 
     profile = load_profile(arguments.profile)
-    layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
+    layers = [layer.key for layer in reproduction.chosen_layers(profile, arguments.layer)]
     if arguments.dry_run:
-        require_start(on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers)
-        for line in described_models(profile, layers):
+        reproduction.require_start(
+            reproduction.on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers
+        )
+        for line in reproduction.described_models(profile, layers):
             print(line)
         print(f"s2s: {', '.join(layers)} can start in {arguments.out}")
         return
     scalars = written_while_running(arguments.out, arguments.tensorboard)
-    with scalars, progress_display(planned_work(profile, layers)) as progress:
+    with scalars, progress_display(reproduction.planned_work(profile, layers)) as progress:
         execution = Execution(
             profile.jobs,
             profile.checkpoint_every,
@@ -59,9 +46,9 @@ def _run(arguments: argparse.Namespace) -> None:
             check=lambda run: verify(run).problems,
             cards=cards_of(profile),
         )
-        page = reproduce(profile, arguments.out, execution, progress, arguments.layer)
+        page = reproduction.reproduce(profile, arguments.out, execution, progress, arguments.layer)
     if page is not None:
-        show(page)
+        options.show(page)
     print(f"s2s: results in {arguments.out}")
 
 
@@ -85,7 +72,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
             # Not print, which cannot be called where a signal has interrupted it.
             os.write(sys.stdout.fileno(), f"{line}\n".encode(sys.stdout.encoding, "replace"))
 
-    refuse_no_time("--wait", arguments.wait, zero=True)
+    options.refuse_no_time("--wait", arguments.wait, zero=True)
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     # A run that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
@@ -96,7 +83,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         if arguments.retrain is not None:
-            with storage_errors(arguments.out, AGAIN):
+            with storage_errors(arguments.out, options.AGAIN):
                 retrain(config, arguments.retrain, arguments.out, Relay(), arguments.without)
             return
         manifest = run(
@@ -140,7 +127,7 @@ def _updates(arguments: argparse.Namespace) -> None:
     runs = [run for directory in arguments.directories for run in runs_below(directory)]
     with progress_display() as progress:
         page = matched_updates(runs, arguments.out, settings, progress)
-    show(page)
+    options.show(page)
     print(f"s2s: matched updates in {arguments.out}")
 
 
@@ -149,7 +136,7 @@ def _heldout(arguments: argparse.Namespace) -> None:
     from search_to_signal.layers.heldout.layer import heldout
     from search_to_signal.layers.heldout.settings import HeldoutSettings
 
-    load_allowed(arguments)
+    options.load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
     with progress_display() as progress:
         out = heldout(arguments.directory, settings, progress)
@@ -165,7 +152,7 @@ def _record(arguments: argparse.Namespace) -> None:
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
     from search_to_signal.study.recording import Stop, record
 
-    refuse_no_time("--minutes", arguments.minutes, zero=True)
+    options.refuse_no_time("--minutes", arguments.minutes, zero=True)
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     closed = closed_studies(read_amendments(path, plan))
@@ -181,11 +168,11 @@ def _record(arguments: argparse.Namespace) -> None:
     print(f"s2s: {state}: {arguments.out}")
 
 
-def register(add: Add) -> None:
+def register(add: options.Add) -> None:
     run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory to write")
-    add_repeated(run, "--layer", "only this evidence layer of the profile")
+    options.add_repeated(run, "--layer", "only this evidence layer of the profile")
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )
@@ -197,7 +184,7 @@ def register(add: Add) -> None:
     record = add(_record, "s2s record --out results/evidence --minutes 120")
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
-    add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
+    options.add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
     record.add_argument(
         "--finished",
         type=Path,
@@ -223,11 +210,11 @@ def register(add: Add) -> None:
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
     updates.add_argument("--out", type=Path, required=True, help="where to write records and page")
     for option in ("--mapping", "--normalizer"):
-        add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
+        options.add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
     updates.add_argument("--groups", type=int, default=3, help="consecutive groups to train on (default: 3)")
     updates.add_argument("--withheld", type=int, default=1, help="later groups to measure on (default: 1)")
     held = add(_heldout, "s2s heldout results/embedded --instances 8")
     held.add_argument("directory", type=Path, help="results directory with a complete cohort")
     held.add_argument("--instances", type=int, help="use the first N instances of each split (default: all)")
-    allow_code(held, "problem")
+    options.allow_code(held, "problem")
     held.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

@@ -157,7 +157,6 @@ def adapter_sha256(model: Any) -> str:
 
 
 def _plain(config: LoraConfig) -> dict[str, Any]:
-    """A configuration as it is written: JSON, without the name of a base model."""
     fields = config.to_dict()  # type: ignore[no-untyped-call]
     plain = {name: _canonical(fields[name]) for name in _FIELDS if name in fields}
     text = json.dumps({**plain, "base_model_name_or_path": None}, default=_canonical)
@@ -213,8 +212,6 @@ class TrainedAdapter:
         """Write the adapter in PEFT's form."""
         save_adapter(self.model, directory)
 
-
-# How far an update moved an adapter, and how two updates compare.
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -291,9 +288,6 @@ def _sign_agreement(first: AdapterDelta, second: AdapterDelta) -> float | None:
     return agreeing / moved if moved else None
 
 
-# The optimizer that the settings name, and the step that every rule makes with it.
-
-
 def build_optimizer(parameters: Sequence[torch.Tensor], settings: LearnerSettings) -> torch.optim.Optimizer:
     """A fresh optimizer at a constant rate; raises ConfigError for adamw_8bit where it cannot run."""
     if settings.optimizer == "sgd":
@@ -327,8 +321,6 @@ def clipped_step(
         raise NotFiniteError(f"the gradient is not finite: lower the learning rate or inspect the {taken}")
     return float(norm)
 
-
-# Everything that optimizer steps change, as the bytes of one safetensors file.
 
 _PARAMETER, _MOMENT, _NUMBER = "parameter:", "moment:", "number:"
 

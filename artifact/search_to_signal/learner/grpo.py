@@ -133,7 +133,6 @@ class GrpoLearner:
 
     @torch.no_grad()
     def _sampled(self, group: TokenGroup) -> torch.Tensor:
-        """Token log-probabilities of the policy as it is, (G, C)."""
         parts = self._parts(group)
         return torch.cat([token_log_probabilities(self.model, group.rows(part)) for part in parts])
 

@@ -123,8 +123,6 @@ def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
 
 
 def _divided(model: Any, temperature: float) -> Callable[..., Any]:
-    """The forward pass of a model, its logits divided by a temperature."""
-
     def forward(**inputs: Any) -> SimpleNamespace:
         return SimpleNamespace(logits=model(**inputs).logits / temperature)
 
@@ -132,7 +130,6 @@ def _divided(model: Any, temperature: float) -> Callable[..., Any]:
 
 
 def _cached_prompt(model: Callable[..., Any], cache: DynamicCache, group: TokenGroup) -> torch.Tensor:
-    """Read the prompt once for all completions."""
     ids = group.completion_ids
     first = read(model, group.prompt_ids[:1], cache, logits_to_keep=1)
     cache.batch_repeat_interleave(len(ids))
@@ -270,7 +267,6 @@ class AdaptedProjection(torch.autograd.Function):
 
 
 def _sum(output: Tensor, change: Tensor) -> Tensor:
-    """The float32 sum, rounded to the precision of ``output``."""
     return change.add_(output).to(output.dtype)
 
 

@@ -124,8 +124,6 @@ def _given(request: FetchRequest, given: Path, known: KnownModel | None) -> "Ggu
     return GgufSource(request.name, gguf_files(given), known, request.sha256)
 
 
-# Files of a known model from the hub, at its pinned revision, in the hub's own cache.
-
 _MB = 1_000_000
 
 
@@ -187,9 +185,6 @@ def _reaching(name: str) -> Iterator[None]:
         ) from error
 
 
-# A directory made under another name and renamed when it is whole: what has its name is finished.
-
-
 @contextmanager
 def renamed_when_whole(out: Path) -> Iterator[Path]:
     """Yield an empty directory next to ``out`` that gets its name at the end, and is removed on any error.
@@ -241,10 +236,7 @@ def _locked(work: Path) -> int:
     raise RunDirectoryError(f"another process is writing into {work}: wait until it ends, or stop it")
 
 
-# Files read once, in blocks: hashed, copied where asked for, with progress.
-
 _BLOCK = 1 << 22
-_MB = 1_000_000
 
 
 class Reading:
@@ -274,7 +266,6 @@ class Reading:
 
 
 def _total_size(files: Sequence[Path]) -> int:
-    """Bytes of all of them."""
     return sum(path.stat().st_size for path in files)
 
 
@@ -283,8 +274,6 @@ def _remove_cached(path: Path) -> None:
     path.resolve().unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
-
-# The files next to a model's weights: their origin, licence and checksums.
 
 SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
 _LICENCES = Path(__file__).parent / "licences"
@@ -305,7 +294,6 @@ class ModelOrigin(NamedTuple):
 
 
 def _describe(out: Path, origin: ModelOrigin, progress: Progress) -> None:
-    """Write source.json, README.md, the licence where it is ours to give, and the list of checksums last."""
     source = {
         "name": origin.name,
         "repository": origin.known and origin.known.repository,
@@ -357,9 +345,6 @@ def _how(origin: ModelOrigin) -> str:
     )
 
 
-# A model directory from a GGUF file or its parts, when the bytes are those that were published.
-
-
 class GgufSource(NamedTuple):
     """The files that a model's GGUF file consists of, in order, and what is known of it, or its SHA-256.
 
@@ -403,8 +388,6 @@ class GgufSource(NamedTuple):
         revision = self.known.revision if self.known else None
         return ModelOrigin(self.name, self.known, {published: sha256}, revision, converted=True)
 
-
-# A model directory from safetensors files as a distributor publishes them: checked and copied.
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 # Any of these sets makes a tokenizer.

@@ -200,7 +200,6 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _serve(make: Callable[[At], Answer], budget: Budget, asked: int, told: int) -> NoReturn:
-    """The child's life: it answers until nobody asks any more."""
     try:
         _confine(budget, asked, told)
         with os.fdopen(asked, "rb") as questions:
@@ -563,7 +562,6 @@ def _loads(directory: Path, load: Callable[[Path, At], Any]) -> bool:
 
 @contextmanager
 def _changed(directory: Path, name: str, settings: dict[str, Any]) -> Iterator[Path]:
-    """A directory of links to a model's files, with other settings in one of them."""
     with TemporaryDirectory() as made:
         for path in directory.iterdir():
             if path.name != name:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.progress import one_line
+from search_to_signal.models import releases
 from search_to_signal.models.base import (
     Adapter,
     ChatPrompt,
@@ -31,14 +32,6 @@ from search_to_signal.models.cpu_decoder import KNOWN, causal_model, has_fitting
 from search_to_signal.models.device import LESS_MEMORY, load_4bit, memory_errors, prepare_device
 from search_to_signal.models.files import json_settings, shipped
 from search_to_signal.models.foreign import ForeignTokenizer, refuse_no_numbers, try_model
-from search_to_signal.models.releases import (
-    in_precision,
-    keys_and_values,
-    load_tokenizer_files,
-    new_cache,
-    read,
-    unmasked,
-)
 from search_to_signal.models.sampling import (
     Filters,
     SampledGroup,
@@ -153,7 +146,6 @@ class CardSampler:
         return SampledGroup(completions, tuple(ids[-1] not in self.drawing.ends for ids in completions))
 
     def _begin(self, prompt_ids: Sequence[int], seeds: Sequence[int]) -> None:
-        """Read the prompt, once for all rows, and lay the numbers ready that tokens are drawn by."""
         state, start = self._state, len(prompt_ids)
         places = min(-(-start // _PROMPT) * _PROMPT, self.room)
         self._prompt[0, :start] = torch.tensor(list(prompt_ids))
@@ -168,13 +160,12 @@ class CardSampler:
         self._ended.zero_()
 
     def _read_prompt(self, places: int) -> None:
-        """Fill so many places of every row's cache; those behind the prompt are written again before use."""
         base = causal_model(self._model)
-        cache = new_cache(base)
-        with unmasked(base.config):
-            hidden = read(base.model, self._prompt[:, :places], cache).last_hidden_state
+        cache = releases.new_cache(base)
+        with releases.unmasked(base.config):
+            hidden = releases.read(base.model, self._prompt[:, :places], cache).last_hidden_state
         self._state.logits.copy_(base.lm_head(hidden.index_select(1, self._last))[:, 0].float())
-        for (keys, values), (k, v) in zip(self._state.caches, keys_and_values(cache), strict=True):
+        for (keys, values), (k, v) in zip(self._state.caches, releases.keys_and_values(cache), strict=True):
             keys[:, :, :places].copy_(k)
             values[:, :, :places].copy_(v)
 
@@ -265,7 +256,6 @@ def _undemanding() -> Iterator[None]:
 
 
 def _to_end(ids: Sequence[int], ends: frozenset[int]) -> tuple[int, ...]:
-    """The tokens of a row to the first that ends it."""
     length = next((number for number, token in enumerate(ids, start=1) if token in ends), len(ids))
     return tuple(ids[:length])
 
@@ -304,7 +294,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **in_precision(dtype),
+            **releases.in_precision(dtype),
         )
     except UNLOADABLE as error:
         said = one_line(str(error), 200)
@@ -326,7 +316,7 @@ def load_tokenizer(directory: Path) -> Any:
     if not shipped(directory):
         return ForeignTokenizer(directory)
     try:
-        return load_tokenizer_files(directory)
+        return releases.load_tokenizer_files(directory)
     except UNLOADABLE as error:
         said = one_line(str(error), 200)
         raise ModelFileError(f"cannot load the tokenizer in {directory} ({said}): restore it") from error
@@ -414,8 +404,6 @@ class LocalGenerator:
             self._sampler = CardSampler(self.model, rows, room, drawing)
         return self._sampler  # type: ignore[return-value]
 
-
-# The weights that completions are sampled from and adapters are trained on, opened in one way everywhere.
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

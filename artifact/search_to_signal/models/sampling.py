@@ -340,8 +340,6 @@ def _reads(
 
 
 class _Shares:
-    """The shares of tokens by logits (rows, vocabulary), and those of the likeliest in order."""
-
     def __init__(self, logits: torch.Tensor, tokens: torch.Tensor) -> None:
         self._logits = logits
         self._chosen = logits.gather(1, tokens[:, None])[:, 0]

@@ -63,7 +63,6 @@ def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterator[bytes]:
-    """Yield unpacked bytes in pieces of bounded size."""
     while True:
         piece = inflate.decompress(packed, _PIECE)
         yield piece
@@ -336,7 +335,6 @@ def _damage(line: int | None, recorded: str, piece: bytes) -> Damage:
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """The number of leading items that two sequences share."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
@@ -370,7 +368,6 @@ def _identity(line: bytes) -> str:
 
 
 def _record_text(lines: Sequence[bytes], number: int) -> str:
-    """The record of a line, or the record before it where the line is unreadable."""
     own, before = (_identity(lines[n - 1]) if 1 <= n <= len(lines) else "" for n in (number, number - 1))
     if own:
         return f": the record of {own}"

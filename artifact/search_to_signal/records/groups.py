@@ -254,8 +254,6 @@ def _responses(group: ExternalGroup) -> list[int]:
     ]
 
 
-# Stream recorded groups, ours or from outside, as batches of bounded size.
-
 BATCH = 4096
 
 Group = TypeVar("Group")

@@ -140,7 +140,6 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def _start(self) -> tuple[str, ...]:
-        """The directory of restarts with an archive, within their layer's."""
         if self.parent is None or self.parent.archive_sha256 is msgspec.UNSET:
             return ()
         return (INITIAL_ARCHIVE if self.parent.adapter_sha256 is None else FINAL_ARCHIVE,)

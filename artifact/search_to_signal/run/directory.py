@@ -254,8 +254,6 @@ def move_aside(directory: Path) -> Path:
     return directory.rename(target)
 
 
-# The record files of one run directory while it is written.
-
 # Where each kind of record goes, within the run directory.
 NAMES = {
     "completions": COMPLETIONS,

@@ -86,7 +86,6 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def _projections(sizes: dict[str, int]) -> list[tuple[int, int]]:
-    """(outputs, inputs) of a layer's seven projections."""
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
     heads, others = (sizes[n] * sizes["head_dim"] for n in ("num_attention_heads", "num_key_value_heads"))
     attention = [(heads, hidden), (others, hidden), (others, hidden), (hidden, heads)]
@@ -116,7 +115,6 @@ def _cache(sizes: dict[str, int], loading: ModelLoading, generation: GenerationS
 
 
 def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
-    """Bytes of adapter, gradient, two moments, the sampler's copy and its pieces, and the hashed copy."""
     ranks = sum(out + into for out, into in _projections(sizes))
     return 8 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
 
@@ -189,7 +187,6 @@ def require_engine(
 def _packages(
     generation: GenerationSettings, learner: LearnerSettings | None, nf4: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the packages of the extra ``gpu`` that are needed, each with a setting that needs it."""
     if generation.backend in ENGINES:
         backend = f'generation.backend = "{generation.backend}"'
         yield generation.backend, backend
@@ -288,7 +285,6 @@ def _computes_on_card(device: str, generation: GenerationSettings) -> bool:
 
 
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
-    """The model and the memory in MiB of one run of a part; none for runs without the card."""
     learner = profile.learner if trains(part) else None
     if not _needs_card(profile) or (learner is None and profile.generation.backend == "server"):
         return

@@ -272,7 +272,6 @@ def _planned_run(
 
 
 def _first_problem(directory: Path, execution: Execution) -> str | None:
-    """The first problem of a finished run, None where there is none."""
     if execution.check is not None and execution.plan is None:
         return next(iter(execution.check(directory)), None)
     # A plan has hundreds of runs, which every command checks: consistency is left to s2s verify.
@@ -280,7 +279,6 @@ def _first_problem(directory: Path, execution: Execution) -> str | None:
 
 
 def _is_finished(config: RunConfig, directory: Path, plan: str | None) -> bool:
-    """Whether a directory has the manifest of exactly this run, finished under the same plan."""
     manifest = finished_manifest(directory)
     if manifest is None or manifest.plan_sha256 != (plan or UNSET):
         return False

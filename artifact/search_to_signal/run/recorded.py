@@ -256,8 +256,6 @@ class OfAnyHost(AsRecorded):
         return Transition(None, _events(recorded), admitted, (*request.archive, *admitted))
 
 
-# The replay.
-
 Search = DrawnAgain | AsRecorded
 Credit = tuple[RewardMapping, Normalizer]
 Reading = Callable[[str], Proposal | Failure]

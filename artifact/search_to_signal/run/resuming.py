@@ -44,8 +44,6 @@ from search_to_signal.sandbox.pool import Run
 from search_to_signal.search.host import Host, host_facts
 from search_to_signal.search.hosts import open_host
 
-# The manifest of a run that begins here and now, and of one that goes on.
-
 
 def manifest_now(config: RunConfig) -> Manifest:
     """The manifest of a run that begins here and now."""

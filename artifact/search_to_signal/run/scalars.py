@@ -70,7 +70,6 @@ class Scalars:
 
 
 def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
-    """The steps from line ``start`` on, without a last line that is still incomplete."""
     if file.is_file():
         *lines, _ = read_regular(file, LARGEST).split(b"\n")
         yield from (msgspec.json.decode(line, type=StepRecord) for line in lines[start:])

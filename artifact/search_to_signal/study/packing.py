@@ -113,7 +113,6 @@ def pack(
 
 
 def _is_packed(run: Path, packed: Path) -> bool:
-    """Whether a readable container with the same checksum list is packed already."""
     try:
         container.read_container(packed / container.RECORDS)
         return read_regular(packed / SUMS) == read_regular(run / SUMS)

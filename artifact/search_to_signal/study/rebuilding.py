@@ -60,8 +60,6 @@ from search_to_signal.study.standings import (
     score_problems,
 )
 
-# Comparison of shipped and rebuilt CSV tables, value by value.
-
 _LONG_FORM = ["row", "column", "value", "spread", "n"]
 # The last bits of a mean depend on the processor.
 _TOLERANCE = 1e-9
@@ -130,8 +128,6 @@ def _equal(first: str, second: str) -> bool:
     except ValueError:
         return False
 
-
-# The evidence of one plan: tables, figures and pages rebuilt from records, compared with shipped tables.
 
 _TABLES = "*.csv"
 

@@ -36,8 +36,6 @@ from search_to_signal.study.standings import (
     scores_by_place,
 )
 
-# Programs scored on the held-out TSP instances, in isolation: the field's, and the best ones found.
-
 PROBLEM = "tsp"
 
 

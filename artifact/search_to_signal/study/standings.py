@@ -139,7 +139,6 @@ def score_problems(wanted: Sequence[ScoredProgram], scores: Sequence[ProgramScor
 
 
 def _possible(scores: ProgramScores) -> bool:
-    """Whether no tour is shorter than its instance's lower bound, and a failure has no scores."""
     bounds = [reference.lower_bound for reference in reference_file().splits[scores.split].instances]
     if not scores.scores:
         return scores.outcome.value != "valid"

@@ -135,9 +135,6 @@ def _excuses(directory: Path) -> dict[str, str]:
     return excuses
 
 
-# Runs of a results directory, compared with each other, and what each layer checks of itself.
-
-
 def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
     """Return the contradictions between the runs and layers of a results directory.
 
@@ -191,9 +188,6 @@ def _rosters(directory: Path) -> Iterator[str]:
         for name in names:
             if name != (expected := read_manifest(path.parent / name).facts.name):
                 yield f"{(path.parent / name).relative_to(directory)} has the configuration of {expected}"
-
-
-# One run's manifest, compared with its configuration, timings, adapter, and shipped problems and models.
 
 
 def file_problems(directory: Path, manifest: Manifest) -> list[str]:

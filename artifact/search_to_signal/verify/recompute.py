@@ -137,7 +137,6 @@ def other_stacks(directory: Path) -> tuple[str, ...]:
 
 
 def _fact(machine: Environment, name: str) -> object:
-    """A fact of a machine; kernels without threads, which a run sets for itself (programs have one)."""
     value = getattr(machine, name)
     if name != "kernels" or value is msgspec.UNSET:
         return value
@@ -179,8 +178,6 @@ def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
         return released_findings(run, name, tools)
     return run_findings(run, name, tools)
 
-
-# A run directory, recomputed: texts, programs, token ids and search.
 
 NO_TOKENS = "token ids: an endpoint shows none"
 

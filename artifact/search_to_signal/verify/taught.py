@@ -247,11 +247,7 @@ def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     return dict(found)
 
 
-# From behaviours to tables.
-
-
 def _cells(behaviour: Behaviour) -> Cells:
-    """By column the mean, with its standard error over prompts, or over completions that were read."""
     cells = {}
     for heading, values in behaviour.items():
         n, decimals = len(values), 1 if heading.endswith("(%)") else 3
@@ -311,7 +307,6 @@ def _facts(trial: Trial) -> dict[str, Any]:
 
 
 def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) -> Table:
-    """Rows over runs, where there are several, then rows of each run."""
     rows = [(label(run, part), cells) for run, own in lines.items() for part, cells in own]
     note = "± is the standard error over prompts, or over the recorded completions that were read."
     if len(lines) > 1:

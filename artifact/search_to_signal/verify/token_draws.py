@@ -33,8 +33,6 @@ from search_to_signal.verify.rerun import model_here
 if TYPE_CHECKING:
     from search_to_signal.run.learning import Remade
 
-# The groups of a recorded run that can be read on this machine, each with the model that sampled it.
-
 _UNKNOWN_NUMBERS = {
     "api": "an endpoint shows no token ids",
     "server": "a server draws by numbers of its own, which no record holds",

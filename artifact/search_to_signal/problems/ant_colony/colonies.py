@@ -164,8 +164,6 @@ def coarsen(exact: NDArray[np.float64]) -> NDArray[np.uint16]:
     return coarse
 
 
-# What the host does to a heuristic matrix before its ants see it.
-
 FLOOR = 1e-9
 
 
@@ -179,8 +177,6 @@ def floored(matrix: Array) -> NDArray[np.float64]:
         lifted[lifted < FLOOR] = FLOOR
     return np.array(lifted, dtype=np.float64, order="C")
 
-
-# The colony of CVRP.
 
 DECAY = 0.9
 PHEROMONE_FLOOR = 1e-10
@@ -209,9 +205,6 @@ def best_cost(
     if math.isnan(cost):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: not finite, or all zero")
     return cost
-
-
-# The colony of OP.
 
 
 def best_prize(

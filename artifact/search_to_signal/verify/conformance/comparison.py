@@ -173,7 +173,6 @@ def _bare(text: str) -> str:
 
 
 def _creation(hosts: HostPair) -> HostFinding:
-    """What is asked where no other prompt can be made (12)."""
     _, asked = hosts.creation()
     return things("creation, template shown", 1, asked.prompt.count(hosts.template.strip()))
 
@@ -287,8 +286,6 @@ def _again(hosts: HostPair) -> HostFinding:
     shows = all(state.archive[0].code.strip() in text for text in texts)
     return things("a prompt of an earlier round, asked again", True, shows and len(set(texts)) < _ROUNDS)
 
-
-# Training instances.
 
 _FEWEST = 100
 
@@ -457,7 +454,6 @@ def _time_limits(kind: type[Any]) -> Iterator[list[Any]]:
 
 
 def _log(hosts: HostPair) -> HostFinding:
-    """Whether the log of a round is a file (HOST.md, point 27)."""
     state = hosts.members([hosts.seed.score])
     hosts.theirs.play(state, hosts.asked(state, "log"), ("nothing",))
     log = Path(hosts.theirs.trainer.log_dir)

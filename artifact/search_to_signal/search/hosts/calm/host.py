@@ -12,15 +12,7 @@ from search_to_signal.base.settings import settings_of
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.host import HostSetup, Request, Transition
-from search_to_signal.search.hosts.calm.prompts import (
-    CREATION,
-    CROSSOVER,
-    OPERATORS,
-    REPLACEMENT,
-    REPLACEMENT_VARIANTS,
-    build_prompt,
-    operator_probabilities,
-)
+from search_to_signal.search.hosts.calm import prompts
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import (
     EQUAL_WITHIN,
@@ -120,9 +112,6 @@ def crossover_chance(head_scores: Vector, distances: Vector, member: int) -> flo
     return float((first + by_rank(size) @ second) / total)
 
 
-# Draws from the distributions of selection; every one takes the generator it draws from.
-
-
 def draw_index(probabilities: NDArray[np.float64], rng: np.random.Generator) -> int:
     """Draw an index with probability proportional to its entry; entries of zero are never drawn."""
     cumulative = np.cumsum(probabilities)
@@ -168,11 +157,11 @@ def draw_parents(
     state: SearchState, settings: SearchSettings, rng: np.random.Generator
 ) -> tuple[Operator, tuple[Member, ...]] | None:
     """Draw an operator and its parents, primary first, from a listed state; None when none can be used."""
-    probabilities = operator_probabilities(len(state.archive), settings)
+    probabilities = prompts.operator_probabilities(len(state.archive), settings)
     if not state.archive or not probabilities.any():
         return None
-    operator = OPERATORS[draw_index(probabilities, rng)]
-    if operator != CROSSOVER:
+    operator = prompts.OPERATORS[draw_index(probabilities, rng)]
+    if operator != prompts.CROSSOVER:
         return operator, (state.archive[draw_index(primary(len(state.archive), settings), rng)],)
     pair = draw_crossover(state, settings, rng)
     return None if pair is None else (operator, pair)
@@ -220,8 +209,8 @@ def exposures(
         distances = _inserted_distances(state, base, candidate, position)[: len(head)]
         crossing = crossover_chance(after[: len(head)], distances, position)
         alone = head[position] if position < len(head) else 0.0
-        operators = operator_probabilities(len(after), settings)
-        chances = [crossing if operator == CROSSOVER else alone for operator in OPERATORS]
+        operators = prompts.operator_probabilities(len(after), settings)
+        chances = [crossing if operator == prompts.CROSSOVER else alone for operator in prompts.OPERATORS]
         return float(operators @ chances)
 
     return tuple(exposure(result) for result in results)
@@ -261,12 +250,12 @@ def _unused(
         if drawn is None:
             break
         operator, parents = drawn
-        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
+        variant = int(rng.integers(prompts.REPLACEMENT_VARIANTS)) if operator == prompts.REPLACEMENT else 0
         draw = Draw(state, operator, parents, variant)
         draw = replace(draw, prompt=render(draw))
         if draw.prompt not in state.used_prompts:
             return draw
-    draw = Draw(state, CREATION, ())
+    draw = Draw(state, prompts.CREATION, ())
     return replace(draw, prompt=render(draw))
 
 
@@ -329,7 +318,7 @@ class ReferenceHost:
         return exposures(request.state, results, self.settings)
 
     def _prompt(self, draw: Draw) -> Prompt:
-        return build_prompt(
+        return prompts.build_prompt(
             self.problem,
             draw.operator,
             draw.parents,

@@ -46,8 +46,6 @@ from search_to_signal.search.hosts.released.trainer import (
 )
 from search_to_signal.search.member import Member
 
-# The numbers within objects whose layout is not known.
-
 
 def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:
     """Numeric arrays within lists, mappings, tensors and plain objects; items of a list share a place."""
@@ -117,9 +115,6 @@ def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> W
             raise HostError("calm_trainer.py: two operators have the same wording")
         known[words] = first
     return Wording(known)
-
-
-# What the two sides of a conformance check answer: our search, and the released host.
 
 
 class NotComparableError(HostError):

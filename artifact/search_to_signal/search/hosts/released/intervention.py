@@ -32,24 +32,9 @@ from search_to_signal.records.files import RecordWriter, RunFiles, storage_error
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import GenerationRecord, RequestRecord, StepTiming
 from search_to_signal.search.hosts.calm.state import SearchState
+from search_to_signal.search.hosts.released import trainer
 from search_to_signal.search.hosts.released.checkout import ReleasedCheckout
 from search_to_signal.search.hosts.released.plan import ReleasedPlan
-from search_to_signal.search.hosts.released.trainer import (
-    Count,
-    CountedBy,
-    ReleasedRound,
-    Requests,
-    Rescore,
-    asked_operator,
-    changed,
-    content,
-    heuristics_made,
-    lengths_of,
-    only_prompt,
-    round_records,
-    snapshot,
-    step_of,
-)
 
 # What an endpoint reports of its answers, read on the way: the released host keeps their texts alone.
 #
@@ -206,7 +191,7 @@ def stoppable() -> Iterator[StopSignal]:
     stop.arm = arm
     try:
         arm()
-        with changed(signal, signal=keep):
+        with trainer.changed(signal, signal=keep):
             yield stop
     finally:
         stop.arm = lambda: None
@@ -260,10 +245,10 @@ class Observer:
     files: RunFiles
     host: RecordWriter
     clock: Clock
-    rescore: Rescore
-    count: Count | None = None
-    requests: Requests = lambda texts: ()
-    counted_by: CountedBy | None = None
+    rescore: trainer.Rescore
+    count: trainer.Count | None = None
+    requests: trainer.Requests = lambda texts: ()
+    counted_by: trainer.CountedBy | None = None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
     agreeing: int = 0
@@ -303,9 +288,9 @@ class Observer:
                 self.error = error
             raise
 
-    def observe(self, played: ReleasedRound) -> list[float]:
+    def observe(self, played: trainer.ReleasedRound) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
-        completions, heuristics = round_records(played, self.plan.problem, self.rescore)
+        completions, heuristics = trainer.round_records(played, self.plan.problem, self.rescore)
         records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
@@ -328,7 +313,7 @@ class Observer:
             self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
             # Behind an endpoint the rewards reach no learner.
             tokens = 0 if self.plan.served else sum(record.completion_tokens for record in records)
-            self.files.steps.write(step_of(played, records, self.last, self.mapping.name, tokens))
+            self.files.steps.write(trainer.step_of(played, records, self.last, self.mapping.name, tokens))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
         self.step, self.last, self.missed_since = self.step + 1, played.after, []
@@ -375,22 +360,22 @@ def intervene(checkout: ReleasedCheckout, observer: Observer, seed: int) -> type
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
             with observer.run_errors():
-                before, chat = snapshot(self), only_prompt(prompts)
-                asked = asked_operator(self.used_prompts, content(chat))
-                with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
+                before, chat = trainer.snapshot(self), trainer.only_prompt(prompts)
+                asked = trainer.asked_operator(self.used_prompts, trainer.content(chat))
+                with trainer.heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
                 observer.stop.check()  # the host may have taken it for a failure of a heuristic
-                texts = tuple(content(completion) for completion in completions)
-                lengths = lengths_of(self, chat, texts, others, observer.requests, observer.count)
+                texts = tuple(trainer.content(completion) for completion in completions)
+                lengths = trainer.lengths_of(self, chat, texts, others, observer.requests, observer.count)
                 observer.counted_by = lengths.counted_by
-                played = ReleasedRound(
+                played = trainer.ReleasedRound(
                     step=observer.step,
                     chat=chat,
                     texts=texts,
                     native=tuple(native),
                     seen=tuple(seen),
                     before=before,
-                    after=snapshot(self),
+                    after=trainer.snapshot(self),
                     settings=observer.plan.settings,
                     asked=asked,
                     lengths=lengths.each,
