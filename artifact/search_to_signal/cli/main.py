@@ -24,8 +24,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "checking": ("verify", "seal"),
     "rerunning": ("rerun", "retrain"),
     "shipping": ("pack", "unpack", "rebuild", "standings", "claims"),
-    "hosts": ("conformance", "released"),
-    "models": ("pretrain", "card", "serve", "model"),
+    "models": ("conformance", "released", "pretrain", "card", "serve", "model"),
     "listing": ("list",),
     "audit": ("audit", "normalizers", "worth", "exploits"),
 }
