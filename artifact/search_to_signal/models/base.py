@@ -188,10 +188,7 @@ def encoded(
 
 
 def rendered(
-    tokenizer: Any,
-    chat: list[Message],
-    for_template: Mapping[str, object],
-    at: Callable[[str], object] = str,
+    tokenizer: Any, chat: list[Message], for_template: Mapping[str, object], at: Callable[[str], object] = str
 ) -> tuple[str, list[int]]:
     """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
     at("chat_template")

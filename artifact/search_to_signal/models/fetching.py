@@ -314,35 +314,30 @@ def _describe(out: Path, origin: ModelOrigin, progress: Progress) -> None:
 
 def _card(origin: ModelOrigin) -> str:
     files = "".join(f"- `{name}`, SHA-256 `{sha256}`\n" for name, sha256 in sorted(origin.files.items()))
+    if origin.known is None:
+        whose = "A model that this package does not know: only its publisher vouches for the bytes."
+    elif origin.revision is None:
+        whose = (
+            f"Given as {origin.known.repository} of huggingface.co; these bytes were not checked against it:"
+        )
+    else:
+        whose = f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
+    how = f"The files are the distributor's, byte for byte{origin.edited}.\n"
+    if origin.converted:
+        how = (
+            f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
+            f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat "
+            "template are the file's.\nResults with it are results with a quantized model.\n"
+        )
     return f"""# {origin.name}
 
-{_whose(origin)}
+{whose}
 
 {files}
-{_how(origin)}
+{how}
 Licence: {origin.known.licence if origin.known else "that of its distributor, who has to be asked"}.
 Made by `s2s model fetch {origin.name}`; `source.json` says the same for programs.
 """
-
-
-def _whose(origin: ModelOrigin) -> str:
-    if origin.known is None:
-        return "A model that this package does not know: only its publisher vouches for the bytes."
-    if origin.revision is None:
-        return (
-            f"Given as {origin.known.repository} of huggingface.co; these bytes were not checked against it:"
-        )
-    return f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
-
-
-def _how(origin: ModelOrigin) -> str:
-    if not origin.converted:
-        return f"The files are the distributor's, byte for byte{origin.edited}.\n"
-    return (
-        f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
-        f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template "
-        "are the file's.\nResults with it are results with a quantized model.\n"
-    )
 
 
 class GgufSource(NamedTuple):

@@ -41,6 +41,7 @@ from search_to_signal.models.files import (
     tensor_shapes,
 )
 from search_to_signal.models.releases import load_tokenizer_files
+from search_to_signal.records.files import write_all
 from search_to_signal.sandbox.locks import footprint
 
 At = Callable[[str], None]
@@ -103,7 +104,7 @@ class Confined:
             if child is None or child.parent != os.getpid():
                 child = self._start()
             with suppress(BrokenPipeError):  # the answer says what it died of
-                _write(child.asked, json.dumps(arguments).encode() + b"\n")
+                write_all(child.asked, json.dumps(arguments).encode() + b"\n")
             return self._answer(child)
 
     def close(self) -> None:
@@ -193,17 +194,11 @@ def _ended(child: _Child) -> None:
         os.waitpid(child.pid, 0)
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 def _serve(make: Callable[[At], Answer], budget: Budget, asked: int, told: int) -> NoReturn:
     try:
         _confine(budget, asked, told)
         with os.fdopen(asked, "rb") as questions:
-            _answer_all(make, budget, questions, lambda line: _write(told, line + b"\n"))
+            _answer_all(make, budget, questions, lambda line: write_all(told, line + b"\n"))
     finally:
         os._exit(0)
 

@@ -455,10 +455,7 @@ def _in_float32(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor,
 
 
 def open_local(
-    directory: Path,
-    loading: ModelLoading,
-    settings: GenerationSettings,
-    less_memory: str = LESS_MEMORY,
+    directory: Path, loading: ModelLoading, settings: GenerationSettings, less_memory: str = LESS_MEMORY
 ) -> LocalGenerator:
     """A generator over a model directory; raises as ``open_base_model`` and ``load_tokenizer`` do.
 

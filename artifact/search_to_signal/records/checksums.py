@@ -1,7 +1,7 @@
 """SHA256SUMS in plain GNU form, which ``sha256sum -c --strict`` accepts and checks.
 
-A second list, SHA256SUMS.data, holds the hashes of PNG files' image data. Both are
-of the seal of a results directory, with its archive metadata and its block index.
+A second list, SHA256SUMS.data, holds the hashes of PNG files' image data. Both are of the seal of
+a results directory, with its archive metadata and its block index.
 """
 
 import hashlib
@@ -278,11 +278,6 @@ def blocks_of(directory: Path, path: Path) -> Blocks:
     return Blocks(name, sum(map(len, pieces)), tuple(map(_checks, pieces)))
 
 
-def block_index(directory: Path) -> bytes:
-    """Return the checks of every file below a directory except the index itself, one line for each."""
-    return b"".join(_row(directory, path) for path in _indexed(directory))
-
-
 def is_block_index(directory: Path) -> bool:
     """Whether the block index of a directory is that of its files as they are."""
     rows = zip_longest(_rows(directory), _indexed(directory))
@@ -306,8 +301,8 @@ def _rows(directory: Path) -> Iterator[bytes]:
 
 
 def write_blocks(directory: Path) -> None:
-    """Write the block index of a directory."""
-    (directory / BLOCKS).write_bytes(block_index(directory))
+    """Write the checks of every file below a directory except the index itself, one line for each."""
+    (directory / BLOCKS).write_bytes(b"".join(_row(directory, path) for path in _indexed(directory)))
 
 
 def read_blocks(directory: Path) -> dict[str, Blocks]:

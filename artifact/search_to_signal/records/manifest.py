@@ -21,15 +21,8 @@ _MOST = (1_000_000, 1024)
 # The sandbox reports these facts of a worker; a manifest's ``isolation`` may contain no others.
 ISOLATION_FACTS = frozenset(
     {
-        "clock",
-        "landlock",
-        "landlock_abi",
-        "limits",
-        "mode",
-        "no_new_privs",
-        "seccomp",
-        "timers",
-        "unprivileged",
+        *("clock", "landlock", "landlock_abi", "limits", "mode"),
+        *("no_new_privs", "seccomp", "timers", "unprivileged"),
     }
 )
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.

@@ -56,19 +56,8 @@ def read_lock(path: Path = LOCK) -> dict[str, Any]:
 
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "trl",
-    "peft",
-    "numpy",
-    "scipy",
-    "numba",
-    "msgspec",
-    "unsloth",
-    "vllm",
-    "bitsandbytes",
-    "ray",
+    *("torch", "transformers", "tokenizers", "trl", "peft", "numpy", "scipy"),
+    *("numba", "msgspec", "unsloth", "vllm", "bitsandbytes", "ray"),
 )
 
 # Of these, the ones that decide the bits of a run wherever it is computed.

@@ -26,15 +26,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import stream
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import json_settings, model_directory
-from search_to_signal.models.sampling import (
-    AS_IS,
-    Drawing,
-    Exchange,
-    Lora,
-    Read,
-    read_completions,
-    read_lora,
-)
+from search_to_signal.models.sampling import AS_IS, Drawing, Exchange, Lora, Read, read_completions, read_lora
 from search_to_signal.models.settings import ModelLoading
 
 Numbers = NDArray[np.float64]
