@@ -31,7 +31,7 @@ from search_to_signal.records.files import (
     read_regular,
     write_atomically,
 )
-from search_to_signal.records.manifest import INTERRUPTED, Manifest, read_manifest, runs_below
+from search_to_signal.records.manifest import INTERRUPTED, read_manifest, runs_below
 
 # Hashes of PNG image data, since compression libraries pack equal images into different bytes.
 
@@ -410,31 +410,30 @@ _SOFTWARE = {"@id": "#search-to-signal"}
 _LICENCE = {"@id": "https://spdx.org/licenses/MIT"}
 
 
-def _file(directory: Path, path: Path) -> dict[str, Any]:
-    name, size = path.relative_to(directory).as_posix(), str(path.stat().st_size)
-    return {"@id": name, "@type": "File", "name": path.name, "contentSize": size}
-
-
-def _run(name: str, manifest: Manifest) -> dict[str, Any]:
-    return {
-        "@id": f"#run-{name}",
-        "@type": "CreateAction",
-        "name": f"run {name}, {manifest.status}, source {manifest.source.sha256}",
-        "description": f"configuration {manifest.config_sha256}",
-        "instrument": _SOFTWARE,
-        "result": {"@id": f"{name}/manifest.json"},
-    }
-
-
 def describe_crate(directory: Path, title: str) -> bytes:
     """Return the metadata as canonical JSON: every file except the checksum lists, and every run.
 
     ``datePublished`` is SOURCE_DATE_EPOCH where it is set, else the current date.
     """
     written_later = {directory / name for name in (CRATE, SUMS, DATA_SUMS, BLOCKS)}
-    paths = [path for path in listed_files(directory) if path not in written_later]
-    files = [_file(directory, p) for p in paths if INTERRUPTED not in p.relative_to(directory).parts]
-    runs = [_run(run.relative_to(directory).as_posix(), read_manifest(run)) for run in runs_below(directory)]
+    files, runs = list[dict[str, Any]](), list[dict[str, Any]]()
+    for path in listed_files(directory):
+        place = path.relative_to(directory)
+        if path not in written_later and INTERRUPTED not in place.parts:
+            facts = {"name": path.name, "contentSize": str(path.stat().st_size)}
+            files.append({"@id": place.as_posix(), "@type": "File", **facts})
+    for run in runs_below(directory):
+        name, manifest = run.relative_to(directory).as_posix(), read_manifest(run)
+        runs.append(
+            {
+                "@id": f"#run-{name}",
+                "@type": "CreateAction",
+                "name": f"run {name}, {manifest.status}, source {manifest.source.sha256}",
+                "description": f"configuration {manifest.config_sha256}",
+                "instrument": _SOFTWARE,
+                "result": {"@id": f"{name}/manifest.json"},
+            }
+        )
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
     root = {

@@ -28,7 +28,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.records import schema
 from search_to_signal.records.checksums import SUMS
 from search_to_signal.records.files import RunFiles, storage_errors
-from search_to_signal.records.manifest import Manifest, write_database
+from search_to_signal.records.manifest import Manifest, write_database, write_manifest
 from search_to_signal.run import learning, resuming
 from search_to_signal.run.clock import StepClock
 from search_to_signal.run.config import RunConfig
@@ -353,7 +353,9 @@ def run(
             paired = config.trained and manifest.of_rule.pairs
             with assemble(config) as parts, run_files(directory, point and point.marks, paired) as files:
                 if point is not None:
-                    manifest = resuming.record_interruption(directory, manifest)
+                    more = manifest.interruptions + 1
+                    manifest = msgspec.structs.replace(manifest, interruptions=more)
+                    write_manifest(directory, manifest)
                 restarted = learning.begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every, can_replay_behind(config))

@@ -23,7 +23,6 @@ from search_to_signal.records.manifest import (
     Environment,
     Manifest,
     read_manifest,
-    write_manifest,
 )
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_groups, read_records
@@ -85,13 +84,6 @@ def first_manifest(
     )
     # As it will be read back: lists where the settings have tuples.
     return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)
-
-
-def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
-    """The manifest of a run that goes on; written before its first new group."""
-    manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
-    write_manifest(directory, manifest)
-    return manifest
 
 
 # Facts of a machine that decide no bit of a record.

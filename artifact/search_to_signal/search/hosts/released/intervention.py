@@ -22,7 +22,7 @@ import httpx
 import msgspec
 
 from search_to_signal.base.errors import HostError, S2SError
-from search_to_signal.base.processes import variables
+from search_to_signal.base.processes import answering, variables
 from search_to_signal.base.progress import one_line
 from search_to_signal.credit import RewardMapping, get_mapping
 from search_to_signal.credit.assignment import assign_credit
@@ -86,18 +86,11 @@ def relayed(address: str) -> Iterator[RequestRelay]:
     with httpx.Client(timeout=None, follow_redirects=True) as client:
         handler = _handler(client, f"{parts.scheme}://{parts.netloc}", relay)
         server = ThreadingHTTPServer((_HERE, 0), handler)
-        server.daemon_threads = True
         relay.url = f"http://{_HERE}:{server.server_address[1]}{parts.path}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            # No proxy stands between the host and this machine.
-            with variables(**{n: ",".join(filter(None, (os.environ.get(n), _HERE))) for n in _NO_PROXY}):
-                yield relay
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        # No proxy stands between the host and this machine.
+        direct = {name: ",".join(filter(None, (os.environ.get(name), _HERE))) for name in _NO_PROXY}
+        with answering(server), variables(**direct):
+            yield relay
 
 
 def _handler(client: httpx.Client, origin: str, relay: RequestRelay) -> type[BaseHTTPRequestHandler]:
