@@ -22,11 +22,11 @@ from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.files import checked_files
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import RunConfig
 from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.hosts.calm.settings import SearchSettings

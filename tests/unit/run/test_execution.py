@@ -320,7 +320,7 @@ def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
         "import sys, search_to_signal.cli, search_to_signal.run.planned_runs;"
-        "print('ray' in sys.modules, 'search_to_signal.run.cluster' in sys.modules)"
+        "print('ray' in sys.modules, 'search_to_signal.run.planned_runs' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
