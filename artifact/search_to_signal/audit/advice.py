@@ -8,8 +8,7 @@ from pathlib import Path
 from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
-from search_to_signal.audit.credit import CUT
-from search_to_signal.audit.exploits import REACHING
+from search_to_signal.audit.credit import CUT, REACHING
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED

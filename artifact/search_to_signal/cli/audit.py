@@ -95,7 +95,7 @@ def _audit_log(
 ) -> tuple[str, "Findings", "Beside"]:
     """Audit the log and write the files of ``--out``; returns the format's name and what was found."""
     from search_to_signal.audit import importers
-    from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+    from search_to_signal.audit.importers.base import ScatteredGroupsError
 
     form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):

@@ -29,7 +29,7 @@ from search_to_signal.credit.normalizers import (
     get_normalizer,
 )
 from search_to_signal.layers.audit.layer import audit_results
-from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, shipped, tensor_shapes
 from search_to_signal.models.opening import described, model_files, require_model, require_server

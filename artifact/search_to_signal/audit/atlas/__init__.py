@@ -4,16 +4,17 @@
 stage. Needs numpy, and nothing that trains.
 """
 
-from search_to_signal.audit.atlas.batch import RewardBatch, token_weights
 from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.audit.atlas.entry import (
     DeviationScale,
     NormalizerEntry,
     NormalizerSource,
+    RewardBatch,
     entries,
     get_entry,
     source_of,
     sources,
+    token_weights,
 )
 
 __all__ = [

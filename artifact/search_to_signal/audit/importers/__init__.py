@@ -14,9 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups, joined, part, regrouped, spans
-from search_to_signal.audit.importers.base import Format, Read, ReadOptions
+from search_to_signal.audit.importers.base import (
+    Format,
+    Read,
+    ReadOptions,
+    ScatteredGroupsError,
+    sampled_again,
+)
 from search_to_signal.audit.importers.containers import is_cut
-from search_to_signal.audit.importers.gathering import ScatteredGroupsError, sampled_again
 from search_to_signal.audit.importers.recognition import FORMATS, USUAL, beside, find
 from search_to_signal.audit.importers.rows import noted
 from search_to_signal.audit.importers.scalar_files import scalars_of

@@ -21,7 +21,16 @@ import msgspec
 import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, UNTRAINED, Assumption, RewardGroups, with_advantages
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.base import (
+    Beginnings,
+    Format,
+    ReadOptions,
+    joined,
+    refuse_unknown_label,
+    runs_of,
+    until_damaged,
+    value_at,
+)
 from search_to_signal.audit.importers.containers import (
     CSV,
     JSON,
@@ -32,7 +41,6 @@ from search_to_signal.audit.importers.containers import (
     read_table,
     sniff,
 )
-from search_to_signal.audit.importers.gathering import Beginnings, joined, runs_of, until_damaged
 from search_to_signal.audit.importers.rows import (
     NAN,
     Group,

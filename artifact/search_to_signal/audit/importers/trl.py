@@ -35,6 +35,7 @@ from search_to_signal.audit.importers.base import (
     groups_by_prompt,
     prompt_evidence,
     refuse_unknown_label,
+    sampled_again,
     value_at,
 )
 from search_to_signal.audit.importers.containers import (
@@ -44,7 +45,6 @@ from search_to_signal.audit.importers.containers import (
     parquet_columns,
     read_table,
 )
-from search_to_signal.audit.importers.gathering import sampled_again
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,

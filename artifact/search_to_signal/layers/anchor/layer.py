@@ -11,7 +11,7 @@ from pathlib import Path
 
 from search_to_signal.base.errors import ContractError
 from search_to_signal.base.progress import Task
-from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     AnchorContract,

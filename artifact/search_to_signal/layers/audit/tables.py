@@ -13,13 +13,6 @@ from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.credit import MAPPINGS, OURS, OURS_NOTE
 from search_to_signal.credit.normalizers import NORMALIZERS, find_normalizer
 from search_to_signal.records.groups import EXPOSURES, read_exposures
-from search_to_signal.report.metrics.positive_credit import (
-    CLASSES,
-    credit_table,
-    idle_credit_rounds,
-    idle_credit_share,
-    zero_advantage_share,
-)
 from search_to_signal.report.metrics.replay import (
     DECISIONS,
     NEAR,
@@ -39,7 +32,14 @@ from search_to_signal.report.metrics.replay import (
     summed,
     tally,
 )
-from search_to_signal.report.metrics.search import ratio
+from search_to_signal.report.metrics.search import (
+    CLASSES,
+    credit_table,
+    idle_credit_rounds,
+    idle_credit_share,
+    ratio,
+    zero_advantage_share,
+)
 from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.report.tables.cells import (
     Cell,

@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress, Task
-from search_to_signal.layers.probe.settings import ProbeSettings
+from search_to_signal.layers.settings import ProbeSettings
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ENGINES
 from search_to_signal.records.checksums import sha256_file, write_sums

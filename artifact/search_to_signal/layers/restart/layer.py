@@ -12,7 +12,7 @@ import msgspec
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import Task
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import RestartSettings
 from search_to_signal.records.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest

@@ -17,7 +17,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.credit.normalizers import advantages, get_normalizer
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.learner.adapter import (
     AdapterDelta,
     Comparison,

@@ -21,14 +21,16 @@ from search_to_signal.credit.mappings import novel_scores, repeated_responses
 from search_to_signal.credit.normalizers import NORMALIZERS, Normalizer, advantages, group_advantages
 from search_to_signal.credit.normalizers import READINGS as NORMALIZER_READINGS
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.report.metrics.positive_credit import (
+from search_to_signal.report.metrics.search import (
     CandidateClass,
     ClassCredit,
     CreditCounts,
+    beats_frontier,
     count_credit,
     credit_table,
+    improves,
+    ratio,
 )
-from search_to_signal.report.metrics.search import beats_frontier, improves, ratio
 
 TOLERANCE = 1e-3
 EXPOSURE = "search_exposure"

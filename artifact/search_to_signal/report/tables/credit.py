@@ -27,15 +27,15 @@ from search_to_signal.credit.normalizers import (
     find_normalizer,
 )
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.report.metrics.positive_credit import (
+from search_to_signal.report.metrics.search import (
     CandidateClass,
     ClassCredit,
     CreditCounts,
     count_credit,
     credit_table,
+    improves,
     zero_advantage_share,
 )
-from search_to_signal.report.metrics.search import improves
 from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.report.tables.cells import (
     Cell,

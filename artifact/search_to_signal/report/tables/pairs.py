@@ -19,8 +19,12 @@ from search_to_signal.credit.mappings import RoundSettings, distinct_scores, ent
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages_by_group
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.layers import COHORT
-from search_to_signal.report.metrics.positive_credit import class_membership, count_credit, credit_table
-from search_to_signal.report.metrics.search import beats_frontier
+from search_to_signal.report.metrics.search import (
+    beats_frontier,
+    class_membership,
+    count_credit,
+    credit_table,
+)
 from search_to_signal.report.results import Origin, RecordedRun, Results
 from search_to_signal.report.tables.cells import (
     Cell,

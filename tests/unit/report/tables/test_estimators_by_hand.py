@@ -19,7 +19,7 @@ from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
 from search_to_signal.layers.audit.tables import replay_context, replay_pairs
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.schema import CALM_OPERATORS, ArchiveEvent, CompletionRecord, Outcome
-from search_to_signal.report.metrics.positive_credit import CLASSES, CandidateClass
+from search_to_signal.report.metrics.search import CLASSES, CandidateClass
 from search_to_signal.report.results import RecordedRun, Results, load_runs
 from search_to_signal.report.tables.cells import Cell, Cells, combined_cell
 from search_to_signal.report.tables.core import (

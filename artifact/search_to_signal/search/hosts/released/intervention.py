@@ -20,8 +20,7 @@ import msgspec
 
 from search_to_signal.base.errors import HostError, S2SError
 from search_to_signal.base.progress import one_line
-from search_to_signal.credit import RewardMapping, get_mapping
-from search_to_signal.credit.assignment import assign_credit
+from search_to_signal.credit import RewardMapping, assign_credit, get_mapping
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
