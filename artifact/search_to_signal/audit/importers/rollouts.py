@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN
+from search_to_signal.audit.importers import find
 from search_to_signal.audit.importers.containers import (
     CSV,
     JSON,
@@ -17,7 +18,6 @@ from search_to_signal.audit.importers.containers import (
     read_table,
     sniff,
 )
-from search_to_signal.audit.importers.recognition import find
 from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
 from search_to_signal.base.errors import RecordError
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, TEXTS, read_records
