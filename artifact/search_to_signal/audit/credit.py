@@ -15,7 +15,8 @@ import numpy as np
 from search_to_signal.audit.agreement import LogPlace, place_of
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.flags import Bools, GroupFlags
-from search_to_signal.audit.groups import LETTERS, REACHES, Floats, RewardGroups, Sums, spans
+from search_to_signal.audit.groups import LETTERS, REACHES, Floats, RewardGroups, spans
+from search_to_signal.base.numerics import Sums
 
 # By class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
 

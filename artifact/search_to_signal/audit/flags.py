@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, Sums, sorted_within, spans
+from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, sorted_within, spans
+from search_to_signal.base.numerics import Sums
 
 Bools = NDArray[np.bool_]
 

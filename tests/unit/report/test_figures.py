@@ -17,7 +17,7 @@ from tests.synthetic_updates import write_updates
 
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.report.figures import PLOTS, draw_all
-from search_to_signal.report.figures.course import (
+from search_to_signal.report.figures.cohort import (
     COURSE,
     UNPAIRED,
     Planned,

@@ -1,9 +1,9 @@
 """Logs of other frameworks as reward-level groups, recognized by what a file holds.
 
 Files with steps of their own are read one after the other. Those that share steps, as of ranks, workers or
-tasks, or of a run resumed, are held, and given step by step. A format is known by its columns, in a directory
-whatever stands beside it; files of one number per step (``scalar_files``) are refused: no group can be audited
-there.
+tasks, or of a run resumed, are held, and given step by step. A format is known by its columns, in a
+directory whatever stands beside it; files of one number per step (``scalar_files``) are refused: no group
+can be audited there.
 """
 
 import re

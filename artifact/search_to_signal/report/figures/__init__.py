@@ -11,11 +11,11 @@ from search_to_signal.records.heldout import TOURS
 from search_to_signal.report.figures.cohort import (
     ATLAS,
     BEST_SO_FAR,
+    COURSE,
     OUTCOMES_PLOT,
     PAIRED_EFFECTS,
     STAGE_DYNAMICS,
 )
-from search_to_signal.report.figures.course import COURSE
 from search_to_signal.report.figures.layers import BREADTH, HELDOUT, RESTART, SIGNAL, TOURS_PLOT
 from search_to_signal.report.figures.plot import Plot, redraw, write_data
 from search_to_signal.report.results import NoTableError

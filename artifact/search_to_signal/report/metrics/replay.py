@@ -7,14 +7,15 @@ what the paper leaves open, each compared with the choice under the paper's norm
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from operator import and_
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.base.numerics import Bools, Floats, added, midranks
+from search_to_signal.base.numerics import GREATEST, Bools, Floats, Sums, midranks
 from search_to_signal.credit import MAPPINGS, PUBLISHED, READINGS
 from search_to_signal.credit.base import RewardMapping, answerable, rewards_of, severity
 from search_to_signal.credit.mappings import novel_scores, repeated_responses
@@ -49,8 +50,8 @@ DECISIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class ReadingTally:
-    """One mapping under the choice and under another reading, summed over groups; two tallies add.
+class ReadingTally(Sums):
+    """One mapping under the choice and under another reading, summed over groups.
 
     ``changed`` counts groups with an advantage that differs by more than TOLERANCE, ``largest`` is the
     largest difference. ``applies`` is False where the reading is not about this mapping.
@@ -58,20 +59,10 @@ class ReadingTally:
 
     groups: int
     changed: int
-    largest: float
+    largest: float = field(metadata=GREATEST)
     chosen: CreditCounts
     other: CreditCounts
-    applies: bool
-
-    def __add__(self, more: "ReadingTally") -> "ReadingTally":
-        return ReadingTally(
-            self.groups + more.groups,
-            self.changed + more.changed,
-            max(self.largest, more.largest),
-            self.chosen + more.chosen,
-            self.other + more.other,
-            self.applies,
-        )
+    applies: bool = field(metadata={"added": and_})
 
 
 Advantages = Mapping[str, Floats]
@@ -198,10 +189,9 @@ def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
 
 
 def chosen_rankings(readings: Readings, problem: str) -> dict[str, str]:
-    reading_name = next((reading for where, reading, _ in readings if where == problem), None)
-    chosen = (
-        {name: t.chosen for name, t in _of(readings, problem, reading_name).items()} if reading_name else {}
-    )
+    """Return the rankings under the choices, which every reading of a problem is compared with."""
+    reading = next((reading for where, reading, _ in readings if where == problem), None)
+    chosen = {name: tally.chosen for name, tally in _of(readings, problem, reading).items()}
     return rankings(chosen) if chosen else {}
 
 
@@ -217,7 +207,7 @@ def describe_change(change: Change) -> str:
     return f"{change.quantity}: {change.chosen} becomes {change.other}"
 
 
-def _of(readings: Readings, problem: str, reading: str) -> dict[str, ReadingTally]:
+def _of(readings: Readings, problem: str, reading: str | None) -> dict[str, ReadingTally]:
     return {key[2]: tally for key, tally in readings.items() if key[:2] == (problem, reading)}
 
 
@@ -286,7 +276,7 @@ class Magnitudes:
 
 
 @dataclass(frozen=True)
-class PairTally:
+class PairTally(Sums):
     """The agreement of two mappings under one normalizer, summed over groups.
 
     ``equivalent`` and ``by_construction`` count groups at each of TOLERANCES; the latter those whose
@@ -302,24 +292,25 @@ class PairTally:
     reordered: int
     differences: Magnitudes
 
-    def __add__(self, other: "PairTally") -> "PairTally":
-        return added(self, other)
-
 
 @dataclass(frozen=True)
-class ContextTally:
+class ContextTally(Sums):
     """How often one context indicator, put ahead of score, changes the order of a group."""
 
     groups: int
     constant: int
     reordered: int
 
-    def __add__(self, other: "ContextTally") -> "ContextTally":
-        return added(self, other)
+
+def _by_key(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
+    return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
+
+
+_BY_KEY = {"added": _by_key}
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Sums):
     """Tallies of a replay; two audits add.
 
     ``pairs`` by (problem, normalizer, mapping, mapping), ``credit`` by (problem, normalizer, mapping),
@@ -327,15 +318,11 @@ class Audit:
     decision, mapping). The problem "all" sums the others.
     """
 
-    pairs: Mapping[tuple[str, str, str, str], PairTally]
-    credit: Mapping[tuple[str, str, str], CreditCounts]
-    context: Mapping[tuple[str, str], ContextTally]
-    groups: Mapping[str, int]
-    readings: Readings = field(default_factory=dict)
-
-    def __add__(self, other: "Audit") -> "Audit":
-        names = [field.name for field in fields(self)]
-        return Audit(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
+    pairs: Mapping[tuple[str, str, str, str], PairTally] = field(metadata=_BY_KEY)
+    credit: Mapping[tuple[str, str, str], CreditCounts] = field(metadata=_BY_KEY)
+    context: Mapping[tuple[str, str], ContextTally] = field(metadata=_BY_KEY)
+    groups: Mapping[str, int] = field(metadata=_BY_KEY)
+    readings: Readings = field(default_factory=dict, metadata=_BY_KEY)
 
 
 EMPTY = Audit({}, {}, {}, {})
@@ -358,13 +345,11 @@ def summed(parts: Iterable[Audit]) -> Audit:
     )
     whole = EMPTY
     for problem in total.groups:
-        whole = whole + Audit(
-            {("all", *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
-            {("all", *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
-            {("all", *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
-            {"all": total.groups[problem]},
-            {("all", *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
-        )
+        keyed = {
+            name: {("all", *key[1:]): one for key, one in getattr(total, name).items() if key[0] == problem}
+            for name in ("pairs", "credit", "context", "readings")
+        }
+        whole = whole + Audit(groups={"all": total.groups[problem]}, **keyed)
     return total + whole
 
 
@@ -425,19 +410,14 @@ def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | 
 
     The mapping need not be that of the run: so groups that no update saw are told from those of training.
     """
-    flat = _flat_groups(batch, normalizer, name)
+    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
     return ratio(int(flat.sum()), len(flat))
 
 
 def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
     """The share of groups whose completions are all valid, and which are flat in that way."""
-    flat = _flat_groups(batch, normalizer, name) & batch.valid.all(axis=1)
+    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
     return ratio(int(flat.sum()), len(flat))
-
-
-def _flat_groups(batch: GroupBatch, normalizer: Normalizer, name: str) -> Bools:
-    flat: Bools = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
-    return flat
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
@@ -499,10 +479,6 @@ def _direction(rewards: Floats) -> Floats:
     length = np.abs(centred).max(axis=1, keepdims=True)
     direction: Floats = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0.0)
     return direction
-
-
-def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
-    return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
 
 
 def asked_of_all(audit: Audit) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.base.numerics import Bools, Floats, added
+from search_to_signal.base.numerics import Bools, Floats, Sums
 from search_to_signal.credit.base import EQUAL_SCORES
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.schema import GIVEN, ArchiveEvent, CompletionRecord, HeuristicRecord
@@ -298,8 +298,8 @@ def class_membership(groups: GroupBatch, nested: bool = False) -> Bools:
 
 
 @dataclass(frozen=True)
-class CreditCounts:
-    """Sums over groups, from which the credit table follows; adding two joins their groups.
+class CreditCounts(Sums):
+    """Sums over groups, from which the credit table follows.
 
     Arrays are (4,) in the order of CLASSES. ``mass`` sums [A]_+. ``no_peer_groups`` have G = 1, and
     are among the ``zero_groups`` (D16).
@@ -316,9 +316,6 @@ class CreditCounts:
     non_improving_groups: int
     credited_groups: int
     credited_valid_groups: int
-
-    def __add__(self, other: "CreditCounts") -> "CreditCounts":
-        return added(self, other)
 
 
 def count_credit(groups: GroupBatch, advantages: Floats, nested: bool = False) -> CreditCounts:

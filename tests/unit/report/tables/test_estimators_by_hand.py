@@ -28,10 +28,16 @@ from search_to_signal.report.tables.core import (
     collapse_parts,
     collapses,
     coverage,
+    few_seeds,
     funnel_cells,
     funnels,
+    interval_coverage,
+    intervals,
     next_occurrence,
     operator_gains,
+    paired,
+    paired_signs,
+    percentile_interval,
     recurrence_cells,
     stages,
     truncated,
@@ -47,14 +53,6 @@ from search_to_signal.report.tables.credit import (
     run_counts,
     signal,
     size_parts,
-)
-from search_to_signal.report.tables.paired import (
-    few_seeds,
-    interval_coverage,
-    intervals,
-    paired,
-    paired_signs,
-    percentile_interval,
 )
 
 pytestmark = pytest.mark.slow
