@@ -21,7 +21,7 @@ from search_to_signal.layers.restart.tables import restart_comparisons, restarts
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
-from search_to_signal.report.figures import drawing
+from search_to_signal.report.figures import plot
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
 from search_to_signal.report.metrics.search import program_uniqueness, valid_only_performance, valid_rate
 from search_to_signal.report.results import NoTableError, Results, Runs
@@ -78,11 +78,11 @@ def courses_of(runs: Runs) -> str:
 
 
 def _draw_course(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure", 2):
+    for axes, own in plot.panels(figure, frame, "measure", 2):
         _draw_measure(axes, own)
         axes.set_xlabel("evaluated groups")
-    counts, note = drawing.count_seeds(frame), drawing.seed_count(frame)
-    drawing.legend(
+    counts, note = plot.count_seeds(frame), plot.seed_count(frame)
+    plot.legend(
         figure,
         frame.names("condition"),
         note=f"not all planned runs are recorded: {note}" if counts else note,
@@ -98,7 +98,7 @@ def _draw_measure(axes: Axes, frame: CsvFrame) -> None:
         if not present:
             continue
         groups = [group for group, _ in present]
-        hue, style = drawing.color(condition), drawing.line_style(condition) | {"markersize": 2.2}
+        hue, style = plot.color(condition), plot.line_style(condition) | {"markersize": 2.2}
         axes.plot(groups, [values.mean() for _, values in present], **style)
         low, high = ([edge(values) for _, values in present] for edge in (np.min, np.max))
         axes.fill_between(groups, low, high, color=hue, alpha=0.13, lw=0)
@@ -115,7 +115,7 @@ COURSE = Plot(
     _draw_course,
     (7.0, 4.2),
     ("core_results", "stages"),
-    remark=lambda frame: UNPAIRED if drawing.count_seeds(frame) else "",
+    remark=lambda frame: UNPAIRED if plot.count_seeds(frame) else "",
 )
 
 
@@ -136,14 +136,14 @@ def draw_courses(
     columns = ("cohort", "model", "condition", "seed", "group", "measure", "value", "unit")
     if len(frames) == 1:
         return draw_from_csv(COURSES, lines(columns, rows), COURSE.draw, COURSE.size, out)
-    below = _LIST if any(map(drawing.count_seeds, frames.values())) else 0.0
+    below = _LIST if any(map(plot.count_seeds, frames.values())) else 0.0
     size = (_WIDTH * len(frames), 4 * _HEIGHT + 0.6 + below)
     return draw_from_csv(COURSES, lines(columns, rows), partial(draw_side_by_side, planned), size, out)
 
 
 def describe_courses(texts: Mapping[str, str]) -> str:
     """Return the caption of the courses of several models, by what their CSVs hold."""
-    differ = any(drawing.count_seeds(CsvFrame.read(text)) for text in texts.values())
+    differ = any(plot.count_seeds(CsvFrame.read(text)) for text in texts.values())
     return f"{_COURSES_CAPTION} {UNPAIRED}" if differ else _COURSES_CAPTION
 
 
@@ -162,13 +162,13 @@ def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: Csv
         grid[-1, column].set_xlabel("evaluated groups")
     for row, measure in enumerate(measures):
         grid[row, 0].set_ylabel(measure)
-    note = f"scores in {drawing.score_unit(frame)}"
-    if any(drawing.count_seeds(own) for _, own in cohorts):
+    note = f"scores in {plot.score_unit(frame)}"
+    if any(plot.count_seeds(own) for _, own in cohorts):
         # A legend below each cohort's last panel, with the seeds of each condition.
         for (_, own), axes in zip(cohorts, grid[-1], strict=True):
             notes = {name: f" (n = {len(same.names('seed'))})" for name, same in own.by("condition")}
             axes.legend(
-                handles=drawing.condition_handles(own.names("condition"), notes),
+                handles=plot.condition_handles(own.names("condition"), notes),
                 loc="upper left",
                 bbox_to_anchor=(0.0, 0.0),
                 bbox_transform=offset_copy(axes.transAxes, figure, x=-18, y=-30, units="points"),
@@ -178,20 +178,20 @@ def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: Csv
             )
         figure.supxlabel(note, fontsize=7)
     else:
-        drawing.legend(figure, frame.names("condition"), note=note)
+        plot.legend(figure, frame.names("condition"), note=note)
 
 
 def _count(frame: CsvFrame, planned: Planned | None) -> str:
     """How many seeds a cohort has, of how many planned ones where it lacks some."""
-    counts = {*drawing.count_seeds(frame).values()} or {len(frame.names("seed"))}
+    counts = {*plot.count_seeds(frame).values()} or {len(frame.names("seed"))}
     if planned is None or min(counts) >= planned.seeds:
         return f"n = {span(counts)}"
     return f"{planned.lacking}: n = {span(counts)} of {planned.seeds}"
 
 
 _ENDS = (measures.FINAL_BEST, measures.AUC)
-_COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
-_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(drawing.GREY)), strict=False)
+_COLORS = (plot.BLUE, plot.RED, plot.SKY, plot.YELLOW, plot.ORANGE, plot.PURPLE)
+_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(plot.GREY)), strict=False)
 _OUTCOME_COLORS: Mapping[Outcome, str] = dict([_VALID, *reversed(_FAILED)])
 
 
@@ -207,7 +207,7 @@ def best_so_far_table(evidence: Evidence) -> str:
 
 def _draw_best(figure: Figure, frame: CsvFrame) -> None:
     axes = figure.add_subplot()
-    drawing.mean_and_range(axes, frame, "best_so_far")
+    plot.mean_and_range(axes, frame, "best_so_far")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel(f"best score so far\n({frame.rows[0]['unit']})")
     axes.legend(loc="upper left")
@@ -250,12 +250,12 @@ def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
     _draw_shares(first, frame.where(panel="a"))
     _draw_gains(second, frame.where(panel="b"))
     for axes, which, measure in zip((third, fourth), "cd", _ENDS, strict=True):
-        drawing.zero_line(axes, vertical=False)
-        drawing.paired_points(axes, frame.where(panel="c", what=measure.heading))
-        drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
+        plot.zero_line(axes, vertical=False)
+        plot.paired_points(axes, frame.where(panel="c", what=measure.heading))
+        plot.panel_title(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
     trained = [name for name in frame.names("condition") if name != FROZEN]
-    drawing.legend(figure, trained, *drawing.live_and_restarted(), note=drawing.seed_count(frame))
+    plot.legend(figure, trained, *plot.live_and_restarted(), note=plot.seed_count(frame))
 
 
 def _draw_shares(axes: Axes, frame: CsvFrame) -> None:
@@ -266,22 +266,22 @@ def _draw_shares(axes: Axes, frame: CsvFrame) -> None:
         axes.barh(range(len(conditions)), wide, left=left, color=hue, label=label, height=0.7)
         left += wide
     seeds = [len(frame.where(condition=c).names("seed")) for c in conditions]
-    names = [f"{drawing.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
+    names = [f"{plot.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
     axes.set_yticks(range(len(conditions)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("completions (%, mean over seeds)")
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.42, -0.3), handlelength=0.9, columnspacing=0.8)
-    drawing.panel_title(axes, "a", "Outcomes of completions")
+    plot.panel_title(axes, "a", "Outcomes of completions")
 
 
 def _draw_gains(axes: Axes, frame: CsvFrame) -> None:
-    drawing.zero_line(axes, vertical=False)
+    plot.zero_line(axes, vertical=False)
     if frame.rows:
-        drawing.mean_and_range(axes, frame, "value")
+        plot.mean_and_range(axes, frame, "value")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel("gain in best so far\nover Frozen")
-    drawing.panel_title(axes, "b", "Mean gain and range of seeds")
+    plot.panel_title(axes, "b", "Mean gain and range of seeds")
 
 
 BEST_SO_FAR = Plot(
@@ -324,24 +324,24 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
-    for axes, panel in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
-        drawing.zero_line(axes)
+    for axes, panel in plot.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
+        plot.zero_line(axes)
         for place, (_, own) in enumerate(panel.by("comparison")):
-            known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
+            known, hue = own.known().numbers(), plot.color(own.rows[0]["first"])
             if not len(known):
                 continue
             axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
-            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
+            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **plot.HOLLOW)
             axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
         axes.locator_params(axis="x", nbins=4)
     labels = []
     for _, own in frame.by("comparison"):
-        first, second = (drawing.display_name(own.rows[0][which]) for which in ("first", "second"))
+        first, second = (plot.display_name(own.rows[0][which]) for which in ("first", "second"))
         labels.append(f"{first} − {second} (n = {len(own.names('seed'))})")
     top = figure.axes[0]
     top.set_yticks(range(len(labels)), labels)
     top.invert_yaxis()
-    note = f"first minus second of the same seed; scores in {drawing.score_unit(frame)}, higher is better"
+    note = f"first minus second of the same seed; scores in {plot.score_unit(frame)}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
 
 
@@ -359,20 +359,20 @@ def stages_table(evidence: Evidence) -> str:
 
 def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
     conditions, stages = frame.names("condition"), frame.names("stage")
-    for axes, panel in drawing.panels(figure, frame, "measure"):
-        for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
+    for axes, panel in plot.panels(figure, frame, "measure"):
+        for offset, condition in zip(plot.offsets(len(conditions), 0.36), conditions, strict=True):
             parts = [panel.where(condition=condition, stage=stage) for stage in stages]
             places = np.arange(len(stages)) + offset
-            axes.plot(places, [part.mean() for part in parts], **drawing.line_style(condition))
+            axes.plot(places, [part.mean() for part in parts], **plot.line_style(condition))
             for place, part in zip(places, parts, strict=True):
                 known = part.known().numbers()
                 if len(known):
-                    hue = drawing.color(condition)
+                    hue = plot.color(condition)
                     axes.plot((place, place), (known.min(), known.max()), color=hue, lw=0.8)
         axes.set_xticks(range(len(stages)), stages)
         axes.set_xlim(-0.4, len(stages) - 0.6)
-        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
-    drawing.legend(figure, conditions, note=drawing.seed_count(frame))
+        axes.grid(axis="y", color=plot.GREY, alpha=0.25, lw=0.4)
+    plot.legend(figure, conditions, note=plot.seed_count(frame))
 
 
 PAIRED_EFFECTS = Plot(
@@ -442,11 +442,11 @@ def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    drawing.panel_title(around[0], "c", "Around collapses")
+    plot.panel_title(around[0], "c", "Around collapses")
     _draw_dots(last, frame.where(panel="d"), f"no run has more than {core.RECURRENCE_GROUPS} groups")
     last.set_ylabel("recurring: positive minus\nnot positive (points)")
-    drawing.panel_title(last, "d", "Recurrence")
-    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
+    plot.panel_title(last, "d", "Recurrence")
+    plot.legend(figure, frame.names("condition"), note=plot.seed_count(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
@@ -456,36 +456,36 @@ def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
             shares = [same.where(what=stage).mean() for stage in core.FUNNEL]
-            axes.plot(shares, **drawing.line_style(condition), markersize=3)
+            axes.plot(shares, **plot.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
-            axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
-        axes.set_title(drawing.display_name(operator))
+            axes.text(2, 50, "never drawn", ha="center", color=plot.GREY)
+        axes.set_title(plot.display_name(operator))
         axes.set_xticks(range(len(core.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
-        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+        axes.grid(axis="y", color=plot.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
     axes.set_ylabel("completions (%)")
-    drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
+    plot.panel_title(axes, "a", plot.display_name(operators[0]))
 
 
 def _draw_admissions(axes: Axes, frame: CsvFrame) -> None:
     for condition, own in frame.by("condition"):
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
-        axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
+        axes.plot(x, y, **plot.points(condition), **plot.HOLLOW)
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
         known = frame.where(what=what).known().numbers()
         set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
-    drawing.panel_title(axes, "b", "Admissions")
+    plot.panel_title(axes, "b", "Admissions")
 
 
 def _draw_dots(axes: Axes, frame: CsvFrame, otherwise: str) -> None:
     if not frame.known().rows:
-        drawing.empty_panel(axes, otherwise)
+        plot.empty_panel(axes, otherwise)
         return
-    drawing.zero_line(axes, vertical=False)
-    drawing.seed_points_by_condition(axes, frame)
+    plot.zero_line(axes, vertical=False)
+    plot.seed_points_by_condition(axes, frame)
     counts = [len(own.known().rows) for _, own in frame.by("condition")]
     axes.set_xticks(range(len(counts)), [str(count) for count in counts])
     axes.set_xlabel("n")

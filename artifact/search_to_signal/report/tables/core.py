@@ -2,8 +2,8 @@
 
 Paper, tables core-results, core-seeds; Metrics; supplement, Collapse and exact recurrence. Texts are compared
 by hash, which sees exact replay, no semantic or algorithmic likeness. Programs are compared in canonical
-form, so that names, comments and layout do not count. Differences (fig. paired-effects) are of two runs of one
-seed at a time, never of pools.
+form, so that names, comments and layout do not count. Differences (fig. paired-effects) are of two runs of
+one seed at a time, never of pools.
 """
 
 import math
