@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.base.errors import LedgerError
+from search_to_signal.base.progress import aligned
 from search_to_signal.claims.directions import NEGATIVE, Direction, Estimate, make_estimate, undecided_yet
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.feasibility import Feasibility, check_feasibility
@@ -279,12 +280,7 @@ def terminal(
     ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], with_notes: bool = False
 ) -> str:
     """Format counts by layer, the notes on checks ``with_notes``, and the misfits with their arithmetic."""
-    rows = list(_layer_rows(ledger, findings))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    lines.append("")
+    lines = [*aligned(list(_layer_rows(ledger, findings))), ""]
     if with_notes:
         lines += [f"NOTE {names}: {note}" for note, names in _notes(findings).items()]
     for finding in misfits(findings):

@@ -9,6 +9,7 @@ can be audited there.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, islice
@@ -466,9 +467,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
         yield from noted(chosen.joined(files, options), notes)
         return
     read_file = chosen.of_run(files, options) if chosen.of_run else chosen.read
+
+    def contents(file: Path) -> bytes:
+        # Equal for files that hold one batch; a file that cannot be read is like no other.
+        with suppress(RecordError):
+            return chosen.contents(file) if chosen.contents else bytes(file)
+        return bytes(file)
+
     sources = [
         partial(_read, read_file, list(run), options, () if number else notes)
-        for number, (_, run) in enumerate(groupby(files, key=lambda file: _contents(chosen, file)))
+        for number, (_, run) in enumerate(groupby(files, key=contents))
     ]
     apart = len(files) == 1 or all(map(_BATCH.fullmatch, (file.name for file in files)))
     try:
@@ -488,11 +496,3 @@ def _read(
     again = [Assumption("repeated_files", _REPEATED, {"files": len(same) - 1})] if len(same) > 1 else []
     cut = [Assumption("cut_end", _CUT, {"files": 1})] if is_cut(same[0]) else []
     yield from noted(read_file(same[0], options), [*notes, *again, *cut])
-
-
-def _contents(format: Format, file: Path) -> bytes:
-    """Equal for files that hold one batch; a file that cannot be read is like no other."""
-    try:
-        return format.contents(file) if format.contents else bytes(file)
-    except RecordError:
-        return bytes(file)

@@ -386,8 +386,8 @@ class Format:
         Raises RecordError where they are of several runs.
         """
         for pattern in self.patterns:
-            found = (path for end in ("", *PACKED) for path in directory.glob(pattern + end))
-            known = {path for path in found if path.is_file() and path.name not in self.beside}
+            every = (path for end in ("", *PACKED) for path in directory.glob(pattern + end))
+            known = {path for path in every if path.is_file() and path.name not in self.beside}
             # Of a file and its packed copy one is read.
             paths = [path for path in known if path.suffix not in PACKED or path.with_suffix("") not in known]
             if paths := in_order(directory, filter(fits, paths)):
@@ -396,13 +396,12 @@ class Format:
                 if len(runs) > 1:
                     raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
                 return paths[-1:] if self.newest else paths
-        others = directory.iterdir() if self.nameless else ()
-        return sorted(path for path in others if not path.suffix and path.is_file() and self._contains(path))
-
-    def _contains(self, path: Path) -> bool:
-        with suppress(RecordError, ConfigError):
-            return container_of(path) == self.container
-        return False
+        found = []
+        for path in directory.iterdir() if self.nameless else ():
+            with suppress(RecordError, ConfigError):
+                if not path.suffix and path.is_file() and container_of(path) == self.container:
+                    found.append(path)
+        return sorted(found)
 
 
 def in_order(directory: Path, paths: Iterable[Path]) -> list[Path]:

@@ -138,7 +138,12 @@ class Columns:
         own = [self.of(name) for name in COLUMNS]
         if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
             return ()
-        fields = {self.of(column.name): self._field(column) for column in msgspec.structs.fields(Rollout)}
+        fields = dict[str, tuple[str, Any, Any]]()
+        for column in msgspec.structs.fields(Rollout):
+            kind = Any if column.name == "label" else _Whole if column.type is int else column.type
+            default = {} if column.required else {"default": column.default}
+            field_of = msgspec.field(name=self.of(column.name), **default)
+            fields[self.of(column.name)] = column.name, kind, field_of
         every = msgspec.defstruct("Read", [*fields.values()], frozen=True, gc=False)
         needed = {self.of("group"), self.of("reward")}
         # msgspec takes no name that JSON escapes.
@@ -152,11 +157,6 @@ class Columns:
             "Known", given, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
         )
         return msgspec.json.Decoder(alone), msgspec.json.Decoder(every)
-
-    def _field(self, column: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
-        kind = Any if column.name == "label" else _Whole if column.type is int else column.type
-        default = {} if column.required else {"default": column.default}
-        return column.name, kind, msgspec.field(name=self.of(column.name), **default)
 
     @cached_property
     def wanted(self) -> frozenset[str]:

@@ -35,6 +35,7 @@ from search_to_signal.audit.importers.rows import number
 from search_to_signal.audit.importers.streams import (
     LARGEST_DOCUMENT,
     SUFFIXES,
+    json_object,
     parse_json,
     read_csv,
     read_lines,
@@ -200,7 +201,8 @@ def _add_event(held: Held, data: bytes) -> None:
                 parts = dict(_fields(one))
                 tag = parts.get(1, b"").decode("utf-8", "replace")
                 if tag == "args/text_summary":
-                    held.settings = _arguments(parts.get(8, b""))
+                    # The arguments that transformers writes as text: string_val = 8.
+                    held.settings = json_object(dict(_fields(parts.get(8, b""))).get(8))
                 elif 2 in parts:
                     row[tag] = struct.unpack("<f", parts[2])[0]
                 elif (scalar := _scalar(parts.get(8, b""))) is not None:
@@ -217,15 +219,6 @@ def _scalar(tensor: bytes) -> float | None:
         return None
     given = parts.get(4) or parts.get(kind[1], b"")
     return float(struct.unpack(kind[0], given)[0]) if len(given) == struct.calcsize(kind[0]) else None
-
-
-def _arguments(tensor: bytes) -> Row:
-    """The arguments that transformers writes as text: string_val = 8."""
-    text = dict(_fields(tensor)).get(8, b"")
-    with suppress(ValueError, RecursionError):
-        found = parse_json(text)
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _add_wandb(held: Held, data: bytes) -> None:
@@ -256,12 +249,8 @@ def _items(data: bytes) -> Row:
     return row
 
 
-_EVENTS, _STATE, _SUMMARY, _WANDB = (
-    "events.out.tfevents",
-    "trainer_state.json",
-    "wandb-summary.json",
-    ".wandb",
-)
+_EVENTS, _STATE = "events.out.tfevents", "trainer_state.json"
+_SUMMARY, _WANDB = "wandb-summary.json", ".wandb"
 # Files that are known by their name.
 _NAMES = {
     _EVENTS: "TensorBoard's numbers per step",
@@ -469,19 +458,12 @@ def _trackio(file: Path) -> tuple[list[tuple[int, Row]], Row, list[str]]:
         runs = Counter(row["run_name"] for row in base.execute("SELECT run_name FROM metrics"))
         name = runs.most_common(1)[0][0] if runs else ""
         query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY step, id"
-        rows = [(row["step"], _object(row["metrics"])) for row in base.execute(query, (name,))]
+        rows = [(row["step"], json_object(row["metrics"])) for row in base.execute(query, (name,))]
         query = "SELECT config FROM configs WHERE run_name = ?"
         known = base.execute(query, (name,)).fetchall() if "configs.config" in columns else []
     others = [other for other in runs if other != name]
     left = f"{file.name}: of {len(runs)} runs {name} has most steps and is read, left out: {some(others)}"
-    return rows, _object(known[0]["config"] if known else ""), [left] if others else []
-
-
-def _object(text: str | bytes) -> Row:
-    with suppress(ValueError, RecursionError):
-        found = parse_json(text.encode() if isinstance(text, str) else text)
-        return found if isinstance(found, dict) else {}
-    return {}
+    return rows, json_object(known[0]["config"] if known else None), [left] if others else []
 
 
 def _columns(rows: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, tuple[Integers, Floats]]:
@@ -508,7 +490,7 @@ def _config(file: Path) -> Iterator[tuple[str, Any]]:
     with suppress(RecordError, UnicodeDecodeError):
         text = start_of(file, 1024 * 1024)
         if file.suffix == ".json":
-            yield from _flat(_object(text))
+            yield from _flat(json_object(text))
             return
         above: list[tuple[int, str]] = []
         for line in text.decode().splitlines():

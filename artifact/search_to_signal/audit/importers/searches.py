@@ -49,7 +49,13 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.audit.importers.streams import first_record, parse_json, read_document, start_of
+from search_to_signal.audit.importers.streams import (
+    first_record,
+    json_object,
+    parse_json,
+    read_document,
+    start_of,
+)
 from search_to_signal.base.errors import RecordError, reason
 
 
@@ -160,7 +166,7 @@ def _rows(path: Path, columns: Sequence[str], options: ReadOptions, tally: Tally
     archived = _ARCHIVED if "archive.program_id" in columns else str(UNKNOWN)
     with read_only(path) as connection:
         for row in map(dict, connection.execute(_PROGRAMS.format(admitted=archived))):
-            metadata = _parsed(row.get("metadata"))
+            metadata = json_object(row.get("metadata"))
             copied = bool(metadata.get("_is_island_copy") or metadata.get("_spawned_island"))
             tally.counts["copies"] += copied
             tally.counts["copies in the archive"] += copied and row["admitted"] == 1
@@ -188,7 +194,7 @@ def _program(options: ReadOptions, row: dict[str, Any], position: int) -> Rollou
 
 
 def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
-    failure = value_at(_parsed(row["details"]), "failure_class") or row["stage"]
+    failure = value_at(json_object(row["details"]), "failure_class") or row["stage"]
     return RolloutRow(
         group=("attempt", position),
         position=position,
@@ -197,14 +203,6 @@ def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
         status=f"failed: {failure}",
         admitted=0,
     )
-
-
-def _parsed(text: object) -> dict[str, Any]:
-    try:
-        value = parse_json(text.encode()) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 SHINKA = Format(
@@ -376,8 +374,7 @@ def _trace_row(
 
 
 def _is_candidate(record: Mapping[str, Any], tally: Tally) -> bool:
-    metadata = record.get("metadata")
-    copied = isinstance(metadata, Mapping) and bool(metadata.get("migrant"))
+    copied = bool(_metadata(record).get("migrant"))
     repeated = tally.stood_before("child", record.get("child_id"))
     tally.counts["copies"] += copied
     tally.counts["repetitions"] += repeated and not copied
@@ -560,7 +557,7 @@ def _part(path: Path, metadata: Mapping[str, Any], name: str, kind: type) -> Any
     return kind() if value is None else value
 
 
-def _metadata(program: Program) -> Mapping[str, Any]:
+def _metadata(program: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = program.get("metadata")
     return metadata if isinstance(metadata, Mapping) else {}
 

@@ -291,16 +291,16 @@ def _wandb(path: Path) -> Table:
             f"{path} has the columns {', '.join(map(str, columns))}; TRL's table also needs "
             f"{', '.join(missing)}: give the table of completions"
         )
-    numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
+
+    def is_number(value: object) -> bool:
+        # No truth value, which is an extra.
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
+
+    numeric = [name for at, name in enumerate(columns) if all(is_number(row[at]) for row in data)]
     return Table(
         path, columns, numeric, lambda names: enumerate(dict(zip(columns, row, strict=True)) for row in data)
     )
-
-
-def _is_number(value: object) -> bool:
-    # No truth value, which is an extra.
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
 
 
 TRL_WANDB = Format(
