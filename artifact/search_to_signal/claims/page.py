@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.base.errors import LedgerError
+from search_to_signal.base.package_data import render
 from search_to_signal.base.progress import aligned
 from search_to_signal.claims.directions import NEGATIVE, Direction, Estimate, make_estimate, undecided_yet
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
@@ -220,30 +221,6 @@ HEAD = (
     *("id", "where", "at", "layer", "quantity", "published", "unit", "verdict", "reason"),
     *("direction", "embedded", "comparison", "beside"),
 )
-INTRODUCTION = """\
-Every number of the paper and its supplement, with a verdict:
-
-- *Consistent* or *inconsistent*: whether the published numbers fit each other. A published number may be any
-  number that rounds to it, and a check asks whether exact numbers exist that round to all of them.
-- *Implemented as published*: a setting that this repository has, too.
-- *Text and equation disagree*: a finding about the paper.
-- *Not derivable*: it follows from nothing published, and no run gives it.
-- The others need a run.
-
-A check reads numbers of one evidence layer only, except for differences that the paper itself defines between
-two layers.
-
-Our own estimates come from other, smaller models. They are shown next to the published numbers, are never
-pooled with them, and decide no verdict. Only directions are compared, seed by seed: the sign of a difference,
-a ratio above or below 1, or a level above or below Frozen in the same table.
-
-- *Same* or *opposite direction*: more seeds agree on it than chance explains (sign test at 0.05).
-- *Undecided*: chance explains it.
-- *Tied*: half of the seeds point each way.
-- *Not comparable*: there is no direction, for the reason given.
-
-n counts seeds unless something else is named. Entries that rest on the same estimates count as one
-comparison, named after the first of them."""
 
 
 def summary(findings: Sequence[ClaimFinding]) -> str:
@@ -314,40 +291,31 @@ def page(
 
     ``lacking`` says which runs of ours are still to come, empty where none is.
     """
-    wrong, joint = misfits(findings), feasibility.summary()
-    parts = [
-        "# The claims of the paper",
-        *([f"**{awaited_note(lacking)}.**"] if lacking else []),
-        f"{summary(findings)}.",
-        INTRODUCTION,
-        _markdown(list(_layer_rows(ledger, findings))),
-        "## What does not fit",
-        _entries(wrong) if wrong else "Nothing: every check of a published number can be met.",
-        f"{joint[0].upper()}{joint[1:]}.",
-        "Notes on single checks:",
-        "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items()),
-    ]
     # Statements without a number; there are none without a report.
     stated = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
-    if stated:
-        stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
-        rows = ((f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated)
-        parts += [
-            "## Statements, compared with our runs",
-            "Negative statements (mixed, not every) come first: they hold where no uniform order is found.",
-            _markdown([("entry", "statement", "form", "verdict", "for ours", "ours"), *rows]),
-        ]
-    neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
-    parts += [
-        "## Neighbours in other layers",
-        "Readers will compare these. They come from other runs, and no verdict rests on them.",
-        _markdown([("entry", "published", "neighbour"), *neighbours]),
-    ]
-    for name in ledger.layers:
-        own = [f for f in findings if f.entry.layer == name]
-        claim = f"Strongest claim: {ledger.strongest_claim(name)}."
-        parts += [f"## {layer_name(name)}", claim, _entries(own)]
-    return "\n\n".join(parts) + "\n"
+    stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
+    rows = [(f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated]
+    return render(
+        "search_to_signal.report",
+        "claims.md",
+        lacking=awaited_note(lacking) if lacking else "",
+        summary=summary(findings),
+        markdown=_markdown,
+        layer_rows=list(_layer_rows(ledger, findings)),
+        entries=_entries,
+        wrong=misfits(findings),
+        joint=feasibility.summary(),
+        notes=_notes(findings),
+        stated=[("entry", "statement", "form", "verdict", "for ours", "ours"), *rows] if rows else (),
+        neighbours=[
+            ("entry", "published", "neighbour"),
+            *((f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour),
+        ],
+        layers=[
+            (layer_name(name), ledger.strongest_claim(name), [f for f in findings if f.entry.layer == name])
+            for name in ledger.layers
+        ],
+    )
 
 
 def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:

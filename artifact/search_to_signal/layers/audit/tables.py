@@ -10,6 +10,7 @@ from itertools import chain
 from typing import cast
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.package_data import render
 from search_to_signal.credit import MAPPINGS, OURS, OURS_NOTE
 from search_to_signal.credit.normalizers import NORMALIZERS, find_normalizer
 from search_to_signal.records.groups import EXPOSURES, read_exposures
@@ -374,35 +375,7 @@ def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Orig
 
 
 PageLine = Mapping[str, Value]
-INTRODUCTION = """\
-Recorded groups, replayed: the same evaluated completions under every mapping and normalizer. No model,
-no search and no update is involved; a difference here shows that signals are separate, not that one is
-better."""
 NO_EXPOSURE = "groups have no exposures, which a host need not give"
-UNASKED = "Not asked, since some {reason}: {names}."
-PAIRS = """\
-A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
-is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
-positive affine images of each other or flat in both, which every normalizer that removes shift and scale
-erases, and *by data* otherwise. Affine groups that are not equivalent differ only through the stabilizer.
-Order changes count groups whose advantages are not in the same weak order."""
-CONTEXT = """\
-Groups whose midranks change when the indicator is compared before score. Comparator and frontier have one
-value per group: as reward offsets they are erased, and as indicators they follow the score."""
-SIGNAL = """\
-A group without any advantage teaches nothing. The last columns count credit handed out where no completion
-improves: to anyone, per such group, and to a valid non-improver, per group."""
-CREDIT = """\
-Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
-positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
-weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
-denominator."""
-SENSITIVITY = """\
-Each other reading of a decision (spec/decisions.toml) against the choice, under the paper's normalizer: in
-how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
-of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
-enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
-Readings that change what is recorded are settings of a run; a replay cannot show what they change."""
 
 
 def csv_text(table: Table) -> str:
@@ -457,25 +430,25 @@ def page(
         if line["normalizer"] != default and line["problem"] == "all"
     ]
     ranked = chosen_rankings(audit.readings, "all")
-    parts = [
-        "# Shared-record audit",
-        INTRODUCTION,
-        *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
-        *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
-        _page_table({"problem": name, "groups": number} for name, number in audit.groups.items()),
-        _page_table({"input": name, "bytes": size} for name, size in inputs.items()),
-        f"## Pairs of mappings under the normalizer `{default}`",
-        PAIRS,
-        _page_table(_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
-        *("## Context indicators ahead of score", CONTEXT, _page_table(lines["context"])),
-        *("## Signal density", SIGNAL, _page_table(main["signal"])),
-        *("## Positive credit by class", CREDIT, _page_table(main["credit"])),
-        *("## What hangs on the open decisions, all problems together", SENSITIVITY),
-        _page_table({"ranked by": name, "mappings": order} for name, order in ranked.items()),
-        _page_table(readings),
-        *("## The other normalizers, all problems together", _page_table(others)),
-    ]
-    return "\n\n".join(parts) + "\n"
+    values = {
+        "groups": ({"problem": name, "groups": number} for name, number in audit.groups.items()),
+        "inputs": ({"input": name, "bytes": size} for name, size in inputs.items()),
+        "pairs": (_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
+        "context": lines["context"],
+        **main,
+        "ranked": ({"ranked by": name, "mappings": order} for name, order in ranked.items()),
+        "readings": readings,
+        "others": others,
+    }
+    return render(
+        "search_to_signal.report",
+        "replay.md",
+        default=default,
+        own=OURS_NOTE if OURS.keys() & set(asked_of_all(audit)) else "",
+        unasked=", ".join(unasked),
+        reason=NO_EXPOSURE,
+        **{name: _page_table(rows) for name, rows in values.items()},
+    )
 
 
 def _pair_line(line: PageLine) -> PageLine:
