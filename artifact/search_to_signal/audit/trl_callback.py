@@ -211,7 +211,7 @@ class GroupRecorder:
     def _rows(
         self, examples: Sequence[Mapping[str, Any]], made: Mapping[str, Tensor]
     ) -> list[dict[str, Any]]:
-        """One row per completion of this process; ``made`` has advantages (n,), tokens and masks (n, most)."""
+        """One row per completion here; ``made`` has advantages (n,), tokens and masks (n, longest)."""
         trainer, tokenizer = self._trainer, self._trainer.processing_class
         # Its first row among those of all processes.
         first = trainer.accelerator.process_index * len(examples)

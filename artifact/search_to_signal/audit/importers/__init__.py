@@ -19,6 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups, joined, part, regrouped, spans
+from search_to_signal.audit.importers import neutral, prime_rl, searches, trainers, trl
 from search_to_signal.audit.importers.base import (
     PACKED,
     Format,
@@ -29,59 +30,19 @@ from search_to_signal.audit.importers.base import (
     sampled_again,
 )
 from search_to_signal.audit.importers.containers import Sniffed, is_cut, sniff
-from search_to_signal.audit.importers.neutral import (
-    NEUTRAL_CSV,
-    NEUTRAL_JSON,
-    NEUTRAL_JSONL,
-    NEUTRAL_PARQUET,
-    S2S,
-)
-from search_to_signal.audit.importers.prime_rl import PRIME_RL, PRIME_RL_TOKENS
 from search_to_signal.audit.importers.rows import noted
 from search_to_signal.audit.importers.scalar_files import by_name, refusal, scalars_of, some, writers_below
-from search_to_signal.audit.importers.searches import CHECKPOINT, LLM4AD, SHINKA, TRACE, TRACE_JSON
-from search_to_signal.audit.importers.trainers import (
-    AREAL,
-    NEMO_RL,
-    PRIME_RL_ROLLOUTS,
-    SKYRL_EVAL,
-    SLIME,
-    THETA_EVOLVE,
-    TINKER,
-    TTT_DISCOVER,
-)
-from search_to_signal.audit.importers.trl import MS_SWIFT, MS_SWIFT_RAY, ROLL, TRL, TRL_WANDB
 from search_to_signal.audit.importers.verl import VERL
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.conditions import FROZEN
 
 FORMATS: tuple[Format, ...] = (
-    TRL,
-    TRL_WANDB,
-    VERL,
-    NEMO_RL,
-    SKYRL_EVAL,
-    PRIME_RL,
-    PRIME_RL_TOKENS,
-    PRIME_RL_ROLLOUTS,
-    AREAL,
-    TINKER,
-    TTT_DISCOVER,
-    SLIME,
-    THETA_EVOLVE,
-    MS_SWIFT,
-    MS_SWIFT_RAY,
-    ROLL,
-    S2S,
-    TRACE,
-    TRACE_JSON,
-    CHECKPOINT,
-    SHINKA,
-    LLM4AD,
-    NEUTRAL_JSONL,
-    NEUTRAL_JSON,
-    NEUTRAL_CSV,
-    NEUTRAL_PARQUET,
+    *(trl.TRL, trl.TRL_WANDB, VERL, trainers.NEMO_RL, trainers.SKYRL_EVAL),
+    *(prime_rl.PRIME_RL, prime_rl.PRIME_RL_TOKENS, trainers.PRIME_RL_ROLLOUTS),
+    *(trainers.AREAL, trainers.TINKER, trainers.TTT_DISCOVER, trainers.SLIME, trainers.THETA_EVOLVE),
+    *(trl.MS_SWIFT, trl.MS_SWIFT_RAY, trl.ROLL, neutral.S2S),
+    *(searches.TRACE, searches.TRACE_JSON, searches.CHECKPOINT, searches.SHINKA, searches.LLM4AD),
+    *(neutral.NEUTRAL_JSONL, neutral.NEUTRAL_JSON, neutral.NEUTRAL_CSV, neutral.NEUTRAL_PARQUET),
 )
 
 
@@ -160,8 +121,8 @@ def find(
     if found := _held(path, candidates, look):
         return found
     # Below a results directory or a layer of one; of runs one that was trained is named, if any was.
-    own = (file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}/{S2S.patterns[0]}")))
-    runs = [file.parent for file in own if look.score(S2S, file)]
+    own = (file for depth in ("*", "*/*") for file in sorted(path.glob(f"{depth}/{neutral.S2S.patterns[0]}")))
+    runs = [file.parent for file in own if look.score(neutral.S2S, file)]
     if runs:
         run = min(runs, key=lambda run: run.name.startswith(FROZEN))
         raise RecordError(

@@ -14,6 +14,7 @@ from search_to_signal.base.package_data import render
 from search_to_signal.credit import MAPPINGS, OURS, OURS_NOTE
 from search_to_signal.credit.normalizers import NORMALIZERS, find_normalizer
 from search_to_signal.records.groups import EXPOSURES, read_exposures
+from search_to_signal.report.metrics import search
 from search_to_signal.report.metrics.replay import (
     DECISIONS,
     NEAR,
@@ -32,14 +33,6 @@ from search_to_signal.report.metrics.replay import (
     readings_of,
     summed,
     tally,
-)
-from search_to_signal.report.metrics.search import (
-    CLASSES,
-    credit_table,
-    idle_credit_rounds,
-    idle_credit_share,
-    ratio,
-    zero_advantage_share,
 )
 from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.report.tables.cells import (
@@ -83,7 +76,7 @@ CONTEXT_COLUMNS: Mapping[str, tuple[str, int]] = {
 }
 READING_COLUMNS = (
     *("Groups", "Changed", "Changed (%)", "Largest difference"),
-    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in CLASSES),
+    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in search.CLASSES),
     "Rankings changed",
 )
 FORMULAS: Mapping[str, str] = {
@@ -119,7 +112,7 @@ FORMULAS: Mapping[str, str] = {
     "changed_share": "groups with an advantage that changes / groups",
     **{
         f"points_{c.value}": "positive rate under the reading minus under the choice, in points"
-        for c in CLASSES
+        for c in search.CLASSES
     },
     "rankings_changed": "rankings of the mappings that the reading changes",
 }
@@ -168,7 +161,10 @@ def _replay_lines(
             for heading, (name, decimals) in columns.items():
                 value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
                 if name.endswith("%"):
-                    value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
+                    value, formula = (
+                        search.ratio(100 * cast(int, value), n),
+                        f"{formula} / groups, in percent",
+                    )
                 cells[heading] = Cell(value, n, formula, origins, decimals)
             lines.append((label(place, ", ".join(key[-2:] if len(key) > 2 else key[1:])), cells))
     return lines
@@ -242,7 +238,7 @@ def _pair_rows(audit: Audit) -> Rows:
         for position, tolerance in enumerate(TOLERANCES):
             number, built = int(sums.equivalent[position]), int(sums.by_construction[position])
             values |= {f"equivalent_{tolerance:g}": number, f"by_construction_{tolerance:g}": built}
-            values |= {f"share_{tolerance:g}": ratio(number, sums.groups)}
+            values |= {f"share_{tolerance:g}": search.ratio(number, sums.groups)}
         values |= {"affine": sums.affine, f"within_{NEAR:g}": sums.near}
         values |= {"order_changes": sums.reordered, "basis": basis(sums)}
         yield key, values, sums.groups
@@ -262,18 +258,18 @@ def _signal_rows(audit: Audit) -> Rows:
             "groups": counts.groups,
             "no_peer_groups": counts.no_peer_groups,
             "zero_advantage_groups": counts.zero_groups,
-            "zero_advantage_share": zero_advantage_share(counts),
+            "zero_advantage_share": search.zero_advantage_share(counts),
             "non_improving_groups": counts.non_improving_groups,
             "non_improving_groups_with_credit": counts.credited_groups,
-            "share_of_non_improving_groups": idle_credit_share(counts),
-            "share_of_all_groups_to_non_improvers": idle_credit_rounds(counts),
+            "share_of_non_improving_groups": search.idle_credit_share(counts),
+            "share_of_all_groups_to_non_improvers": search.idle_credit_rounds(counts),
         }
         yield key, values, counts.groups
 
 
 def _credit_rows(audit: Audit) -> Rows:
     for key, counts in audit.credit.items():
-        for entry in credit_table(counts):
+        for entry in search.credit_table(counts):
             names = ("candidates", "prevalence", "mass_share", "enrichment", "positive_rate")
             values = {name: getattr(entry, name) for name in names}
             yield (*key, entry.candidate_class.value), values, counts.groups
@@ -285,7 +281,7 @@ def _context_rows(audit: Audit) -> Rows:
             "groups": sums.groups,
             "constant_in_group": sums.constant,
             "reordered": sums.reordered,
-            "reordered_share": ratio(sums.reordered, sums.groups),
+            "reordered_share": search.ratio(sums.reordered, sums.groups),
             "basis": "by construction: monotone in score" if key[1] in _MONOTONE else "by data",
         }
         yield key, values, sums.groups
@@ -299,7 +295,7 @@ def _reading_rows(audit: Audit) -> Rows:
             values: dict[str, Value] = {
                 "groups": sums.groups,
                 "changed_groups": sums.changed,
-                "changed_share": ratio(sums.changed, sums.groups),
+                "changed_share": search.ratio(sums.changed, sums.groups),
                 "max_difference": sums.largest,
                 **{f"points_{name.value}": points for name, points in moved_rates(sums).items()},
                 "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
@@ -357,7 +353,7 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
 
 
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
-    groups, share = tally.groups, ratio(100 * tally.changed, tally.groups)
+    groups, share = tally.groups, search.ratio(100 * tally.changed, tally.groups)
     changed = "groups with an advantage that changes"
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
     orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
