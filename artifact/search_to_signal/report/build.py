@@ -21,19 +21,10 @@ from search_to_signal.base.errors import RunDirectoryError, reason
 from search_to_signal.base.package_data import render
 from search_to_signal.records.files import read_lines, read_regular
 from search_to_signal.records.layers import get_layer, in_paper_order
+from search_to_signal.report import summary
 from search_to_signal.report.figures import DrawnFigures, draw_all
 from search_to_signal.report.figures.plot import embed_picture
 from search_to_signal.report.results import Origin
-from search_to_signal.report.summary import (
-    FIGURE,
-    Facts,
-    build_findings,
-    describe,
-    find_best_lineage,
-    layer_times,
-    read_facts,
-    time_rows,
-)
 from search_to_signal.report.tables.catalogue import NOT_RUN, Catalogue, Evidence, read_evidence
 from search_to_signal.report.tables.cells import Cell, Row, Table, to_markdown, write_table
 
@@ -133,7 +124,7 @@ def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = N
 
 def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
     """Write the report of evidence that is read already; see ``report``."""
-    facts = read_facts(evidence.results.directory)
+    facts = summary.read_facts(evidence.results.directory)
     out.mkdir(parents=True, exist_ok=True)
     for table in evidence.catalogue.tables:
         write_table(table, out)
@@ -155,7 +146,7 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
 
 
 def _page_values(
-    evidence: Evidence, drawn: DrawnFigures, facts: Facts, ledger: JudgedLedger | None
+    evidence: Evidence, drawn: DrawnFigures, facts: summary.Facts, ledger: JudgedLedger | None
 ) -> Mapping[str, Any]:
     cohort = evidence.results.cohort
     run, headline, paired = cohort[0], evidence.table(_HEADLINE), evidence.tables.get("paired")
@@ -186,8 +177,8 @@ def _page_values(
         *(f"--normalizer {one.facts.normalizer} " for one in cohort),
     ]
     return {
-        "findings": build_findings(evidence),
-        "first_picture": next((picture for picture in pictures if picture["name"] == FIGURE), None),
+        "findings": summary.build_findings(evidence),
+        "first_picture": next((picture for picture in pictures if picture["name"] == summary.FIGURE), None),
         "smoke": evidence.results.smoke,
         "partial": evidence.results.partial,
         "embedded": facts.embedded,
@@ -196,14 +187,14 @@ def _page_values(
         "conditions": list(dict.fromkeys(one.condition for one in cohort)),
         "seeds": sorted({one.seed for one in cohort}),
         "unit": evidence.unit,
-        "facts": describe(facts),
+        "facts": summary.describe(facts),
         "layers": evidence.layers,
         "not_run": NOT_RUN,
-        "layer_times": layer_times(facts.runs.values()),
-        "time_rows": time_rows(facts.runs),
+        "layer_times": summary.layer_times(facts.runs.values()),
+        "time_rows": summary.time_rows(facts.runs),
         "settings": msgspec.json.format(msgspec.json.encode(shared, order="sorted"), indent=2).decode(),
-        "lineage": find_best_lineage(evidence),
-        "pictures": [picture for picture in pictures if picture["name"] != FIGURE],
+        "lineage": summary.find_best_lineage(evidence),
+        "pictures": [picture for picture in pictures if picture["name"] != summary.FIGURE],
         "absent_figures": drawn.absent,
         "headline": headline,
         "full_value": full_value,

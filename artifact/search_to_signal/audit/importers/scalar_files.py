@@ -30,18 +30,9 @@ import numpy as np
 
 from search_to_signal.audit.frameworks import ANY
 from search_to_signal.audit.groups import Floats, Integers
+from search_to_signal.audit.importers import streams
 from search_to_signal.audit.importers.containers import SQLITE, container_of, read_only, table_columns
 from search_to_signal.audit.importers.rows import number
-from search_to_signal.audit.importers.streams import (
-    LARGEST_DOCUMENT,
-    SUFFIXES,
-    json_object,
-    parse_json,
-    read_csv,
-    read_lines,
-    regular,
-    start_of,
-)
 from search_to_signal.base.errors import RecordError
 
 WANDB_START = b":W&B"
@@ -84,7 +75,7 @@ def read_wandb(path: Path) -> Held:
 
 def _read(path: Path, held: Held, records: Any, add: Any) -> Held:
     count = 0
-    with regular(path) as file:
+    with streams.regular(path) as file:
         try:
             for data in records(file):
                 add(data)
@@ -202,7 +193,7 @@ def _add_event(held: Held, data: bytes) -> None:
                 tag = parts.get(1, b"").decode("utf-8", "replace")
                 if tag == "args/text_summary":
                     # The arguments that transformers writes as text: string_val = 8.
-                    held.settings = json_object(dict(_fields(parts.get(8, b""))).get(8))
+                    held.settings = streams.json_object(dict(_fields(parts.get(8, b""))).get(8))
                 elif 2 in parts:
                     row[tag] = struct.unpack("<f", parts[2])[0]
                 elif (scalar := _scalar(parts.get(8, b""))) is not None:
@@ -245,7 +236,7 @@ def _items(data: bytes) -> Row:
             elif part == 16:
                 text = value
         with suppress(ValueError, RecursionError):
-            row["/".join(keys)] = parse_json(text)
+            row["/".join(keys)] = streams.parse_json(text)
     return row
 
 
@@ -458,12 +449,12 @@ def _trackio(file: Path) -> tuple[list[tuple[int, Row]], Row, list[str]]:
         runs = Counter(row["run_name"] for row in base.execute("SELECT run_name FROM metrics"))
         name = runs.most_common(1)[0][0] if runs else ""
         query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY step, id"
-        rows = [(row["step"], json_object(row["metrics"])) for row in base.execute(query, (name,))]
+        rows = [(row["step"], streams.json_object(row["metrics"])) for row in base.execute(query, (name,))]
         query = "SELECT config FROM configs WHERE run_name = ?"
         known = base.execute(query, (name,)).fetchall() if "configs.config" in columns else []
     others = [other for other in runs if other != name]
     left = f"{file.name}: of {len(runs)} runs {name} has most steps and is read, left out: {some(others)}"
-    return rows, json_object(known[0]["config"] if known else None), [left] if others else []
+    return rows, streams.json_object(known[0]["config"] if known else None), [left] if others else []
 
 
 def _columns(rows: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, tuple[Integers, Floats]]:
@@ -488,9 +479,9 @@ def _columns(rows: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, tuple[I
 def _config(file: Path) -> Iterator[tuple[str, Any]]:
     """Settings of a configuration in JSON, or of the plain ``key: value`` of YAML; lists are passed over."""
     with suppress(RecordError, UnicodeDecodeError):
-        text = start_of(file, 1024 * 1024)
+        text = streams.start_of(file, 1024 * 1024)
         if file.suffix == ".json":
-            yield from _flat(json_object(text))
+            yield from _flat(streams.json_object(text))
             return
         above: list[tuple[int, str]] = []
         for line in text.decode().splitlines():
@@ -504,21 +495,21 @@ def _config(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _plain(value: str) -> Any:
     with suppress(ValueError):
-        return parse_json(value.encode())
+        return streams.parse_json(value.encode())
     return value.strip("'\"")
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    if path.suffix in SUFFIXES:
-        yield from (row for _, row in read_csv(path))
+    if path.suffix in streams.SUFFIXES:
+        yield from (row for _, row in streams.read_csv(path))
         return
-    text = start_of(path, 4096).lstrip()
+    text = streams.start_of(path, 4096).lstrip()
     if text.startswith(b"{") and text.split(b"\n", 1)[0].strip() != b"{":
         # A state of transformers on one line is a line of its own.
-        yield from (row for _, one in read_lines(path) for row in one.get("log_history", [one]))
+        yield from (row for _, one in streams.read_lines(path) for row in one.get("log_history", [one]))
     elif text.startswith((b"{", b"[")):
         with suppress(ValueError, RecursionError):
-            document = parse_json(start_of(path, LARGEST_DOCUMENT))
+            document = streams.parse_json(streams.start_of(path, streams.LARGEST_DOCUMENT))
             held = document.get("log_history", [document]) if isinstance(document, dict) else document
             yield from (row if isinstance(row, dict) else {"": row} for row in held)
 

@@ -4,12 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.base.errors import RecordError
-from search_to_signal.layers.heldout.layer import (
-    behaviour_sha256,
-    first_instances,
-    score_record,
-    valid_programs,
-)
+from search_to_signal.layers.heldout import layer
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records import heldout
@@ -51,12 +46,12 @@ def _scores(
     if recorded != [(split, run.path, best.id) for split, run, best in expected]:
         yield Finding(heldout.SCORES, "its rows are not the final heuristics of the cohort on every split")
         return
-    subset = first_instances(problem, manifest.instances)
+    subset = layer.first_instances(problem, manifest.instances)
     chosen = tools.chosen(f"{HELDOUT}/{heldout.SCORES}", len(rows))
     for number, (row, (split, run, best)) in enumerate(zip(rows, expected, strict=True)):
         if number in chosen:
             programs = tools.runner.programs(subset, split, _limits(manifest))
-            actual = score_record(run, split, best, _evaluate(programs, best.code, _ending(row)))
+            actual = layer.score_record(run, split, best, _evaluate(programs, best.code, _ending(row)))
             yield from compare_endings(
                 f"{heldout.SCORES}, {row.run} on {split}", _ending(row), _ending(actual)
             )
@@ -67,11 +62,11 @@ def _behaviours(
     cohort: Runs, folder: Path, manifest: heldout.HeldoutManifest, problem: Problem, tools: Tools
 ) -> Iterator[Finding]:
     rows = list(read_records(folder / heldout.BEHAVIOURS, heldout.BehaviourRecord))
-    codes = valid_programs(cohort)
+    codes = layer.valid_programs(cohort)
     if [row.program_sha256 for row in rows] != list(codes):
         yield Finding(heldout.BEHAVIOURS, "its rows are not the distinct valid programs of the cohort")
         return
-    subset = first_instances(problem, manifest.behaviour_instances)
+    subset = layer.first_instances(problem, manifest.behaviour_instances)
     programs = tools.runner.programs(subset, manifest.behaviour_split, _limits(manifest))
     chosen = tools.chosen(f"{HELDOUT}/{heldout.BEHAVIOURS}", len(rows))
     for number, row in enumerate(rows):
@@ -82,7 +77,7 @@ def _behaviours(
             result = _evaluate(programs, codes[row.program_sha256], recorded)
             if result.outcome is not row.outcome:
                 isolation = result.isolation
-            actual = Ending(result.outcome, isolation.value, "", behaviour_sha256(result.per_instance))
+            actual = Ending(result.outcome, isolation.value, "", layer.behaviour_sha256(result.per_instance))
             yield from compare_endings(
                 f"{heldout.BEHAVIOURS}, program {row.program_sha256[:12]}", recorded, actual
             )

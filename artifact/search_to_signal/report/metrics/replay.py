@@ -22,16 +22,7 @@ from search_to_signal.credit.mappings import novel_scores, repeated_responses
 from search_to_signal.credit.normalizers import NORMALIZERS, Normalizer, advantages, group_advantages
 from search_to_signal.credit.normalizers import READINGS as NORMALIZER_READINGS
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.report.metrics.search import (
-    CandidateClass,
-    ClassCredit,
-    CreditCounts,
-    beats_frontier,
-    count_credit,
-    credit_table,
-    improves,
-    ratio,
-)
+from search_to_signal.report.metrics import search
 
 TOLERANCE = 1e-3
 EXPOSURE = "search_exposure"
@@ -60,8 +51,8 @@ class ReadingTally(Sums):
     groups: int
     changed: int
     largest: float = field(metadata=GREATEST)
-    chosen: CreditCounts
-    other: CreditCounts
+    chosen: search.CreditCounts
+    other: search.CreditCounts
     applies: bool = field(metadata={"added": and_})
 
 
@@ -111,7 +102,7 @@ def _readings(batch: GroupBatch, mappings: Mapping[str, RewardMapping]) -> Itera
 
 
 def _tallies(batch: GroupBatch, chosen: Advantages, others: Mapping[str, Advantages]) -> Tallies:
-    counts = {name: count_credit(batch, values) for name, values in chosen.items()}
+    counts = {name: search.count_credit(batch, values) for name, values in chosen.items()}
     return {
         (reading, name): _tally(batch, values, counts[name], other.get(name), nested=reading in NESTED)
         for reading, other in others.items()
@@ -120,19 +111,21 @@ def _tallies(batch: GroupBatch, chosen: Advantages, others: Mapping[str, Advanta
 
 
 def _tally(
-    batch: GroupBatch, chosen: Floats, counts: CreditCounts, other: Floats | None, nested: bool
+    batch: GroupBatch, chosen: Floats, counts: search.CreditCounts, other: Floats | None, nested: bool
 ) -> ReadingTally:
     if other is None:
         return ReadingTally(len(chosen), 0, 0.0, counts, counts, applies=False)
     gap = np.abs(other - chosen).max(axis=1)
     changed, largest = int((gap > TOLERANCE).sum()), float(gap.max(initial=0.0))
-    return ReadingTally(len(gap), changed, largest, counts, count_credit(batch, other, nested), applies=True)
+    return ReadingTally(
+        len(gap), changed, largest, counts, search.count_credit(batch, other, nested), applies=True
+    )
 
 
-Quantity = Callable[[ClassCredit], float | None]
+Quantity = Callable[[search.ClassCredit], float | None]
 IMPROVERS = {
-    CandidateClass.PARENT_IMPROVING: "parent improvers",
-    CandidateClass.STRICT_FRONTIER: "frontier improvers",
+    search.CandidateClass.PARENT_IMPROVING: "parent improvers",
+    search.CandidateClass.STRICT_FRONTIER: "frontier improvers",
 }
 QUANTITIES: Mapping[str, Quantity] = {
     "positive rate": lambda entry: entry.positive_rate,
@@ -155,9 +148,9 @@ def readings_of(readings: Readings, problem: str) -> dict[tuple[str, str], Readi
     return dict(sorted(tallies.items(), key=lambda item: DECISIONS[item[0][0]]))
 
 
-def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
+def moved_rates(tally: ReadingTally) -> dict[search.CandidateClass, float | None]:
     """Return the change of each class's share with positive advantage, in points; None for an empty class."""
-    pairs = zip(credit_table(tally.chosen), credit_table(tally.other), strict=True)
+    pairs = zip(search.credit_table(tally.chosen), search.credit_table(tally.other), strict=True)
     return {
         before.candidate_class: None
         if before.positive_rate is None or after.positive_rate is None
@@ -166,10 +159,10 @@ def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
     }
 
 
-def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
+def rankings(counts: Mapping[str, search.CreditCounts]) -> dict[str, str]:
     """Rank the mappings by quantity: best first, ties share a place, those without a value come last."""
     entries = {
-        name: {entry.candidate_class: entry for entry in credit_table(credit)}
+        name: {entry.candidate_class: entry for entry in search.credit_table(credit)}
         for name, credit in counts.items()
     }
     ranked = {}
@@ -212,7 +205,7 @@ def _of(readings: Readings, problem: str, reading: str | None) -> dict[str, Read
 
 
 Key = TypeVar("Key")
-Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
+Tally = TypeVar("Tally", "PairTally", search.CreditCounts, "ContextTally", ReadingTally, int)
 TOLERANCES = (0.0, 1e-6, TOLERANCE)
 NEAR = 0.05
 AFFINE = 1e-9
@@ -319,7 +312,7 @@ class Audit(Sums):
     """
 
     pairs: Mapping[tuple[str, str, str, str], PairTally] = field(metadata=_BY_KEY)
-    credit: Mapping[tuple[str, str, str], CreditCounts] = field(metadata=_BY_KEY)
+    credit: Mapping[tuple[str, str, str], search.CreditCounts] = field(metadata=_BY_KEY)
     context: Mapping[tuple[str, str], ContextTally] = field(metadata=_BY_KEY)
     groups: Mapping[str, int] = field(metadata=_BY_KEY)
     readings: Readings = field(default_factory=dict, metadata=_BY_KEY)
@@ -370,7 +363,7 @@ def tally(
         for a, b in couples:
             pairs[problem, name, a, b] = _compare(signal[a], signal[b], related[a, b])
         for key, values in signal.items():
-            credit[problem, name, key] = count_credit(batch, values)
+            credit[problem, name, key] = search.count_credit(batch, values)
     context = {(problem, name): counted for name, counted in context_tallies(batch).items()}
     readings = by_problem(problem, reading_tallies(batch, mappings))
     return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
@@ -402,7 +395,7 @@ def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str
     """
     first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in names)
     equal = np.abs(first - second).max(axis=1) <= TOLERANCE
-    return ratio(int(equal.sum()), len(equal))
+    return search.ratio(int(equal.sum()), len(equal))
 
 
 def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
@@ -411,13 +404,13 @@ def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | 
     The mapping need not be that of the run: so groups that no update saw are told from those of training.
     """
     flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
-    return ratio(int(flat.sum()), len(flat))
+    return search.ratio(int(flat.sum()), len(flat))
 
 
 def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
     """The share of groups whose completions are all valid, and which are flat in that way."""
     flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
-    return ratio(int(flat.sum()), len(flat))
+    return search.ratio(int(flat.sum()), len(flat))
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
@@ -442,8 +435,8 @@ def context_tallies(groups: GroupBatch) -> dict[str, ContextTally]:
     by_score = midranks(failure, score)
     tallies = {}
     indicators = {
-        "comparator": improves(groups),
-        "frontier": beats_frontier(groups),
+        "comparator": search.improves(groups),
+        "frontier": search.beats_frontier(groups),
         "score_novelty": novel_scores(groups),
         "response_repetition": ~repeated_responses(groups),
     }
