@@ -426,7 +426,7 @@ def page(
         if line["normalizer"] != default and line["problem"] == "all"
     ]
     ranked = chosen_rankings(audit.readings, "all")
-    values = {
+    values: dict[str, Iterable[PageLine]] = {
         "groups": ({"problem": name, "groups": number} for name, number in audit.groups.items()),
         "inputs": ({"input": name, "bytes": size} for name, size in inputs.items()),
         "pairs": (_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
