@@ -14,7 +14,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
+from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch
+from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.audit.flags import FLOAT32, ROUNDED, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import (
     Floats,

@@ -233,7 +233,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 def _normalizers(arguments: argparse.Namespace) -> None:
     """List the normalizers of the frameworks: how each turns the rewards of a group into advantages."""
-    from search_to_signal.audit.atlas.entry import chosen, document, sources, table
+    from search_to_signal.audit.atlas import chosen, document, sources, table
 
     entries = chosen(arguments.name)
     if not entries:

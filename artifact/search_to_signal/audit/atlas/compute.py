@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas.entry import (
+from search_to_signal.audit.atlas import (
     SUMS,
     DeviationScale,
     Ints,
