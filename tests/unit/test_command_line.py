@@ -15,7 +15,7 @@ from search_to_signal.base.errors import S2SError
 from search_to_signal.cli import main
 from search_to_signal.credit import ALTERNATIVES, PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.verify import PROMISES
 

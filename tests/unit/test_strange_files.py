@@ -36,10 +36,9 @@ from search_to_signal.records.groups import read_batches, read_exposures, read_e
 from search_to_signal.records.manifest import read_database, read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
-from search_to_signal.report.build import read_ledger
+from search_to_signal.report.build import read_ledger, trace_cell
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import Cell, Table, table_of
-from search_to_signal.report.tracing import trace_cell
 from search_to_signal.run.directory import newest_checkpoint
 from search_to_signal.study.container import read_container
 from search_to_signal.study.rebuilding import cell_differences

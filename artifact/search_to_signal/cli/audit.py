@@ -150,7 +150,7 @@ def _audit_log(
     arguments: argparse.Namespace, options: "ReadOptions", sections: "Mapping[str, Section]"
 ) -> tuple[str, "Findings", "Beside"]:
     from search_to_signal.audit import importers
-    from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+    from search_to_signal.audit.importers.base import ScatteredGroupsError
 
     form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
@@ -288,7 +288,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 def _normalizers(arguments: argparse.Namespace) -> None:
     """List the normalizers of the frameworks: how each turns the rewards of a group into advantages."""
-    from search_to_signal.audit.atlas.entry import chosen, document, sources, table
+    from search_to_signal.audit.atlas import chosen, document, sources, table
 
     entries = chosen(arguments.name)
     if not entries:

@@ -16,10 +16,9 @@ def _claims(arguments: argparse.Namespace) -> int:
     """
     from search_to_signal.claims.feasibility import check_feasibility
     from search_to_signal.claims.ledger import find_uncovered, load_ledger, load_numbers
-    from search_to_signal.claims.page import awaited_note, summary, terminal, write
+    from search_to_signal.claims.page import awaited_note, judge_claims, summary, terminal, write
     from search_to_signal.claims.settings import implementation
     from search_to_signal.claims.tables import load_reports
-    from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import find_awaited_runs, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed
 
-from search_to_signal.audit.importers.gathering import joined, runs_of
+from search_to_signal.audit.importers.base import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 

@@ -18,9 +18,8 @@ from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import rounded
 from search_to_signal.claims.ledger import load_ledger
-from search_to_signal.claims.page import page
+from search_to_signal.claims.page import judge_claims, page
 from search_to_signal.claims.tables import ClaimTable, load_report
-from search_to_signal.claims.verdicts import judge_claims
 from search_to_signal.report.build import report
 
 

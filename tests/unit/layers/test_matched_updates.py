@@ -16,9 +16,9 @@ from tests.cohorts import Told
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.credit import PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.layers.updates.layer import PAGE, choose_runs, matched_updates
 from search_to_signal.layers.updates.pairs import relation
-from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.files import checked_files
