@@ -417,17 +417,20 @@ def _betas(gap: Reals, options: Options) -> Reals:
 
 def _beta(gap: Reals, target: float, largest: float) -> Reals:
     """(N, G) -> (N, 1): halved in float64, tried in the precision of the rewards."""
-    low, high = np.zeros(len(gap)), np.ones(len(gap))
-    while (grows := (high < largest) & (_divergence(gap, high) < target)).any():
-        high = np.where(grows, 2 * high, high)
-    solvable = ~(_divergence(gap, high) < target)
+    beta, rows = np.ones(len(gap)), np.arange(len(gap))
+    while len(rows := rows[(beta[rows] < largest) & (_divergence(gap[rows], beta[rows]) < target)]):
+        beta[rows] *= 2
+    solvable = ~(_divergence(gap, beta) < target)
+    low, high, gap = np.zeros(np.count_nonzero(solvable)), beta[solvable], gap[solvable]
     for _ in range(_BISECTIONS):
-        if (low.astype(gap.dtype) == high.astype(gap.dtype))[solvable].all():
+        # What lies between two neighbours is rounded to one of them, which was tried.
+        if (np.nextafter(low.astype(gap.dtype), gap.dtype.type(np.inf)) >= high.astype(gap.dtype)).all():
             break
         middle = (low + high) / 2
-        below = solvable & (_divergence(gap, middle) < target)
-        low, high = np.where(below, middle, low), np.where(solvable & ~below, middle, high)
-    return high.astype(gap.dtype)[:, None]
+        below = _divergence(gap, middle) < target
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    beta[solvable] = high
+    return beta.astype(gap.dtype)[:, None]
 
 
 def _divergence(gap: Reals, beta: Floats) -> Floats:

@@ -381,7 +381,7 @@ def groups_of(
         # Reading by attribute would take half as long again.
         return list(map(attrgetter(name), rows)) if has(rows, name) else None
 
-    def column(name: str, given: Sequence[Any] | None) -> NDArray[Any]:
+    def column(name: str, given: Sequence[Any] | None, count: int = count) -> NDArray[Any]:
         dtype, absent = COLUMNS.get(name, (np.float64, NAN))
         if given is None:
             return np.full(count, absent, dtype=dtype)
@@ -394,11 +394,12 @@ def groups_of(
             # Slower; a value that is None becomes NaN.
             return np.array(given, dtype=dtype)
 
-    advantage, response, prompt = values("advantage"), values("response"), np.zeros(len(firsts), np.uint64)
-    given = np.full(count, advantage is not None, dtype=np.bool_)
-    if advantage is not None and None in advantage:
+    logged, response, prompt = values("advantage"), values("response"), np.zeros(len(firsts), np.uint64)
+    advantage = column("advantage", logged)
+    given = np.full(count, logged is not None, dtype=np.bool_)
+    if logged is not None and np.isnan(advantage).any():
         # Where a value is given, be it NaN.
-        given = np.array([value is not None for value in advantage], dtype=np.bool_)
+        given = np.array([value is not None for value in logged], dtype=np.bool_)
     if has(rows, "prompt"):
         codes = (row.prompt if numbered else texts.prompts.add(row.prompt) for row in firsts)
         prompt = np.fromiter(codes, np.uint64, len(firsts))
@@ -409,9 +410,9 @@ def groups_of(
     return RewardGroups(
         source=source,
         offsets=offsets,
-        step=column("step", values("step"))[offsets[:-1]],
+        step=column("step", [row.step for row in firsts] if has(rows, "step") else None, len(firsts)),
         position=column("position", values("position") if numbered else positions),
-        advantage=column("advantage", advantage),
+        advantage=advantage,
         has_advantage=given,
         response=column("response", response) if numbered or response is None else digests(response),
         label=texts.labels.of(classes, count),
