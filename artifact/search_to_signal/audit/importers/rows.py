@@ -377,46 +377,47 @@ def groups_of(
     count, numbered = len(rows), isinstance(rows[0], RolloutRow)
     firsts = [rows[at] for at in offsets[:-1].tolist()]
 
-    def values(name: str) -> list[Any] | None:
-        # Reading by attribute would take half as long again.
-        return list(map(attrgetter(name), rows)) if has(rows, name) else None
-
-    def column(name: str, given: Sequence[Any] | None, count: int = count) -> NDArray[Any]:
+    def column(name: str, rows: Sequence[Any] = rows) -> NDArray[Any]:
         dtype, absent = COLUMNS.get(name, (np.float64, NAN))
-        if given is None:
-            return np.full(count, absent, dtype=dtype)
-        if isinstance(given, range):
-            # An array of its numbers would take far longer.
-            return np.arange(given.start, given.stop)
+        if not has(rows, name):
+            return np.full(len(rows), absent, dtype=dtype)
         try:
-            return np.fromiter(given, dtype, count)
+            return np.fromiter(map(attrgetter(name), rows), dtype, len(rows))
         except TypeError:
             # Slower; a value that is None becomes NaN.
-            return np.array(given, dtype=dtype)
+            return np.array(list(map(attrgetter(name), rows)), dtype=dtype)
 
-    logged, response, prompt = values("advantage"), values("response"), np.zeros(len(firsts), np.uint64)
-    advantage = column("advantage", logged)
-    given = np.full(count, logged is not None, dtype=np.bool_)
-    if logged is not None and np.isnan(advantage).any():
+    advantage, prompt = column("advantage"), np.zeros(len(firsts), np.uint64)
+    given = ~np.isnan(advantage)
+    if has(rows, "advantage") and not given.all():
         # Where a value is given, be it NaN.
-        given = np.array([value is not None for value in logged], dtype=np.bool_)
+        given = np.array([row.advantage is not None for row in rows], dtype=np.bool_)
+    if isinstance(positions, range):
+        # An array of its numbers would take far longer.
+        position = np.arange(positions.start, positions.stop)
+    else:
+        position = column("position") if positions is None else np.array(positions, dtype=np.int64)
+    if numbered or not has(rows, "response"):
+        response = column("response")
+    else:
+        response = digests([row.response for row in rows])
     if has(rows, "prompt"):
         codes = (row.prompt if numbered else texts.prompts.add(row.prompt) for row in firsts)
         prompt = np.fromiter(codes, np.uint64, len(firsts))
     components, weights = _parts(source, rows)
     sampling = np.array([row.sampling for row in firsts] if numbered else [0], dtype=np.int64)
     of_rows = ("reward", "masked", "tokens", "improvement", "admitted")
-    others: dict[str, Any] = {name: column(name, values(name)) for name in of_rows}
+    others: dict[str, Any] = {name: column(name) for name in of_rows}
     return RewardGroups(
         source=source,
         offsets=offsets,
-        step=column("step", [row.step for row in firsts] if has(rows, "step") else None, len(firsts)),
-        position=column("position", values("position") if numbered else positions),
+        step=column("step", firsts),
+        position=position,
         advantage=advantage,
         has_advantage=given,
-        response=column("response", response) if numbered or response is None else digests(response),
+        response=response,
         label=texts.labels.of(classes, count),
-        status=texts.statuses.of([text or "" for text in values("status") or ()] or None, count),
+        status=texts.statuses.of([row.status or "" for row in rows] if has(rows, "status") else None, count),
         components=components,
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]) if numbered else {},
