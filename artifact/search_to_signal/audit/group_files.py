@@ -25,8 +25,6 @@ from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups
 from search_to_signal.audit.importers.rollouts import shown_texts
 from search_to_signal.base.errors import RecordError
 
-# Groups that are written unless more are asked for: a million of them are no table to read.
-MOST = 20_000
 FLAGS = ("singleton", "unscored", "flat", "silenced", "dead", "merged", "reversed", "repeated", "amplified")
 _MARKS = re.compile(r'[",\r\n]')
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", re.IGNORECASE)
@@ -189,7 +187,7 @@ class GroupTable:
     number says how many groups were left out, of which ``most`` are written.
     """
 
-    def __init__(self, names: Sequence[str], most: int = MOST) -> None:
+    def __init__(self, names: Sequence[str], most: int) -> None:
         self._names, self._most, self._files = tuple(names), most, GroupFiles()
         self._out = io.StringIO()
         # Cells of numbers need no quotes: a writer of csv would look at each of their digits.

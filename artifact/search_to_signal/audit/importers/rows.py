@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import (
     COLUMNS,
     LETTERS,
+    PROGRAM,
     REACHES,
     UNKNOWN,
     Assumption,
@@ -185,6 +186,27 @@ def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     if texts.count(None) == len(texts):
         return np.zeros(len(texts), dtype=np.uint64)
     return np.fromiter(map(digest, texts), np.uint64, len(texts))
+
+
+_FENCED = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*#.*\n?", re.MULTILINE)
+
+
+def told_by(text: str | None) -> dict[str, float]:
+    """Metrics that are read from a completion: its characters and, of a program, a number that stands for it
+    without the text around its fences, comments and headings."""
+    if text is None:
+        return {}
+    told = {LETTERS: float(len(text))}
+    if "def " in text:
+        code = _COMMENT.sub("", "".join(_FENCED.findall(text)) or text)
+        told[PROGRAM] = program_number(code.strip())
+    return told
+
+
+def program_number(text: str) -> float:
+    """53 bits of the digest of a text that is equal for equal programs."""
+    return float(digest(text) % 2**53)
 
 
 def number(value: object) -> float:
@@ -435,8 +457,8 @@ def has(rows: Sequence[Any], name: str) -> bool:
 
 def _table(source: str, rows: Sequence[Mapping[str, float | None]]) -> dict[str, Floats]:
     names = dict.fromkeys(chain.from_iterable(rows))
-    # Characters are counted here, and are no name of the log.
-    if (logged := len(names) - (LETTERS in names)) > MOST_NAMES:
+    # What is read from texts is no name of the log.
+    if (logged := len(names.keys() - {LETTERS, PROGRAM})) > MOST_NAMES:
         raise RecordError(
             f"{source}: {logged} different names of numbers in {len(rows)} rows, where "
             f"{MOST_NAMES} are read: leave out what is no reward or metric"

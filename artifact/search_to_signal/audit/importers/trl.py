@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, LETTERS, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import (
     RUNS,
     Format,
@@ -55,6 +55,7 @@ from search_to_signal.audit.importers.rows import (
     float32,
     rows_of,
     score,
+    told_by,
 )
 from search_to_signal.audit.importers.rows import count as rows_count
 from search_to_signal.audit.importers.streams import first_record, read_lines
@@ -212,7 +213,7 @@ def _row(
         label=value_at(record, options.label),
         components=values,
         weights=weights,
-        metrics={} if completion is None else {LETTERS: float(len(completion))},
+        metrics=told_by(completion),
     )
 
 
