@@ -82,6 +82,8 @@ def _worth(arguments: argparse.Namespace) -> None:
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
 _LAST = 10**9
+# Groups that are written unless more are asked for: a million of them are no table to read.
+_GROUPS = 20_000
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -336,8 +338,8 @@ def register(add: Add) -> None:
     )
     _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
-    text = "groups that the page opens and groups.csv lists, the first of the log (default: 20000)"
-    command.add_argument("--groups", type=int, default=20_000, metavar="N", help=text)
+    text = f"groups that the page opens and groups.csv lists, the first of the log (default: {_GROUPS})"
+    command.add_argument("--groups", type=int, default=_GROUPS, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)
