@@ -14,6 +14,8 @@ EVALUATING = (
     *("tests/integration/", "tests/unit/recipe/", "tests/unit/search/", "tests/unit/study/"),
     *("tests/unit/verify/", "tests/unit/layers/", "tests/unit/run/test_live_loop.py"),
     "tests/unit/run/test_idea_readings.py",
+    *("tests/unit/problems/", "tests/unit/sandbox/test_exploits.py"),
+    *(f"tests/unit/sandbox/test_evaluation_{what}.py" for what in ("clock", "dialogues", "replay", "state")),
 )
 
 
