@@ -4,7 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,11 +83,11 @@ LIGHT = (
 
 
 @functools.cache
-def files() -> tuple[tuple[str, ast.Module], ...]:
-    """Every source file as (path within the package, syntax tree)."""
+def files() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Every source file as (path within the package, what it imports)."""
+    names = ((path, path.relative_to(ROOT).as_posix()) for path in sorted(ROOT.rglob("*.py")))
     return tuple(
-        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted(ROOT.rglob("*.py"))
+        (name, tuple(imported(name, ast.parse(path.read_text(encoding="utf-8"))))) for path, name in names
     )
 
 
@@ -114,10 +114,10 @@ def edges() -> tuple[tuple[str, str, str], ...]:
     """Every import within the package as (file, its package, imported name without the root)."""
     return tuple(
         (name, package_of(name), target.removeprefix(f"{PACKAGE}."))
-        for name, tree in files()
+        for name, targets in files()
         # What the code implements is compared with the paper: it reads tables and profile.
         if name not in ("__init__.py", "claims/settings.py")
-        for target in imported(name, tree)
+        for target in targets
         if target.startswith(f"{PACKAGE}.")
     )
 
@@ -165,7 +165,7 @@ def test_searches_know_no_model() -> None:
     assert [name for name, other in found if other in ("generators", "learner")] == []
 
 
-def module_of(dotted: str, modules: set[str]) -> str | None:
+def module_of(dotted: str, modules: Collection[str]) -> str | None:
     """The file that an imported name is of: itself, or what holds it."""
     return next((name for name in (dotted, dotted.rpartition(".")[0]) if name in modules), None)
 
@@ -186,14 +186,14 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_file_imports_itself_on_a_detour() -> None:
     """No ring of imports anywhere in the package, those inside functions included."""
-    trees = {
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (name, tree)
-        for name, tree in files()
+    modules = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): targets
+        for name, targets in files()
     }
     graph = {}
-    for module, (name, tree) in trees.items():
-        targets = (target.removeprefix(f"{PACKAGE}.") for target in imported(name, tree))
-        graph[module] = {found for t in targets if (found := module_of(t, set(trees)))} - {module}
+    for module, targets in modules.items():
+        within = (target.removeprefix(f"{PACKAGE}.") for target in targets)
+        graph[module] = {found for t in within if (found := module_of(t, modules.keys()))} - {module}
     assert sum(map(len, graph.values())) > 200
     assert circle(graph) == []
 
@@ -225,8 +225,8 @@ def test_forbidden_directions(package: str, target: str) -> None:
 
 def test_heavy_libraries_stay_in_their_packages() -> None:
     """Model libraries are imported by generators, learner, ant colonies and TRL's recorder alone."""
-    for name, tree in files():
-        heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
+    for name, targets in files():
+        heavy = {target.split(".")[0] for target in targets} & set(HEAVY)
         assert not heavy or name.startswith(HEAVY_PACKAGES) or package_of(name) == "learner", name
 
 

@@ -16,8 +16,6 @@ from search_to_signal.layers.api.layer import references
 from search_to_signal.layers.api.settings import ApiReference
 from search_to_signal.layers.restart.settings import RestartSettings
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models import local
-from search_to_signal.models.local import load_model
 from search_to_signal.models.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.run.config import RunConfig
@@ -193,12 +191,15 @@ def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
         model_of_files(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["vllm", "unsloth"])
 def test_beside_an_engine_a_base_in_4_bits_has_the_head_of_every_other_base(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32: what a card captures of the learner's passes multiplies by nothing else."""
-    loaded = load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
+    from search_to_signal.models import local  # which loads the largest libraries
+
+    loaded = local.load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
     monkeypatch.setattr(local, "load_4bit", lambda directory: loaded)
     monkeypatch.setattr(local, "prepare_device", lambda device: None)
     config = with_engine(backend, ModelLoading(), load_in_4bit=True)

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def evidence(results: Path) -> Evidence:
-    """What the page is made of."""
-    return read_evidence(results)
-
-
-@pytest.fixture(scope="module")
 def found(evidence: Evidence) -> dict[str, PageFinding]:
     """The findings by the tables that their commands name."""
     findings = build_findings(evidence)
