@@ -58,12 +58,7 @@ SEARCHES = (
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 # The recorder runs within a trainer of TRL, and joins what its processes sampled.
-HEAVY_PACKAGES = (
-    "models/",
-    "problems/ant_colony/",
-    "audit/trl_callback.py",
-    "layers/updates/pairs.py",
-)
+HEAVY_PACKAGES = ("models/", "problems/ant_colony/", "audit/trl_callback.py", "layers/updates/pairs.py")
 LIGHT = (
     "claims.ledger",
     "claims.page",

@@ -4,6 +4,7 @@ import importlib.metadata
 from importlib.metadata import EntryPoint, version
 
 import pytest
+from tests.command import Patch
 
 from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
@@ -46,9 +47,7 @@ def test_mappings_are_conditions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mappings", "normalizers", "problems", "hosts", "rules"])
-def test_a_registered_name_that_is_built_in_is_called_hidden(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_registered_name_that_is_built_in_is_called_hidden(monkeypatch: Patch, kind: str) -> None:
     """A name stands for the built-in object; the package that registers it too learns that from the list."""
     taken = listed(kind)[-1]
     points = [EntryPoint(name, f"mine:{kind}", "group") for name in (taken, "own")]

@@ -213,12 +213,7 @@ def read_only(*_: object, **__: object) -> None:
     ],
 )
 def test_a_read_only_place_says_what_helps_there(
-    tmp_path: Path,
-    refused: Refused,
-    monkeypatch: Patch,
-    options: tuple[str, ...],
-    begun: bool,
-    remedy: str,
+    tmp_path: Path, refused: Refused, monkeypatch: Patch, options: tuple[str, ...], begun: bool, remedy: str
 ) -> None:
     """Only a new run can go elsewhere: what was begun goes on where it lies, or in a copy of it."""
     place = tmp_path / "results"

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from tests.command import Patch
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import ConfigError
@@ -180,9 +181,7 @@ def with_engine(backend: str, loading: ModelLoading, load_in_4bit: bool = False)
     return Profile(**given).run("native", 42)
 
 
-def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(monkeypatch: Patch) -> None:
     """On the card and in bfloat16, as the engine computes; without a card that is one line."""
     config = with_engine("vllm", ModelLoading(device="cuda", dtype="bfloat16"))
     assert (config.base.device, config.base.dtype) == ("cuda", "bfloat16")
@@ -194,7 +193,7 @@ def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["vllm", "unsloth"])
 def test_beside_an_engine_a_base_in_4_bits_has_the_head_of_every_other_base(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    backend: str, monkeypatch: Patch
 ) -> None:
     """In float32: what a card captures of the learner's passes multiplies by nothing else."""
     from search_to_signal.models import local  # which loads the largest libraries
@@ -297,7 +296,7 @@ def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
             load_profile(str(path))
 
 
-def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_an_added_layer_are_typed(monkeypatch: Patch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
     added = Layer("Repeated runs", "nothing", 10, key="repeat")
     monkeypatch.setattr("search_to_signal.run.profile.LAYERS", (*LAYERS, added))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.command import Patch
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.layers.anchor.settings import AnchorSettings
@@ -85,9 +86,7 @@ def test_restarts_can_be_chosen_and_shortened(results: Path) -> None:
     assert [(run.name, run.groups) for run in planned] == [("native-s42", 2), ("native-s7", 2)]
 
 
-def test_checkpoint_and_archive_are_crossed_where_asked(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_and_archive_are_crossed_where_asked(results: Path, monkeypatch: Patch) -> None:
     """Of the conditions named, once the initial model and once the final adapter, with the run's archive."""
     monkeypatch.setattr(restart, "final_population", lambda run, search: (run.name,))
     found = archive_restarts(profile(), RestartSettings(archive_conditions=("native",)), results / COHORT)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cohorts import nine_groups
+from tests.command import Patch
 
 from search_to_signal.base.errors import ConfigError, RunFailedError, StoppedError
 from search_to_signal.run import cluster
@@ -109,7 +110,7 @@ class Ray:
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
+def ray(monkeypatch: Patch) -> Iterator[Ray]:
     """A Ray without GPUs, on which runs are played by hand."""
     made = Ray({"CPU": 4.0})
     before = signal.getsignal(signal.SIGINT)
@@ -211,7 +212,7 @@ def test_a_run_that_somebody_else_cancels_has_failed(ray: Ray, tmp_path: Path) -
         run_missing(planned(tmp_path, "other"), Execution(ray="auto"), Quiet())
 
 
-def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     """Ctrl-C ends what runs there, and the connection."""
 
     def wait(references: list[Any], timeout: float) -> None:
@@ -223,9 +224,7 @@ def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pyt
     assert (ray.cancelled, ray.connected) == ([("runs", True), ("waits", True)], None)
 
 
-def test_a_stop_on_ray_does_not_hide_a_failure(
-    ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_on_ray_does_not_hide_a_failure(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     """As on this machine: the failure stays the error, and the rest is said to have stopped."""
     plain = ray.wait
 
@@ -242,7 +241,7 @@ def test_a_stop_on_ray_does_not_hide_a_failure(
     assert (ray.cancelled, ray.connected) == ([("runs", True)], None)
 
 
-def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     """A wrong address and a missing package are errors that say which."""
     todo = planned(tmp_path, "native")
     with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.command import Capture, Patch
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import RunDirectoryError
@@ -52,7 +53,7 @@ def write_profile(
     return path
 
 
-def refused(profile: Path, capsys: pytest.CaptureFixture[str], *layer: str) -> str:
+def refused(profile: Path, capsys: Capture, *layer: str) -> str:
     """Run it, and have it refused with nothing left behind; returns the one line."""
     out = profile.parent / "out"
     assert main(["run", "--profile", str(profile), "--out", str(out), *layer]) == 2
@@ -62,14 +63,14 @@ def refused(profile: Path, capsys: pytest.CaptureFixture[str], *layer: str) -> s
 
 
 @pytest.fixture(autouse=True)
-def nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_imported(monkeypatch: Patch) -> None:
     """Stand-ins that tests of hosts imported, whose place on the path is gone, are no packages."""
     for name in PACKAGES:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def engines(tmp_path: Path, monkeypatch: Patch) -> None:
     """Packages by the names of the engines."""
     for name in PACKAGES:
         (tmp_path / "packages" / name).mkdir(parents=True)
@@ -78,7 +79,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cards(tmp_path: Path, monkeypatch: Patch) -> None:
     """Two cards of 80 GB; the second has a fifth of it free."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
@@ -100,7 +101,7 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_not_installed_is_told(
-    tmp_path: Path, backend: str, optimizer: str, told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backend: str, optimizer: str, told: str, capsys: Capture
 ) -> None:
     """The setting, the package and the extra that brings it."""
     line = refused(write_profile(tmp_path, backend, optimizer), capsys)
@@ -110,7 +111,7 @@ def test_what_is_not_installed_is_told(
 @pytest.mark.usefixtures("engines")
 @pytest.mark.parametrize("backend", ["unsloth", "local"])
 def test_a_machine_without_a_card_is_told(
-    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backend: str, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """An engine needs one, and so does the optimizer in 8 bits, whatever samples."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -120,9 +121,7 @@ def test_a_machine_without_a_card_is_told(
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_a_card_that_others_use_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_that_others_use_is_told(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """Every visible card has to have the engine's share free; one may be chosen."""
     profile = write_profile(tmp_path)
     assert "card 1 has 16,000 of 81,559 MiB free" in refused(profile, capsys)
@@ -131,7 +130,7 @@ def test_a_card_that_others_use_is_told(
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_engines_that_would_share_a_card_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_engines_that_would_share_a_card_are_told(tmp_path: Path, capsys: Capture) -> None:
     """Two with 0.8 of it each do not fit; the number of cards does."""
     line = refused(write_profile(tmp_path, top="jobs = 3"), capsys)
     assert "2 engines on a card" in line
@@ -139,9 +138,7 @@ def test_engines_that_would_share_a_card_are_told(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_cards_of_engines_are_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cards_of_engines_are_numbers(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """Every run gets a card of its own, by the number that vLLM reads; a UUID is refused."""
     profile = write_profile(tmp_path)
     assert cards_of(load_profile(profile)) == ("0", "1")
@@ -150,7 +147,7 @@ def test_cards_of_engines_are_numbers(
 
 
 def test_a_key_is_asked_for_before_the_days_that_come_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """Its layer is the last but two; without that layer nobody needs the key."""
     profile = write_profile(tmp_path, "local", "adamw")
@@ -162,9 +159,7 @@ def test_a_key_is_asked_for_before_the_days_that_come_before_it(
     assert BEGUN in capsys.readouterr().err
 
 
-def test_a_dry_run_looks_and_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_looks_and_starts_nothing(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """What a run would be refused for is told in the same line; else which layers can start."""
     profile = write_profile(tmp_path, "local", "adamw")
     monkeypatch.setattr("search_to_signal.layers.reproduction.run_layer", begin)
@@ -176,7 +171,7 @@ def test_a_dry_run_looks_and_starts_nothing(
 
 
 def test_models_of_other_layers_are_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """A cohort runs without the model of a breadth cell, and the cell does not."""
     profile = write_profile(tmp_path, "local", "adamw")
@@ -191,7 +186,7 @@ def test_models_of_other_layers_are_not_asked_for(
 
 
 @pytest.fixture
-def two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def two_models(tmp_path: Path, monkeypatch: Patch) -> tuple[Path, Path]:
     """A profile of an engine on one card with a model of its own, and that of a breadth cell beside it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("KEY_OF_NOBODY", "a key")
@@ -212,7 +207,7 @@ def damage(model: Path) -> None:
 @pytest.mark.usefixtures("engines", "cards")
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_a_damaged_model_is_told_before_the_first_one_runs(
-    two_models: tuple[Path, Path], which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_models: tuple[Path, Path], which: str, tmp_path: Path, capsys: Capture
 ) -> None:
     """The layer of the second comes days later where an engine samples."""
     profile, model = two_models
@@ -227,10 +222,7 @@ def test_a_damaged_model_is_told_before_the_first_one_runs(
 
 @pytest.mark.usefixtures("engines", "cards")
 def test_weights_are_read_once_before_the_first_run(
-    two_models: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    two_models: tuple[Path, Path], tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """An engine's have tens of gigabytes."""
     profile, second = two_models

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.command import Command
+from tests.command import Capture, Command
 from tests.plans import STUDY, plan_text, text_sha256
 
 from search_to_signal.base.errors import ConfigError
@@ -137,9 +137,7 @@ def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) 
     assert f"{row},Verdict,partial" not in table
 
 
-def test_a_whole_study_cannot_be_closed(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], s2s: Command
-) -> None:
+def test_a_whole_study_cannot_be_closed(packed: Path, tmp_path: Path, capsys: Capture, s2s: Command) -> None:
     evidence = amended(packed, tmp_path, "main")
     assert "amendments.toml: it closes main, of which every seed is recorded" in capsys.readouterr().out
     file = evidence / "amendments.toml"

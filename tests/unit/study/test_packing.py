@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.command import Command, Make, Patch
+from tests.command import Capture, Command, Make, Patch
 from tests.forging import edit_line, reseal
 from tests.plans import plan_text
 
@@ -52,12 +52,7 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
     ("at", "ended"), [("packed_runs", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
 )
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
-    results: Path,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    capsys: pytest.CaptureFixture[str],
-    at: str,
-    ended: list[int],
+    results: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture, at: str, ended: list[int]
 ) -> None:
     packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
     command = ["unpack", str(packed), "--out", str(out)]
@@ -136,9 +131,7 @@ def test_what_an_interrupted_run_left_is_no_damage(
     assert all(name.startswith("cohort/interrupted/") for name in missing)
 
 
-def test_a_run_is_added_without_writing_others_again(
-    results: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_added_without_writing_others_again(results: Path, make_run: Make, capsys: Capture) -> None:
     first = files(pack(results))
     make_run(results / "cohort" / "native-s2", "native", 2)
     capsys.readouterr()
@@ -149,7 +142,7 @@ def test_a_run_is_added_without_writing_others_again(
     assert all(first[name] == second[name] for name in kept)
 
 
-def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: Capture) -> None:
     pack(results)
     edit_line(results / "cohort" / "native-s1" / "heuristics.jsonl", 1, lambda line: line.update(code="pass"))
     write_sums(results / "cohort" / "native-s1")
@@ -253,7 +246,7 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
         assert restored_line["completions"] == line["completions"]
 
 
-def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_is_not_packed(results: Path, capsys: Capture) -> None:
     with (results / "cohort" / "native-s1" / "steps.jsonl").open("a") as file:
         file.write("\n")
     assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
