@@ -129,7 +129,6 @@ def allowed(package: str, target: str) -> bool:
 
 
 def test_every_package_has_a_place() -> None:
-    """A new package or top-level file has to be given a place before it can be built."""
     assert {package_of(name) for name, _ in files()} - {"__init__"} <= set(PLACE)
 
 
@@ -180,7 +179,6 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_file_imports_itself_on_a_detour() -> None:
-    """No ring of imports anywhere in the package, those inside functions included."""
     modules = {
         name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): targets
         for name, targets in files()
@@ -194,7 +192,6 @@ def test_no_file_imports_itself_on_a_detour() -> None:
 
 
 def test_a_ring_is_found() -> None:
-    """Two files that need each other are named, and those that only need them are not."""
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
     assert circle({"a": {"b"}, "b": set()}) == []
 
@@ -214,7 +211,6 @@ def test_a_ring_is_found() -> None:
     ],
 )
 def test_forbidden_directions(package: str, target: str) -> None:
-    """The rule itself refuses the imports that the design forbids."""
     assert not allowed(package, target)
 
 

@@ -252,7 +252,6 @@ RETURNED = {
 def test_what_a_mapping_may_not_return_is_one_line(
     make_run: Make, tmp_path: Path, monkeypatch: Patch, refused: Refused, returned: str
 ) -> None:
-    """The mapping is named, with what it did."""
     run = make_run(tmp_path / "native-s1", "native", 1)
     expression, said = RETURNED[returned]
     (tmp_path / "mine.py").write_text(

@@ -38,7 +38,6 @@ TEXT = profile_head("frozen", groups=2, model="m")
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
 def test_shipped_profiles_load(name: str) -> None:
-    """Every profile that is shipped is valid and has runs."""
     assert load_profile(name).runs()
 
 
@@ -57,7 +56,6 @@ def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
     [("colour = 1\n", "colour"), ("[learner]\nrank = 3\n", r"rank.*learner"), ("[evaluation]\nx = 1\n", "x")],
 )
 def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
-    """An unknown key, nested or not, is refused with file and key."""
     path = tmp_path / "mine.toml"
     path.write_text(TEXT + extra)
     with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
@@ -74,7 +72,6 @@ def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
     ],
 )
 def test_wrong_and_missing_values_are_named(tmp_path: Path, line: str, place: str) -> None:
-    """A value of the wrong kind, or a missing key, is refused with file and key."""
     path = tmp_path / "mine.toml"
     key = line.split(" ")[0] or "groups"
     path.write_text("".join(f"{row}\n" for row in TEXT.splitlines() if not row.startswith(key)) + line)
@@ -100,14 +97,12 @@ def test_a_line_that_is_no_toml_is_shown(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    """A path that leads nowhere, or to a directory, is an error of ours."""
     for path in (tmp_path / "nowhere.toml", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             load_toml(path, Profile)
 
 
 def test_unknown_profile_lists_the_known() -> None:
-    """A wrong name is answered with the right ones."""
     with pytest.raises(ConfigError, match=r"'smok'.*embedded.*smoke"):
         load_profile("smok")
 
@@ -231,13 +226,11 @@ def test_equal_configurations_have_equal_hashes() -> None:
 
 
 def test_canonical_form_ignores_order() -> None:
-    """Equal values have equal bytes, whatever order their keys came in."""
     assert canonical_json({"b": 1, "a": [1.5, None]}) == canonical_json({"a": [1.5, None], "b": 1})
     assert canonical_json({"b": 1, "a": 2}) == b'{"a":2,"b":1}'
 
 
 def test_mappings_by_path_have_plain_directories() -> None:
-    """A mapping named by its import path gets a directory that every file system takes."""
     run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
     assert run.name == "my_package.my_file.MAPPING-s42"
 

@@ -10,11 +10,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.command import Capture, Patch
+from tests.command import Command, Patch
 
 from search_to_signal.base.errors import S2SError
 from search_to_signal.claims.tables import load_report
-from search_to_signal.cli import main
 from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.anchor import read_contract
 from search_to_signal.records.checksums import image_sha256, read_sums, sha256_file, write_sums
@@ -109,14 +108,13 @@ def files_of(results: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_verify_names_whatever_is_no_record(results: Path, kind: str, capsys: Capture) -> None:
+def test_verify_names_whatever_is_no_record(results: Path, kind: str, s2s: Command) -> None:
     """Every file, one at a time, replaced by what has no end: one line that names it, at once."""
     make, _ = STRANGE[kind]
     for path in files_of(results):
         with replaced(path, make), within(5):
-            assert main(["verify", str(results)]) != 0
-        told = capsys.readouterr()
-        assert told.out == ""
+            told = s2s("verify", results, code=None)
+        assert (told.code != 0, told.out) == (True, "")
         assert told.err.startswith(f"s2s: error: {path} ")
         assert told.err.count("\n") == 1
 
@@ -129,13 +127,12 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_refuses_a_pipe(results: Path, tmp_path: Path, command: str, capsys: Capture) -> None:
+def test_every_command_refuses_a_pipe(results: Path, tmp_path: Path, command: str, s2s: Command) -> None:
     """A pipe in place of the records of a run is one line, whoever reads them."""
     places = {"D": str(results), "O": str(tmp_path / "out")}
     with replaced(results / "cohort" / "native-s1" / "completions.jsonl", os.mkfifo), within(60):
-        assert main([places.get(word, word) for word in command.split()]) != 0
-    told = capsys.readouterr()
-    assert told.out == ""
+        told = s2s(*(places.get(word, word) for word in command.split()), code=None)
+    assert (told.code != 0, told.out) == (True, "")
     assert "completions.jsonl is a named pipe" in told.err
     assert told.err.count("\n") == 1
 

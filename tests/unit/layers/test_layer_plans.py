@@ -130,7 +130,6 @@ def test_another_parent_is_another_restart(results: Path) -> None:
 
 @pytest.mark.slow
 def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> None:
-    """Without a finished cohort the message names its runs and the command."""
     with pytest.raises(RunDirectoryError, match=r"has no complete frozen-s42.*native-s7.*--layer cohort"):
         finished_cohort(profile(), tmp_path)
 
@@ -242,7 +241,6 @@ def test_only_layers_of_the_profile_can_be_chosen() -> None:
     ],
 )
 def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message: str) -> None:
-    """Before anything starts, naming the table."""
     with pytest.raises(ConfigError, match=message):
         profile(**changes)
 
@@ -262,7 +260,6 @@ def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message:
     ],
 )
 def test_values_that_could_never_work_are_refused(make: Callable[[], object], message: str) -> None:
-    """Each knob of a layer says its own name."""
     with pytest.raises(ConfigError, match=message):
         make()
 

@@ -141,7 +141,6 @@ def test_a_fresh_probe_asks_everyone_once(results: Path, asked: list[str]) -> No
 
 
 def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
-    """A second call asks nobody, says so, and changes nothing."""
     run(results)
     before = tree(results)
     asked.clear()
@@ -225,7 +224,6 @@ def _unreadable(results: Path) -> Profile:
 def test_another_probe_is_refused_untouched(
     results: Path, asked: list[str], change: Callable[[Path], Profile]
 ) -> None:
-    """Whatever is not this very probe stops the layer, and not a byte changes."""
     run(results)
     profile = change(results)
     before = tree(results)

@@ -107,8 +107,6 @@ def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: Patch, tmp_path: Pa
 
 
 def test_ctrl_c_is_no_planned_stop(monkeypatch: Patch, tmp_path: Path) -> None:
-    """Somebody's own interruption is told as one."""
-
     def run_layer(layer: Layer, reproduction: Reproduction) -> None:
         raise KeyboardInterrupt
 

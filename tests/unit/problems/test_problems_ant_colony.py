@@ -135,7 +135,6 @@ def test_routing_reads_rows_as_the_oracle_does(form, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(20, 21), (1, 21), (21,), (21, 20), (21, 2), (21, 22), (21, 21, 1)])
 def test_routing_refuses_what_the_oracle_cannot_read(shape):
-    """Too few rows, other numbers of columns and of dimensions fail in both."""
     problem = PROBLEMS["cvrp"]
     instance = problem.instances("embedded")[1]
     case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
@@ -188,7 +187,6 @@ def test_waiting_at_the_depot_is_laid_once():
 
 
 def test_pheromone_floor_binds(monkeypatch):
-    """A floor high enough to matter within a few iterations changes both alike."""
     case = routing_case(0, 14)
     matrix = 1.0 / case[0]
     learned = _routing_oracle(case, matrix, 25)
@@ -244,7 +242,6 @@ def test_customer_that_fits_no_vehicle_is_refused():
 
 @pytest.mark.parametrize("name", ["cvrp", "op"])
 def test_colonies_take_the_compiled_path_here(name):
-    """No training instance needs the fallback."""
     problem = PROBLEMS[name]
     instance = problem.instances("train")[0]
     assert problem.score_path(instance, np.ones_like(instance["distance"])) == "fast"

@@ -37,7 +37,6 @@ def test_blocks_are_those_of_torch_multinomial():
 
 
 def test_stored_noise_comes_back_unchanged(cache):
-    """What was saved is loaded bit for bit, and cannot be written to."""
     drawn = noise.draw_noise(SHAPE)
     store.save("table", drawn)
     found = store.load("table")

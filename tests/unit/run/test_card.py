@@ -101,7 +101,6 @@ def test_as_many_jobs_as_the_card_holds_are_named(
 def test_a_card_that_holds_no_run_is_told(
     profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fewer jobs would not help."""
     with_card(tmp_path, monkeypatch, 100)
     assert "use another card" in run(profile, capsys)
 

@@ -106,7 +106,6 @@ def test_a_run_normalizes_every_group_alone(name: str) -> None:
     ],
 )
 def test_unknown_names_list_the_known_ones(changes: dict[str, Any], known: str) -> None:
-    """Before anything runs, one line says which names there are."""
     with pytest.raises(ConfigError, match=f"^unknown name 'nothing': use one of [^\n]*{known}[^\n]*$"):
         profile(**changes)
 

@@ -242,7 +242,6 @@ def test_a_stop_on_ray_does_not_hide_a_failure(ray: Ray, tmp_path: Path, monkeyp
 
 
 def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
-    """A wrong address and a missing package are errors that say which."""
     todo = planned(tmp_path, "native")
     with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):
         run_missing(todo, Execution(ray="nowhere"), Quiet())
@@ -262,7 +261,6 @@ def test_a_run_asks_for_what_it_uses() -> None:
 
 
 def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:
-    """On a cluster with GPUs every run gets one."""
     ray.resources["GPU"] = 2.0
     run_missing(planned(tmp_path, "native"), Execution(ray="auto"), Quiet())
     assert ray.options == [{"num_cpus": 1, "num_gpus": 1}]

@@ -317,7 +317,6 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 
 
 def test_ray_stays_unloaded() -> None:
-    """Nothing on the way of a local run imports Ray."""
     code = (
         "import sys, search_to_signal.cli, search_to_signal.run.planned_runs;"
         "print('ray' in sys.modules, 'search_to_signal.run.cluster' in sys.modules)"

@@ -289,7 +289,6 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_equal_seeds_write_equal_records(native: Path, tmp_path: Path) -> None:
-    """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
     again = played(tmp_path / "again", "native")
     for name in RECORDS:
         first, second = ((one / f"{name}.jsonl").read_bytes() for one in (native, again))
@@ -330,7 +329,6 @@ def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """Not a byte of an earlier run is touched, its manifest least of all."""
     directory = make_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     with pytest.raises(RunDirectoryError):
@@ -339,6 +337,5 @@ def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., P
 
 
 def test_manifest_hash_is_that_of_its_configuration() -> None:
-    """The configuration as a manifest stores it has the hash of the configuration itself."""
     config = configuration("native")
     assert canonical_sha256(msgspec.to_builtins(config)) == config.sha256

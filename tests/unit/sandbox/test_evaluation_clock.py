@@ -71,7 +71,6 @@ def test_elapsed_time_is_a_limit_of_its_own() -> None:
 
 
 def test_the_clock_is_part_of_an_evaluation() -> None:
-    """A result by one clock is none by the other."""
     keys = {
         EvaluationPool(PROBLEMS["tsp"], "embedded", EvaluationSettings(clock=clock)).key(NEAREST)
         for clock in ("processor", "wall")

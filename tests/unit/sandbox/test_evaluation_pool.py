@@ -87,7 +87,6 @@ def test_failures_are_typed(pool: EvaluationPool, strict: EvaluationPool, name: 
 
 
 def test_mutated_arguments_do_not_disturb(pool: EvaluationPool) -> None:
-    """A heuristic that scribbles over its arguments gets the score of its decisions."""
     wreck = NEAREST.replace("return", "best =")
     wreck += "    distance_matrix[:] = 0\n    unvisited_nodes.clear()\n    return best\n"
     (result,) = pool.evaluate([wreck])
@@ -108,7 +107,6 @@ def test_the_word_random_is_decided_after_success(pool: EvaluationPool) -> None:
 
 
 def test_messages_are_short_and_printable(pool: EvaluationPool) -> None:
-    """Text from a worker cannot carry control characters or grow without bound."""
     (result,) = pool.evaluate([HEAD + r"raise ValueError('\x1b[31m\n' + 'x' * 10**5)"])
     assert len(result.detail) <= 200
     assert all(32 <= ord(c) < 127 for c in result.detail)
@@ -122,7 +120,6 @@ def test_warnings_are_no_errors(pool: EvaluationPool) -> None:
 
 @pytest.mark.usefixtures("kept_servers")
 def test_results_keep_the_input_order() -> None:
-    """With several slots the slow first program is still the first result."""
     slow = NEAREST.replace("return", "sum(range(2000))\n    return")
     settings = EvaluationSettings(slots=2, memory_mb=128)
     with EvaluationPool(Tsp(), "train", settings) as pool:
@@ -166,7 +163,6 @@ def test_a_killed_server_is_replaced(pool: EvaluationPool) -> None:
 
 
 def test_nothing_is_left_after_the_pool() -> None:
-    """Leaving the context ends every process that it started."""
     before = children()
     with EvaluationPool(Tsp(), "embedded", SETTINGS) as pool:
         pool.evaluate([NEAREST])
@@ -194,7 +190,6 @@ def test_every_ending_has_a_typed_outcome() -> None:
 
 
 def test_impossible_settings_are_refused() -> None:
-    """A limit that can never work is an error that names the option."""
     with pytest.raises(ConfigError, match=r"evaluation\.slots"):
         EvaluationSettings(slots=0)
 

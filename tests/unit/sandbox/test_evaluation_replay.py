@@ -99,7 +99,6 @@ def test_honest_programs_are_confirmed(off: EvaluationPool) -> None:
 
 
 def test_failures_are_not_replayed(off: EvaluationPool) -> None:
-    """Asking to replay what failed gives the failure."""
     (result,) = off.replay([HEAD + "return 0"])
     assert result.isolation is Isolation.INVALID_DECISION
 
@@ -126,7 +125,6 @@ def test_the_policy_spot_replays_without_being_asked() -> None:
 
 
 def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
-    """Repeats are marked and equal, within one call and across calls."""
     fresh = HONEST.replace("min", "max")
     first, second = off.evaluate([fresh, fresh])
     (third,) = off.evaluate([fresh])
