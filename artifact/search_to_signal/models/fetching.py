@@ -23,6 +23,7 @@ from search_to_signal.base.progress import Progress, one_line
 from search_to_signal.models.files import (
     CHECKSUMS,
     KNOWN,
+    SOURCE,
     KnownModel,
     checked_files,
     file_shapes,
@@ -286,7 +287,7 @@ def _remove_cached(path: Path) -> None:
 
 # The files next to a model's weights: their origin, licence and checksums.
 
-SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
+CARD, LICENCE = "README.md", "LICENSE"
 _LICENCES = Path(__file__).parent / "licences"
 
 

@@ -18,6 +18,8 @@ from search_to_signal.base.progress import one_line
 from search_to_signal.records.checksums import sha256_file
 
 CHECKSUMS = "SHA256SUMS"
+# Where a model is from, and which version of a library converted its weights.
+SOURCE = "source.json"
 _READ = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 # As many as a profile can ask for.
 MOST_POSITIONS = 10_000_000
@@ -121,6 +123,11 @@ def checked_files(directory: Path) -> dict[str, str]:
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     refuse_odd_settings(directory)
     return sums
+
+
+def same_model(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether two lists of checksums are of the same model; ``SOURCE`` may differ, no run reads it."""
+    return {**files, SOURCE: ""} == {**others, SOURCE: ""}
 
 
 def shipped(directory: Path) -> bool:

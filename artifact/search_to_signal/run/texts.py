@@ -7,6 +7,7 @@ from typing import Any
 
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.models.base import ChatPrompt, cut_prompt, encoded, messages, sent_messages
+from search_to_signal.models.files import SOURCE
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.differences import Finding
@@ -110,11 +111,15 @@ class Tokenizers:
         return None if directory is None else self._load(directory)
 
     def directory_of(self, model_files: Mapping[str, str]) -> Path | None:
-        """Return where these files of a model lie, weights aside; None where no known directory has them.
+        """Return where these files of a model lie, but weights and source; None where no directory has them.
 
         Recorded names are no paths: only files of the known directories with these checksums are read.
         """
-        needed = {name: sha for name, sha in model_files.items() if not name.endswith(".safetensors")}
+        needed = {
+            name: sha256
+            for name, sha256 in model_files.items()
+            if not name.endswith(".safetensors") and name != SOURCE
+        }
         if "tokenizer.json" not in needed:
             return None
         key = frozenset(needed.items())

@@ -22,7 +22,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.learner import GROUP, RULES
-from search_to_signal.models.files import checked_files
+from search_to_signal.models.files import checked_files, same_model
 from search_to_signal.models.settings import BACKENDS
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
@@ -345,7 +345,7 @@ def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) ->
     shipped = {path.name: path for path in MODELS.glob("*") if path.is_dir()}
     for name, path in {**shipped, **{str(model): model for model in models}}.items():
         try:
-            if checked_files(path) == manifest.model_files:
+            if same_model(checked_files(path), manifest.model_files):
                 return name
         except ModelFileError:
             continue

@@ -429,7 +429,8 @@ def _read_all(
     """Read units of completions; returns place and logged log-probability of each token, and completions."""
     logged: Logged = []
     completions = 0
-    for unit in units:
+    for whole in units:
+        unit = _cut(whole, tokens - len(logged))
         texts = [ids for _, ids in unit.rollouts]
         for (weights, template), own in _passes(accounts).items():
             exchange.use(weights.lora, weights.without)
@@ -441,7 +442,7 @@ def _read_all(
                     account.add(read)
         for rollout, ids in unit.rollouts:
             given = rollout.logprobs or (math.nan,) * len(ids)
-            logged += [(f"{rollout.where}, token {at}", value) for at, value in enumerate(given)]
+            logged += [(f"{rollout.where}, token {at}", given[at]) for at in range(len(ids))]
         completions += len(texts)
         best = max(account.total for account in accounts if account.live)
         for account in accounts:
@@ -450,6 +451,16 @@ def _read_all(
         if _left(accounts) == 1 or len(logged) >= tokens:
             break
     return logged, completions
+
+
+def _cut(unit: Unit, most: int) -> Unit:
+    """A unit with so many tokens of its completions at most; the beginning of a text is read like a whole."""
+    kept = []
+    for rollout, ids in unit.rollouts:
+        if most > 0:
+            kept.append((rollout, ids[:most]))
+            most -= len(ids)
+    return Unit(unit.prompts, tuple(kept))
 
 
 def _passes(accounts: Sequence[Account]) -> dict[tuple[Weights, str], list[Account]]:
