@@ -60,7 +60,8 @@ def copied_flags(groups: RewardGroups) -> Bools:
 
     program = groups.metrics.get(PROGRAM)
     same = is_one(groups.response) & (groups.response[groups.offsets[:-1]] != 0)
-    return (groups.sizes > 1) & (same if program is None else same | is_one(program))
+    copied: Bools = (groups.sizes > 1) & (same if program is None else same | is_one(program))
+    return copied
 
 
 def doubled_flags(groups: RewardGroups) -> Bools:
