@@ -288,7 +288,7 @@ def _credit(trial: Trial) -> dict[str, float | None]:
     of_variant, total = dict.fromkeys(trial.variants, 0.0), 0.0
     for group, _, kinds in classed_groups(trial.recorded):
         if group[0].step < trial.config.groups:
-            positive = np.maximum([record.advantage for record in group], 0.0)
+            positive = np.maximum(np.array([record.advantage for record in group], dtype=np.float64), 0.0)
             total += float(positive.sum())
             for variant in of_variant:
                 of_variant[variant] += float(positive[left_out(kinds, variant)].sum())
