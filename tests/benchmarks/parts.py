@@ -11,7 +11,7 @@ from spec import plain
 from spec.in_process import evaluate_in_process
 
 from search_to_signal.audit.atlas import RewardBatch, entries
-from search_to_signal.audit.atlas import advantages as atlas_advantages
+from search_to_signal.audit.atlas.compute import advantages as atlas_advantages
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.problems import PROBLEMS

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -236,6 +236,13 @@ def listed(parts: Iterable[object]) -> str:
     """``a, b and c``, of two parts or more."""
     *most, last = map(str, parts)
     return f"{', '.join(most)} and {last}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, every column as wide as its longest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 class Progress(Protocol):

@@ -82,6 +82,8 @@ def _worth(arguments: argparse.Namespace) -> None:
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
 _LAST = 10**9
+# Groups that are written unless more are asked for: a million of them are no table to read.
+_GROUPS = 20_000
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -150,7 +152,7 @@ def _audit_log(
     arguments: argparse.Namespace, options: "ReadOptions", sections: "Mapping[str, Section]"
 ) -> tuple[str, "Findings", "Beside"]:
     from search_to_signal.audit import importers
-    from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+    from search_to_signal.audit.importers.base import ScatteredGroupsError
 
     form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
@@ -288,7 +290,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 def _normalizers(arguments: argparse.Namespace) -> None:
     """List the normalizers of the frameworks: how each turns the rewards of a group into advantages."""
-    from search_to_signal.audit.atlas.entry import chosen, document, sources, table
+    from search_to_signal.audit.atlas import chosen, document, sources, table
 
     entries = chosen(arguments.name)
     if not entries:
@@ -336,8 +338,8 @@ def register(add: Add) -> None:
     )
     _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
-    text = "groups that the page opens and groups.csv lists, the first of the log (default: 20000)"
-    command.add_argument("--groups", type=int, default=20_000, metavar="N", help=text)
+    text = f"groups that the page opens and groups.csv lists, the first of the log (default: {_GROUPS})"
+    command.add_argument("--groups", type=int, default=_GROUPS, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)

@@ -211,8 +211,8 @@ def _updates(arguments: argparse.Namespace) -> None:
     """Train the same adapter on the same recorded groups with each mapping's rewards, and compare."""
     from search_to_signal.credit import PUBLISHED, get_mapping
     from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
+    from search_to_signal.layers.settings import UpdateSettings
     from search_to_signal.layers.updates.layer import matched_updates
-    from search_to_signal.layers.updates.settings import UpdateSettings
     from search_to_signal.records.manifest import runs_below
 
     for mapping in arguments.mapping:
@@ -237,7 +237,7 @@ def _updates(arguments: argparse.Namespace) -> None:
 def _heldout(arguments: argparse.Namespace) -> None:
     """Score a cohort's final heuristics on held-out instances, and find which programs behave alike."""
     from search_to_signal.layers.heldout.layer import heldout
-    from search_to_signal.layers.heldout.settings import HeldoutSettings
+    from search_to_signal.layers.settings import HeldoutSettings
 
     options.load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)

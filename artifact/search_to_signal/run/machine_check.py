@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.base.errors import ConfigError, ModelFileError
-from search_to_signal.layers.audit.settings import AuditCell
-from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.settings import AuditCell, BreadthCell
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.settings import (

@@ -16,9 +16,19 @@ from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan, Question, Study
-from search_to_signal.report.figures.course import COURSES, Planned, describe_courses, draw_courses
-from search_to_signal.report.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
-from search_to_signal.report.figures.plot import CsvFrame, Value, draw_from_csv, embed_picture, lines
+from search_to_signal.report.figures.cohort import COURSES, Planned, describe_courses, draw_courses
+from search_to_signal.report.figures.plot import (
+    BLUE,
+    GREY,
+    ORANGE,
+    RED,
+    CsvFrame,
+    Value,
+    draw_from_csv,
+    embed_picture,
+    lines,
+    zero_line,
+)
 from search_to_signal.report.summary import PageFinding
 from search_to_signal.report.tables.cells import to_markdown, write_table
 from search_to_signal.report.tables.measures import MEASURES

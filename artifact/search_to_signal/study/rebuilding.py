@@ -34,7 +34,7 @@ from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
 from search_to_signal.report.build import FIGURES, write_evidence
 from search_to_signal.report.build import HTML as PROFILE_PAGE
-from search_to_signal.report.figures.course import COURSE, COURSES, courses_of
+from search_to_signal.report.figures.cohort import COURSE, COURSES, courses_of
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.summary import PageFinding, build_findings, read_facts
 from search_to_signal.report.tables.catalogue import read_evidence

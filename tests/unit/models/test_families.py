@@ -18,6 +18,8 @@ from search_to_signal.models.local import gives_its_logits
 from search_to_signal.models.releases import OLDER
 from search_to_signal.models.sampling import CachedDecoder, open_decoder, sample
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 SIZES = {
     **{"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128},

@@ -35,7 +35,6 @@ def test_every_heuristic_has_scores_on_every_size() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("known", known_heuristics(), ids=lambda known: known.name)
 def test_recorded_scores_are_those_of_the_program(known: KnownHeuristic) -> None:
-    """The first instance of both smaller sizes, scored again."""
     for split in heldout_splits(TSP)[:2]:
         again = evaluate_in_process(TSP, known.program, TSP.instances(split)[:1])
         recorded = RECORDED[sha256_text(known.program), split].scores

@@ -52,7 +52,6 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest
 
 
 def test_tensorboard_reads_what_is_written(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """Its own reader gives the recorded scores."""
     loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = make_run(tmp_path / "results" / "native-s42", "native")
     with running.written_while_running(tmp_path / "results", tmp_path / "scalars"):

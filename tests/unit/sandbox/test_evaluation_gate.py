@@ -50,7 +50,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("code", ORDINARY)
 def test_ordinary_heuristics_pass(code: str) -> None:
-    """What heuristics usually do is not refused."""
     assert refusal(code) is None
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress, Task
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.problems import find_problem, get_problem
 from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.records.checksums import sha256_file

@@ -14,7 +14,7 @@ import msgspec
 from search_to_signal.base.errors import ConfigError, RecordError, RunDirectoryError, require
 from search_to_signal.base.progress import Progress, Task
 from search_to_signal.base.settings import canonical_json
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.models.files import checked_files, model_directory
 from search_to_signal.records.checksums import sha256_file
