@@ -63,7 +63,7 @@ CREDIT = "Positive credit (%)"
 ALL, SINGLE, RESIDUAL = "all credit", "sum of the four classes", "interaction residual"
 WEIGHTS = (
     "Every adapter follows from the run's records and the model's files: the recorded tokens and advantages, "
-    "some set to 0, through the run's learner. Nothing is sampled for training."
+    "some left out, through the run's learner. Nothing is sampled for training."
 )
 
 Behaviour = Mapping[str, Floats]

@@ -190,6 +190,7 @@ def test_false_alarms_are_rare(model: Path) -> None:
         whose(found[start : start + 1], Named(model, (), tokens=60), Quiet()) for start in range(0, 24, 3)
     ]
     assert {result.verdict for result in results} <= {"as_named", "undecided"}
+    assert max(result.tokens for result in results) <= 60
 
 
 def test_the_command_says_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
