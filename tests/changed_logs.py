@@ -86,7 +86,7 @@ def audited(path: Path, options: ReadOptions) -> str:
     try:
         form, _ = find(path, None, bool(options.columns))
         usual = USUAL.get(form.name)
-        rows = GroupTable(compared(usual))
+        rows = GroupTable(compared(usual), 1000)
         findings = run_audit.audit(read(path, form.name, options), None, usual, rows.add)
     except ScatteredGroupsError:
         raise

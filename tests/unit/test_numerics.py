@@ -19,13 +19,11 @@ few = arrays(np.float64, st.just((5, 7)), elements=st.integers(0, 3).map(float))
 
 @given(values=few)
 def test_midranks(values: np.ndarray) -> None:
-    """One key ranks as scipy's average ranks do."""
     np.testing.assert_array_equal(numerics.midranks(values), rankdata(values, axis=1))
 
 
 @given(first=few, second=few)
 def test_midranks_of_two_keys(first: np.ndarray, second: np.ndarray) -> None:
-    """Two keys rank as one lexicographic key does."""
     expected = rankdata(10.0 * first + second, axis=1)
     np.testing.assert_array_equal(numerics.midranks(first, second), expected)
 

@@ -133,7 +133,7 @@ def _waste(findings: Findings) -> Iterator[Advice]:
         if signal.all_right != signal.all_wrong:
             hard = signal.all_right > signal.all_wrong
             easier = "Take harder prompts" if hard else "Take easier prompts, or give partial credit"
-        change = small or f"{easier}; {options.filter}"
+        change = f"{_copied(findings)}{small or f'{easier}; {options.filter}'}"
         yield _advice(signal.waste, f"{_wasted(findings)}.", change, _sampling(findings))
 
 
@@ -190,6 +190,17 @@ def _lone(findings: Findings) -> Iterator[Advice]:
     credit = findings.counts["lone_credit"]
     tail = f" {credit} get an advantage without comparison." if credit else ""
     yield _advice(waste, f"Every group has one completion, {says}.{tail}", change)
+
+
+def _copied(findings: Findings) -> str:
+    """What comes first where most dead groups are copies, which larger groups do not mend."""
+    copied, dead = findings.counts.get("copied", 0), findings.counts["dead"]
+    if 2 * copied <= dead:
+        return ""
+    return (
+        f"Let copies score less than what is new: in {copied} of {dead} dead groups all completions are one "
+        "program or text, and larger groups would hold more of them. For the rest: "
+    )
 
 
 def _too_small(findings: Findings) -> str:

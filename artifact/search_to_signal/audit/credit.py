@@ -237,12 +237,12 @@ def add_prompts(known: dict[Hashable, PromptSums], groups: RewardGroups, facts: 
     finite = np.where(groups.scored, groups.reward, 0.0)
     mean = (np.add.reduceat(finite, groups.offsets[:-1]) / groups.sizes).tolist()
     dead, sizes = facts.flags["dead"].tolist(), groups.sizes.tolist()
-    for at, (key, text) in enumerate(zip(keys, texts, strict=True)):
+    for at, key in enumerate(keys):
         sums = known.get(key)
         if sums is None:
             if not key or len(known) >= _FOLLOWED:
                 continue
-            sums = known[key] = PromptSums(text, place_of(groups, at))
+            sums = known[key] = PromptSums(texts[at], place_of(groups, at))
         sums.groups += 1
         sums.reward += mean[at]
         if dead[at]:
@@ -254,6 +254,9 @@ def _prompt_names(groups: RewardGroups) -> list[str]:
     """The name of each group; empty where those of its step count from 0 or 1."""
     names = list(groups.name)
     for first, end in spans(groups) if names else ():
+        begins = _NUMBERED.fullmatch(names[first])
+        if not begins or int(begins[2]) > end - first:
+            continue
         parts = [_NUMBERED.fullmatch(name) for name in names[first:end]]
         numbers = sorted(int(match[2]) for match in parts if match)
         counted = numbers in (list(range(end - first)), list(range(1, end - first + 1)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, sorted_within, spans
+from search_to_signal.audit.groups import PROGRAM, UNKNOWN, Floats, RewardGroups, sorted_within, spans
 from search_to_signal.base.numerics import Sums
 
 Bools = NDArray[np.bool_]
@@ -48,6 +48,20 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     # In the order of the log: numbers of responses differ from process to process.
     repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
+
+
+def copied_flags(groups: RewardGroups) -> Bools:
+    """(N,): groups of two and more completions that are all one program, or one text."""
+
+    def is_one(values: NDArray[Any]) -> Bools:
+        starts = groups.offsets[:-1]
+        least: Bools = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
+        return least
+
+    program = groups.metrics.get(PROGRAM)
+    same = is_one(groups.response) & (groups.response[groups.offsets[:-1]] != 0)
+    copied: Bools = (groups.sizes > 1) & (same if program is None else same | is_one(program))
+    return copied
 
 
 def doubled_flags(groups: RewardGroups) -> Bools:
@@ -119,6 +133,8 @@ OF_GROUPS = {
     "disagreeing": "groups in which equal responses get different rewards",
     "amplified": "groups whose advantages differ by 1 or more and by 100 times as much as their rewards",
 }
+# Counted where there are any: programs are known of few logs.
+COPIED = {"copied": "dead groups whose completions are all one program, or one text"}
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ EMPTY_ADVANTAGES = "empty_advantages"
 UNTRAINED = "untrained"
 # The metric that counts the characters of a completion, where its tokens are not logged.
 LETTERS = "characters"
+# The metric that stands for the program of a completion: equal numbers mean equal programs.
+PROGRAM = "same program"
 # The key of the assumption that a group is one candidate of a search, which trains nothing.
 SEARCH = "candidates"
 

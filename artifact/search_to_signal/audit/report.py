@@ -17,7 +17,7 @@ from search_to_signal.audit.advice import Advice, advice
 from search_to_signal.audit.agreement import COMPONENT
 from search_to_signal.audit.conclusions import at, caution, conclusions
 from search_to_signal.audit.findings import STEP_FLAGS, Findings, StepCounts
-from search_to_signal.audit.flags import OF_COMPLETIONS, OF_GROUPS
+from search_to_signal.audit.flags import COPIED, OF_COMPLETIONS, OF_GROUPS
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.group_files import as_cell
 from search_to_signal.audit.importers.scalar_files import some
@@ -145,7 +145,7 @@ def scalar_curves(found: Scalars) -> tuple[Curve, ...]:
     return tuple(drawn)
 
 
-MEANING = {**OF_GROUPS, **OF_COMPLETIONS}
+MEANING = {**OF_GROUPS, **COPIED, **OF_COMPLETIONS}
 # What is derived from the sums of a signal.
 _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
 # Characters of a printed line or cell.

@@ -386,19 +386,32 @@ def write_ledger(
     for several reports together; ``lacking`` says which runs are still to come. Raises LedgerError where
     ledger or tables are damaged.
     """
-    ledger, feasibility = _published()
     own = load_report(report) if tables is None else tables
-    verdicts = _verdicts(msgspec.json.encode(facts))
-    findings = add_estimates(ledger, verdicts, own, facts, awaited=bool(lacking))
+    findings = judge_published(facts, own, awaited=bool(lacking))
+    ledger, feasibility = published()
     write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 
-@cache  # what the paper published is the same in every report
-def _published() -> tuple[Ledger, Feasibility]:
+@cache  # what the paper published is the same for every report
+def published() -> tuple[Ledger, Feasibility]:
+    """The shipped ledger, and whether its numbers can hold at once; raises LedgerError for damage."""
     ledger = load_ledger()
     return ledger, check_feasibility(ledger)
 
 
+def judge_published(
+    facts: Implementation | None = None,
+    tables: Mapping[str, ClaimTable] | None = None,
+    *,
+    awaited: bool = False,
+) -> Sequence[ClaimFinding]:
+    """As ``judge_claims`` on the shipped ledger, each verdict of which is found once."""
+    verdicts = _verdicts(msgspec.json.encode(facts))
+    if tables is None:
+        return verdicts
+    return add_estimates(published()[0], verdicts, tables, facts, awaited=awaited)
+
+
 @cache  # so are the verdicts, as long as the same is implemented
 def _verdicts(facts: bytes) -> tuple[ClaimFinding, ...]:
-    return tuple(judge_claims(_published()[0], facts=msgspec.json.decode(facts)))
+    return tuple(judge_claims(published()[0], facts=msgspec.json.decode(facts)))

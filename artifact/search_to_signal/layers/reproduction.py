@@ -30,7 +30,7 @@ from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
 from search_to_signal.records import layers
 from search_to_signal.records.amendments import find_awaited_runs
-from search_to_signal.records.checksums import SUMS
+from search_to_signal.records.checksums import SUMS, seal
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import refuse_special_files, storage_errors
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
@@ -38,7 +38,6 @@ from search_to_signal.records.heldout import TOURS, Tour, Tours, final_heuristic
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.records.seal import seal
 from search_to_signal.report.build import report
 from search_to_signal.report.results import Results
 from search_to_signal.run.execution import Execution

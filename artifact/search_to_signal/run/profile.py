@@ -28,10 +28,7 @@ from search_to_signal.models.settings import GenerationSettings, ModelSettings, 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.records.conditions import FROZEN, Condition
-from search_to_signal.records.layers import (
-    COHORT,
-    LAYERS,
-)
+from search_to_signal.records.layers import COHORT, LAYERS
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
 from search_to_signal.run.config import Count, Groups, RunConfig, Seeds, host_setup
 from search_to_signal.sandbox.settings import EvaluationSettings

@@ -77,8 +77,6 @@ class SeedPair:
 
 @dataclass(frozen=True)
 class _RecordedSide:
-    """A finished run, or a checkpoint with answers to the whole bank."""
-
     place: str
     groups: int
     group_size: int

@@ -52,12 +52,6 @@ def drawings() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def evidence(results: Path) -> Evidence:
-    """What the figures were made from."""
-    return read_evidence(results)
-
-
 def rows(figures: Path, name: str) -> list[dict[str, str]]:
     with (figures / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))

@@ -18,9 +18,8 @@ from search_to_signal.learner.adapter import attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.likelihood import AS_IS, Drawing, Exchange, read_lora
 from search_to_signal.models.local import load_tokenizer
-from search_to_signal.models.sampling import Filters, sample_group
+from search_to_signal.models.sampling import AS_IS, Drawing, Exchange, Filters, read_lora, sample_group
 from search_to_signal.verify.whose import Named, Whose, whose
 
 pytestmark = pytest.mark.slow

@@ -416,13 +416,14 @@ def pairwise(rows: Reals) -> Reals:
 def _chained(blocks: Reals) -> Reals:
     """(N, V, W) -> (N, W): every fourth block is of one chain, what is left over goes to the first."""
     full = blocks.shape[1] // _CHAINS * _CHAINS
-    chains = np.zeros((len(blocks), _CHAINS, blocks.shape[2]), dtype=blocks.dtype)
+    # Chains that no block enters add nothing.
+    chains = np.zeros((len(blocks), _CHAINS if full else 1, blocks.shape[2]), dtype=blocks.dtype)
     for start in range(0, full, _CHAINS):
         chains += blocks[:, start : start + _CHAINS]
     total: Reals = chains[:, 0]
     for rest in range(full, blocks.shape[1]):
         total = total + blocks[:, rest]
-    for chain in range(1, _CHAINS):
+    for chain in range(1, chains.shape[1]):
         total = total + chains[:, chain]
     return total
 

@@ -20,7 +20,14 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from search_to_signal.audit.groups import UNKNOWN, UNTRAINED, Assumption, RewardGroups, with_advantages
+from search_to_signal.audit.groups import (
+    PROGRAM,
+    UNKNOWN,
+    UNTRAINED,
+    Assumption,
+    RewardGroups,
+    with_advantages,
+)
 from search_to_signal.audit.importers import containers, streams
 from search_to_signal.audit.importers.base import (
     Beginnings,
@@ -48,6 +55,7 @@ from search_to_signal.audit.importers.rows import (
     no_rollout,
     noted,
     number,
+    program_number,
     score,
 )
 from search_to_signal.base.errors import ConfigError, RecordError
@@ -514,7 +522,8 @@ def _own_row(record: CompletionRecord, position: int, options: ReadOptions) -> R
         status=record.outcome.value,
         improvement=record.score - max(base) if record.score is not None and base else NAN,
         admitted=int(record.archive_event is ArchiveEvent.ADMITTED),
-        metrics={**(record.components or {}), "score": number(record.score)},
+        metrics={**(record.components or {}), "score": number(record.score)}
+        | ({PROGRAM: program_number(record.program_sha256)} if record.program_sha256 else {}),
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, LETTERS, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers import base, containers
 from search_to_signal.audit.importers.rows import (
     NAN,
@@ -38,6 +38,7 @@ from search_to_signal.audit.importers.rows import (
     float32,
     rows_of,
     score,
+    told_by,
 )
 from search_to_signal.audit.importers.rows import count as rows_count
 from search_to_signal.audit.importers.streams import first_record, read_lines
@@ -200,7 +201,7 @@ def _row(
         label=base.value_at(record, options.label),
         components=values,
         weights=weights,
-        metrics={} if completion is None else {LETTERS: float(len(completion))},
+        metrics=told_by(completion),
     )
 
 

@@ -35,6 +35,7 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     score,
     sizes,
+    told_by,
 )
 from search_to_signal.audit.importers.streams import first_record
 
@@ -256,7 +257,6 @@ def _read(path: Path, options: base.ReadOptions) -> Iterator[RewardGroups]:
             # Rows without one would be a group that nobody sampled.
             raise ValueError(f"no {name}, by which the rows before are grouped")
         output = record.get("output")
-        letters = {} if output is None else {LETTERS: float(len(str(output)))}
         made = RolloutRow(
             group=(step, digest(str(record[name]))),
             name=str(record[name]) if named else "",
@@ -266,7 +266,7 @@ def _read(path: Path, options: base.ReadOptions) -> Iterator[RewardGroups]:
             reward=float32(score(record.get(options.reward or "score"))),
             response=digest(None if output is None else str(output)),
             label=base.value_at(record, options.label),
-            metrics=numbers(record, without=_BASE) | letters,
+            metrics=numbers(record, without=_BASE) | told_by(None if output is None else str(output)),
         )
         samples.keep(position, record)
         return made

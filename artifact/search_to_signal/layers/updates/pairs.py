@@ -37,6 +37,7 @@ from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.device import memory_errors, prepare_processor
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
@@ -50,7 +51,6 @@ from search_to_signal.records.updates import (
     couples,
     run_name_below,
 )
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import model_of_files
 

@@ -272,11 +272,7 @@ def test_evaluator_calls_by_hand(native: RecordedRun) -> None:
     assert difference == pytest.approx(-0.3)
     # The host looks for the function first (D04), so it counts what ran, failed or random; as parsed.
     run = outcomes_only(
-        native,
-        Outcome.VALID,
-        Outcome.MISSING_FUNCTION,
-        Outcome.RUNTIME_FAILURE,
-        Outcome.RANDOMNESS,
+        native, Outcome.VALID, Outcome.MISSING_FUNCTION, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS
     )
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()
