@@ -51,41 +51,28 @@ def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
     assert {profile.problem, *(cell.problem for cell in cells)} == {"tsp", "cvrp", "obp", "op"}
 
 
-@pytest.mark.parametrize(
-    ("extra", "place"),
-    [("colour = 1\n", "colour"), ("[learner]\nrank = 3\n", r"rank.*learner"), ("[evaluation]\nx = 1\n", "x")],
-)
-def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(TEXT + extra)
-    with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
-        load_profile(str(path))
+def given(line: str) -> str:
+    """A profile with this line in the place of the key's own, or behind it."""
+    key = line.split(" ")[0]
+    return "".join(f"{row}\n" for row in TEXT.splitlines() if not row.startswith(key)) + line
 
 
 @pytest.mark.parametrize(
-    ("line", "place"),
+    ("text", "place"),
     [
-        ('groups = "many"', "groups"),
-        ("seeds = [1.5]", "seeds"),
-        ('purpose = "fun"', "purpose"),
-        ("", "groups"),
+        *((f"{TEXT}colour = 1\n", "colour"), (f"{TEXT}[learner]\nrank = 3\n", r"rank.*learner")),
+        *((f"{TEXT}[evaluation]\nx = 1\n", "x"), (given('groups = "many"'), "groups")),
+        *((given("seeds = [1.5]"), "seeds"), (given('purpose = "fun"'), "purpose")),
+        *((TEXT.replace("groups = 2\n", ""), "groups"), (b"groups = = 1", ""), (b"\xff\xfe\x00", "")),
+        (b"[learner", ""),
     ],
 )
-def test_wrong_and_missing_values_are_named(tmp_path: Path, line: str, place: str) -> None:
+def test_what_no_profile_may_hold_is_named(tmp_path: Path, text: str | bytes, place: str) -> None:
+    """Unknown keys, nested or not, wrong and missing values, no TOML, no text: with file and key."""
     path = tmp_path / "mine.toml"
-    key = line.split(" ")[0] or "groups"
-    path.write_text("".join(f"{row}\n" for row in TEXT.splitlines() if not row.startswith(key)) + line)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
         load_profile(str(path))
-
-
-@pytest.mark.parametrize("content", [b"groups = = 1", b"\xff\xfe\x00", b"[learner"])
-def test_unreadable_files_are_named(tmp_path: Path, content: bytes) -> None:
-    """Text that is no TOML, or no text, is an error of ours that names the file."""
-    path = tmp_path / "mine.toml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"mine\.toml"):
-        load_toml(path, Profile)
 
 
 def test_a_line_that_is_no_toml_is_shown(tmp_path: Path) -> None:
