@@ -231,7 +231,8 @@ def write_ledger(
     """
     own = load_report(report) if tables is None else tables
     findings = judge_published(facts, own, awaited=bool(lacking))
-    write(*published(), findings, report / FOLDER, lacking)
+    ledger, feasibility = published()
+    write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 
 @cache  # what the paper published is the same for every report
