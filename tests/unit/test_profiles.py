@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 from tests.command import Patch
-from tests.profiles import profile_head
+from tests.profiles import plain_profile, profile_head
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import MODELS, PROFILES
@@ -24,15 +24,6 @@ from search_to_signal.run.learning import model_of_files
 from search_to_signal.run.profile import Profile, load_profile
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 
-PLAIN: dict[str, Any] = {
-    "purpose": "smoke",
-    "problem": "tsp",
-    "split": "embedded",
-    "model": "m",
-    "conditions": ("frozen", "native"),
-    "seeds": (42, 3407),
-    "groups": 6,
-}
 TEXT = profile_head("frozen", groups=2, model="m")
 
 
@@ -112,21 +103,20 @@ def test_unknown_profile_lists_the_known() -> None:
 def test_impossible_cohorts_are_refused(changes: dict[str, Any], message: str) -> None:
     """Before anything starts, with the known names; two runs of one name would share a directory."""
     with pytest.raises(ConfigError, match=message):
-        Profile(**{**PLAIN, **changes})
+        plain_profile(**changes)
 
 
 def test_a_formal_restart_is_as_long_as_its_live_run() -> None:
     """Another horizon is refused with what to do; an equal one and any of a smoke profile are not."""
-    formal = {**PLAIN, "purpose": "formal"}
     with pytest.raises(ConfigError, match=r"restart\.groups is 4, but groups is 6"):
-        Profile(**formal, restart=RestartSettings(groups=4))
+        plain_profile(purpose="formal", groups=6, restart=RestartSettings(groups=4))
     for purpose, groups in (("formal", 6), ("formal", None), ("smoke", 4)):
-        Profile(**{**PLAIN, "purpose": purpose}, restart=RestartSettings(groups=groups))
+        plain_profile(purpose=purpose, groups=6, restart=RestartSettings(groups=groups))
 
 
 def test_matched_runs_stand_together() -> None:
     """Seeds outermost, and runs of one seed differ in their condition alone."""
-    runs = Profile(**PLAIN).runs()
+    runs = plain_profile(seeds=(42, 3407)).runs()
     assert [run.name for run in runs] == ["frozen-s42", "native-s42", "frozen-s3407", "native-s3407"]
     for first, second in ((runs[0], runs[1]), (runs[2], runs[3])):
         assert msgspec.structs.replace(first, condition=second.condition) == second
@@ -159,8 +149,7 @@ def with_engine(backend: str, loading: ModelLoading, load_in_4bit: bool = False)
     model = ModelSettings(name="qwen2-2.1m", **msgspec.structs.asdict(loading))
     generation = GenerationSettings(backend=backend)  # type: ignore[arg-type]
     learner = LearnerSettings(load_in_4bit=load_in_4bit)
-    given = {**PLAIN, "model": model, "generation": generation, "learner": learner}
-    return Profile(**given).run("native", 42)
+    return plain_profile(model=model, generation=generation, learner=learner).run("native", 42)
 
 
 def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(monkeypatch: Patch) -> None:
@@ -200,7 +189,7 @@ def test_an_engine_that_shares_its_weights_takes_no_model_table() -> None:
 
 def test_equal_configurations_have_equal_hashes() -> None:
     """The hash follows from the content, survives a round trip, and sees every change."""
-    run = Profile(**PLAIN).runs()[0]
+    run = plain_profile().runs()[0]
     again = msgspec.json.decode(canonical_json(run), type=RunConfig)
     assert again == run
     assert again.sha256 == run.sha256 == canonical_sha256(msgspec.to_builtins(run))
@@ -218,8 +207,8 @@ def test_canonical_form_ignores_order() -> None:
 
 
 def test_mappings_by_path_have_plain_directories() -> None:
-    run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
-    assert run.name == "my_package.my_file.MAPPING-s42"
+    run = msgspec.structs.replace(plain_profile().runs()[0], condition="my_package.my_file:MAPPING")
+    assert run.name == "my_package.my_file.MAPPING-s1"
 
 
 def test_a_threshold_of_a_twentieth_is_a_number_in_every_run() -> None:
@@ -280,8 +269,8 @@ def test_settings_of_an_added_layer_are_typed(monkeypatch: Patch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
     added = Layer("Repeated runs", "nothing", 10, key="repeat")
     monkeypatch.setattr("search_to_signal.run.profile.LAYERS", (*LAYERS, added))
-    profile = Profile(**PLAIN, layers={"repeat": {"groups": 3}})
+    profile = plain_profile(layers={"repeat": {"groups": 3}})
     assert profile.asks_for("repeat")
     assert profile.settings_of("repeat", RestartSettings) == RestartSettings(groups=3)
     with pytest.raises(ConfigError, match=r"layers\.repeat.*groups"):
-        Profile(**PLAIN, layers={"repeat": {"groups": "three"}}).settings_of("repeat", RestartSettings)
+        plain_profile(layers={"repeat": {"groups": "three"}}).settings_of("repeat", RestartSettings)
