@@ -21,14 +21,14 @@ from search_to_signal.audit.importers.rollouts import Rollout, rollouts
 from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.models.device import prepare_device
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.likelihood import Drawing, Exchange, read_lora
 from search_to_signal.models.local import load_tokenizer, open_base_model
+from search_to_signal.models.sampling import Drawing, Exchange, read_lora
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
+from search_to_signal.run.learning import remade_adapters
 from search_to_signal.run.recorded import run_config
-from search_to_signal.run.retraining import remade_adapters
 from search_to_signal.verify.whose import Named, Whose, whose
 
 DRAWN = Drawing(1.0)

@@ -14,8 +14,7 @@ from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import MODELS, PROFILES
 from search_to_signal.base.settings import canonical_json, canonical_sha256, load_toml
 from search_to_signal.layers.api.layer import references
-from search_to_signal.layers.api.settings import ApiReference
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import ApiReference, RestartSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer

@@ -16,7 +16,15 @@ from search_to_signal.base.errors import S2SError
 from search_to_signal.claims.tables import load_report
 from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.anchor import read_contract
-from search_to_signal.records.checksums import image_sha256, read_sums, sha256_file, write_sums
+from search_to_signal.records.checksums import (
+    CRATE,
+    image_sha256,
+    is_block_index,
+    read_sums,
+    sha256_file,
+    write_blocks,
+    write_sums,
+)
 from search_to_signal.records.files import (
     LARGEST,
     open_regular,
@@ -28,11 +36,9 @@ from search_to_signal.records.groups import read_batches, read_exposures, read_e
 from search_to_signal.records.manifest import read_database, read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
-from search_to_signal.records.seal import CRATE, is_block_index, write_blocks
-from search_to_signal.report.build import read_ledger
+from search_to_signal.report.build import read_ledger, trace_cell
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import Cell, Table, table_of
-from search_to_signal.report.tracing import trace_cell
 from search_to_signal.run.directory import newest_checkpoint
 from search_to_signal.study.container import read_container
 from search_to_signal.study.rebuilding import cell_differences
@@ -228,5 +234,5 @@ def test_a_file_that_outgrew_its_block_index_is_not_read_for_it(tmp_path: Path, 
     assert not is_block_index(tmp_path)
     (tmp_path / "b.txt").unlink()
     os.truncate(tmp_path / "a.txt", LARGEST)
-    monkeypatch.setattr("search_to_signal.records.seal.read_regular", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("search_to_signal.records.checksums.read_regular", lambda *_: pytest.fail("read"))
     assert not is_block_index(tmp_path)

@@ -49,7 +49,6 @@ def render(package: str, template: str, **values: Any) -> str:
 
 @cache
 def _environment(package: str) -> "Environment":
-    """Templates of a package, each of which is compiled once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader(package)

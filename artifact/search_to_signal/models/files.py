@@ -279,8 +279,6 @@ def listed_files(directory: Path) -> Mapping[str, str | None]:
     return sums
 
 
-# What the headers of weight files say, without the weights: tensors by name, and where a file ends.
-
 _LENGTH_BYTES = 8
 # Of thousands of tensors; the format allows 100 MB.
 _LONGEST_HEADER = 16 << 20

@@ -14,8 +14,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.seeding import stream
-from search_to_signal.credit import RewardMapping
-from search_to_signal.credit.assignment import assign_credit
+from search_to_signal.credit import RewardMapping, assign_credit
 from search_to_signal.credit.normalizers import Normalizer
 from search_to_signal.models.base import Completion, Generation
 from search_to_signal.records.differences import Difference, record_differences
@@ -197,11 +196,7 @@ class AsRecorded:
     def move(self, request: Request, results: Sequence[Evaluated], recorded: RecordedGroup) -> Transition:
         before: SearchState = request.state
         after, events = transition(
-            before,
-            results,
-            operator=request.operator,
-            step=recorded.step.step,
-            settings=self.settings,
+            before, results, operator=request.operator, step=recorded.step.step, settings=self.settings
         )
         admitted = after.archive[len(before.archive) :]
         return Transition(after, events, admitted, after.archive, after.stagnation)
@@ -255,8 +250,6 @@ class OfAnyHost(AsRecorded):
         admitted = _admissions(results, recorded)
         return Transition(None, _events(recorded), admitted, (*request.archive, *admitted))
 
-
-# The replay.
 
 Search = DrawnAgain | AsRecorded
 Credit = tuple[RewardMapping, Normalizer]

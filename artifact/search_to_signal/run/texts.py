@@ -80,8 +80,6 @@ def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | 
     return None
 
 
-# Token ids, compared with the texts where the model's tokenizer is available.
-
 _LARGEST_ID = 2**31 - 1
 NO_TOKENIZER = (
     "token ids: no tokenizer with the recorded checksums was found here (give its model by --model)"

@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
-from search_to_signal.credit import find_mapping, rewards_of
-from search_to_signal.credit.assignment import agrees
+from search_to_signal.credit import agrees, find_mapping, rewards_of
 from search_to_signal.credit.mappings import RoundSettings, distinct_scores, entries_of, recorded_rounds
 from search_to_signal.credit.normalizers import advantages_by_group, find_normalizer
 from search_to_signal.problems import PROBLEMS
@@ -223,7 +222,6 @@ def _outcome_problems(group: Group) -> Iterator[str]:
 def _operator_problems(
     heuristics: Sequence[HeuristicRecord], steps: Sequence[StepRecord], host: str
 ) -> Iterator[str]:
-    """Operators that the run's host does not know; steps are compared with their completions elsewhere."""
     known = operators_of_host(host)
     if known is None:
         return
@@ -289,7 +287,6 @@ def _store_problems(
 
 
 def _heuristic_problems(heuristics: Sequence[HeuristicRecord], asked: bool) -> Iterator[str]:
-    """Instance scores of heuristics that are wrong; ``asked``: the run's host asks for them."""
     instances = _count(heuristics[0]) if heuristics else 0
     if bool(instances) is not asked:
         wanted = "them" if asked else "none"
@@ -336,9 +333,6 @@ def database_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     is_archive = size_and_best == (last.archive_size, last.frontier_after)
     if database.groups != last.step + 1 or (kind == "archive" and not is_archive):
         yield f"{DATABASE}: it is not the database after the last step"
-
-
-# The tokens and pairs that steps trained on, checked against the completions of their groups.
 
 
 def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
@@ -467,9 +461,6 @@ class _PairRounds:
         if not (0 <= recorded.accuracy <= 1 and isfinite(recorded.margin)):
             numbers = f"accuracy {recorded.accuracy} and margin {recorded.margin}"
             yield f"the round of step {step.step} has {numbers}"
-
-
-# Recorded rewards and advantages, computed again from the outcomes and scores of their groups.
 
 
 def missing_code(facts: RunFacts) -> Iterator[str]:

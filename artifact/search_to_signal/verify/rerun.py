@@ -38,8 +38,6 @@ from search_to_signal.run.machine_check import require_card_of_run
 from search_to_signal.run.recorded import run_config
 from search_to_signal.search.hosts import find_host
 
-# Two runs of one configuration, compared record for record, up to the first difference.
-
 # In the order in which a group is made: the first difference is the cause of the others.
 _FILES = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS)
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
@@ -287,7 +285,6 @@ def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
 
 
 def _is_run_of(directory: Path, name: str) -> bool:
-    """Whether a name, which may come from a forged manifest, is that of a run below the directory."""
     if name != "." and not is_place(os.path.normpath(name)):
         return False
     run = directory / name

@@ -222,7 +222,7 @@ def _answered(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
 def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     """By checkpoint and class, the mean log-probability per token of recorded completions, in nats."""
     from search_to_signal.models.device import prepare_processor
-    from search_to_signal.models.likelihood import Drawing, Exchange, read_completions, read_lora
+    from search_to_signal.models.sampling import Drawing, Exchange, read_completions, read_lora
     from search_to_signal.run.learning import model_of_files
 
     texts: dict[str, list[tuple[Sequence[int], Sequence[Sequence[int]]]]] = {kind: [] for kind in KINDS}
@@ -248,11 +248,7 @@ def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     return dict(found)
 
 
-# From behaviours to tables.
-
-
 def _cells(behaviour: Behaviour) -> Cells:
-    """By column the mean, with its standard error over prompts, or over completions that were read."""
     cells = {}
     for heading, values in behaviour.items():
         n, decimals = len(values), 1 if heading.endswith("(%)") else 3
@@ -292,7 +288,7 @@ def _credit(trial: Trial) -> dict[str, float | None]:
     of_variant, total = dict.fromkeys(trial.variants, 0.0), 0.0
     for group, _, kinds in classed_groups(trial.recorded):
         if group[0].step < trial.config.groups:
-            positive = np.maximum([record.advantage for record in group], 0.0)
+            positive = np.maximum(np.array([record.advantage for record in group], dtype=np.float64), 0.0)
             total += float(positive.sum())
             for variant in of_variant:
                 of_variant[variant] += float(positive[left_out(kinds, variant)].sum())
@@ -317,7 +313,6 @@ def _facts(trial: Trial) -> dict[str, Any]:
 
 
 def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) -> Table:
-    """Rows over runs, where there are several, then rows of each run."""
     rows = [(label(run, part), cells) for run, own in lines.items() for part, cells in own]
     note = "± is the standard error over prompts, or over the recorded completions that were read."
     if len(lines) > 1:

@@ -11,7 +11,7 @@ from tests.command import Capture
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed
 
-from search_to_signal.audit.importers.gathering import joined, runs_of
+from search_to_signal.audit.importers.base import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 

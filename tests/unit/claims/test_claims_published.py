@@ -11,9 +11,15 @@ from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.ledger import Ledger, find_uncovered, load_ledger, load_numbers
-from search_to_signal.claims.page import judge_published, misfits, published
+from search_to_signal.claims.page import (
+    ClaimFinding,
+    ClaimVerdict,
+    judge_claims,
+    judge_published,
+    misfits,
+    published,
+)
 from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
-from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
 pytestmark = pytest.mark.slow
 

@@ -3,10 +3,15 @@
 import pytest
 
 from search_to_signal.claims.ledger import IMPLEMENTATION
-from search_to_signal.claims.page import judge_published, published
+from search_to_signal.claims.page import (
+    ClaimVerdict,
+    Implementation,
+    judge_claims,
+    judge_published,
+    published,
+)
 from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import load_published
-from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.profiles import plain_profile
 from search_to_signal.base.errors import ContractError, RecordError
 from search_to_signal.layers.anchor import layer as anchor
 from search_to_signal.layers.anchor.layer import anchors, derive, fix_contract
-from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     CONTRACT_SUM,

@@ -10,16 +10,18 @@ from tests.command import Patch
 from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.layers.api.layer import references
-from search_to_signal.layers.api.settings import ApiReference
-from search_to_signal.layers.audit.settings import AuditCell
-from search_to_signal.layers.breadth.settings import BreadthCell
-from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import chosen_layers
 from search_to_signal.layers.restart import layer as restart
 from search_to_signal.layers.restart.layer import archive_restarts, restarts
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import (
+    AnchorSettings,
+    ApiReference,
+    AuditCell,
+    BreadthCell,
+    ProbeSettings,
+    RestartSettings,
+)
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ApiSettings
 from search_to_signal.records.checksums import sha256_file

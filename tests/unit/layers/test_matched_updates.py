@@ -16,17 +16,17 @@ from tests.cohorts import Told
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.credit import PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.layers.updates.layer import PAGE, choose_runs, matched_updates
 from search_to_signal.layers.updates.pairs import relation
-from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.files import checked_files
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import RunConfig
 from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.hosts.calm.settings import SearchSettings

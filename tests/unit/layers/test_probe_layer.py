@@ -15,7 +15,7 @@ from search_to_signal.layers.probe import answers
 from search_to_signal.layers.probe import layer as probe
 from search_to_signal.layers.probe.answers import ProbeTask
 from search_to_signal.layers.probe.layer import checkpoints
-from search_to_signal.layers.probe.settings import ProbeSettings
+from search_to_signal.layers.settings import ProbeSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe

@@ -10,9 +10,9 @@ import torch
 from colonies import MATRICES, orienteering_case, routing_case
 
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.ant_colony import colonies, kernels, noise
+from search_to_signal.problems.ant_colony import colonies, kernels
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.worker import function_of
 
 pytestmark = pytest.mark.slow
 
@@ -146,7 +146,7 @@ def test_routing_refuses_what_the_oracle_cannot_read(shape):
 
 def test_near_ties_are_decided_by_division():
     """Weights made proportional to the noise leave quotients a few ulp apart; the exact maximum wins."""
-    table = noise.noise_for(noise.Colony(100, 30, 21))
+    table = colonies.noise_for(colonies.Colony(100, 30, 21))
     rng = np.random.RandomState(0)
     for draw in range(100):
         weight = table.exact[draw] * (1.0 + rng.randint(-3, 4, (30, 21)) * 2.0**-52)
@@ -163,7 +163,7 @@ def test_near_ties_are_decided_by_division():
 
 def test_ratings_lost_to_single_precision_are_decided_by_division():
     """Allowed weights around the smallest single-precision numbers, next to a closed huge one."""
-    table = noise.noise_for(noise.Colony(100, 30, 21))
+    table = colonies.noise_for(colonies.Colony(100, 30, 21))
     rng = np.random.RandomState(1)
     need = np.full((30, 64), np.inf, np.float32)
     need[:, 1:21] = 0.0

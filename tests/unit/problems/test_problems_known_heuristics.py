@@ -6,15 +6,15 @@ from spec.in_process import build_tour, evaluate_in_process
 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.tsp_known import (
+from search_to_signal.problems.tsp import (
     KnownHeuristic,
     known_heuristics,
     known_scores,
     reference_file,
     reference_lengths,
 )
-from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import sha256_text
+from search_to_signal.sandbox.worker import function_of
 
 TSP = get_problem("tsp")
 RECORDED = {(one.code_sha256, one.split): one for one in known_scores()}

@@ -6,8 +6,7 @@ from spec.in_process import evaluate_in_process
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.tsp import tour_length
-from search_to_signal.problems.tsp_known import reference_file, reference_lengths
+from search_to_signal.problems.tsp import reference_file, reference_lengths, tour_length
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,7 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import SIGNATURE, write_sums
 from search_to_signal.verify import SIGNATURE as LEVEL
 from search_to_signal.verify import VERIFY, promise
-from search_to_signal.verify.directory import verify
-from search_to_signal.verify.signature import sign, signer
+from search_to_signal.verify.directory import sign, signer, verify
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 

@@ -12,8 +12,8 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.drawing import COMMAND, drawn
 
 from search_to_signal.cli import main
+from search_to_signal.records.checksums import seal
 from search_to_signal.records.provenance import source
-from search_to_signal.records.seal import seal
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from search_to_signal.credit.normalizers import (
     get_normalizer,
 )
 from search_to_signal.layers.heldout.layer import heldout
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome

@@ -15,11 +15,10 @@ from tests.cohorts import nine_groups
 from tests.command import Patch
 
 from search_to_signal.base.errors import ConfigError, RunFailedError, StoppedError
-from search_to_signal.run import cluster
-from search_to_signal.run.cluster import node_resources
+from search_to_signal.run import planned_runs
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun
-from search_to_signal.run.planned_runs import run_missing
+from search_to_signal.run.planned_runs import node_resources, run_missing
 from search_to_signal.sandbox.settings import EvaluationSettings
 
 
@@ -130,7 +129,7 @@ def ray(monkeypatch: Patch) -> Iterator[Ray]:
         progress.say(f"{run.config.name}: fast")
 
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setattr(cluster, "execute_run", execute_run)
+    monkeypatch.setattr(planned_runs, "execute_run", execute_run)
     yield made
     signal.signal(signal.SIGINT, before)
 

@@ -319,7 +319,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     code = (
         "import sys, search_to_signal.cli, search_to_signal.run.planned_runs;"
-        "print('ray' in sys.modules, 'search_to_signal.run.cluster' in sys.modules)"
+        "print('ray' in sys.modules, 'search_to_signal.run.planned_runs' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 

@@ -13,10 +13,9 @@ from tests.plans import plan_text
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.cli import main
-from search_to_signal.records.checksums import sha256_file, write_sums
+from search_to_signal.records.checksums import seal, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest, write_roster
 from search_to_signal.records.reader import GENERATIONS
-from search_to_signal.records.seal import seal
 from search_to_signal.sandbox.programs import program_sha256
 from search_to_signal.study import unpacking
 from search_to_signal.study.container import read_container, write_container

@@ -16,7 +16,7 @@ from tests.plans import pack_study, plan_text
 
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.tsp_known import known_heuristics, known_scores
+from search_to_signal.problems.tsp import known_heuristics, known_scores
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.schema import HeuristicRecord

@@ -32,6 +32,7 @@ from search_to_signal.study.worth import (
     gains,
     pair_evidence,
     rank_chance,
+    tuned_runs,
     worth,
 )
 

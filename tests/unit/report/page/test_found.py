@@ -12,11 +12,11 @@ from tests.few_tables import few_tables
 from search_to_signal.layers.reproduction import record_tours, tour_problems
 from search_to_signal.problems import get_problem
 from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.heldout import TOURS, read_tours
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import HEURISTICS, read_groups
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.build import report
 from search_to_signal.report.figures import draw_all
 from search_to_signal.report.summary import find_best_lineage

@@ -19,7 +19,7 @@ from search_to_signal.models.serving import serving
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord
-from search_to_signal.search.hosts.released.relay import relayed
+from search_to_signal.search.hosts.released.intervention import relayed
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
