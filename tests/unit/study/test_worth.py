@@ -1,6 +1,5 @@
 """Whether a search paid: evidence that errs as often as it says, and what every log gives it."""
 
-import functools
 import itertools
 import json
 import math
@@ -22,7 +21,6 @@ from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import mean_score
 from search_to_signal.sandbox.pool import EvaluationPool
-from search_to_signal.study import tuning
 from search_to_signal.study.search_runs import SearchRun, read_runs
 from search_to_signal.study.worth import (
     TUNED,
@@ -233,18 +231,20 @@ def test_the_page_quotes_the_proof() -> None:
 @pytest.mark.slow
 def test_random_numbers_in_the_start(monkeypatch: Patch) -> None:
     """Tries are other programs of the start's form, which the evaluator scores near it."""
-    small = functools.partial(EvaluationPool, get_problem("tsp"), "embedded")
-    monkeypatch.setattr(tuning, "EvaluationPool", lambda problem, split, settings: small(settings))
+    monkeypatch.setattr(
+        "search_to_signal.study.worth.EvaluationPool",
+        lambda problem, split, settings: EvaluationPool(problem, "embedded", settings),
+    )
     none = np.zeros(0, dtype=np.bool_)
     score, step = np.zeros(0), np.zeros(0, dtype=np.int64)
     tsp = get_problem("tsp")
     start = mean_score(run_in_process(tsp, tsp.seed.code, "embedded"))
     begun = SearchRun("run", start, score, step, {}, none, none, "tsp", tsp.seed.code)
-    one, two = tuning.tuned_runs(begun, 2, 1, Told())
+    one, two = tuned_runs(begun, 2, 1, Told())
     assert one.score.tolist() != two.score.tolist()
     assert np.abs(np.concatenate([one.score, two.score]) - start).max() < 1.5
     compared = worth([run([-6.0, -5.5], start=start)], tuned=[one]).comparisons
     assert [found.beside for found in compared] == [TUNED]
     for other in (run([1.0]), replace(begun, seed="x = 1\n")):
         with pytest.raises(ConfigError, match="--tune"):
-            tuning.tuned_runs(other, 1, 1, Told())
+            tuned_runs(other, 1, 1, Told())
