@@ -1,5 +1,6 @@
 """Whether a search paid: evidence that errs as often as it says, and what every log gives it."""
 
+import gzip
 import itertools
 import json
 import math
@@ -33,6 +34,8 @@ from search_to_signal.study.worth import (
     tuned_runs,
     worth,
 )
+
+REAL = Path(__file__).parent / "real"
 
 
 def run(scores: Floats | list[float], first: int = 0, name: str = "run", start: float = 0.0) -> SearchRun:
@@ -134,6 +137,35 @@ def test_answers_to_other_starts_are_not_compared() -> None:
     assert "several starts" in "\n".join(worth(runs).section().lines)
     with pytest.raises(ConfigError, match="the logs have calls"):
         worth(runs, unit="tokens")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openevolve-0.4.1/evolution_trace.jsonl",
+        "openevolve-0.4.1/checkpoint_4",
+        "shinka-0.0.7",
+        "llm4ad-1.11",
+    ],
+)
+def test_logs_that_released_writers_made(name: str, tmp_path: Path) -> None:
+    """By tests/proofs/search_logs.py; that of LLM4AD says no parents, so the start is an answer there."""
+    place = REAL / name
+    if name.startswith("shinka"):
+        (tmp_path / "programs.sqlite").write_bytes(
+            gzip.decompress((place / "programs.sqlite.gz").read_bytes())
+        )
+        place = tmp_path
+    (one,) = read_runs([place])
+    assert one.score.tolist()[-4:] == [0.6, -math.inf, 0.8, 0.7]
+    if name.startswith("llm4ad"):
+        assert one.score[0] == 0.5
+        return
+    assert (one.start, len(one.score)) == (0.5, 4)
+    assert one.first.tolist() == [True, True, False, True]
+    assert one.retuned.tolist() == [False, False, False, True]
+    assert one.total("answers" if name.endswith("4") else "calls") == 4
+    assert main(["worth", str(place)]) == 0
 
 
 def test_logs_of_other_searches(tmp_path: Path) -> None:
