@@ -60,8 +60,8 @@ def copied_flags(groups: RewardGroups) -> Bools:
     same = is_one(groups.response) & (groups.response[groups.offsets[:-1]] != 0)
     if PROGRAM in groups.metrics:
         same |= is_one(groups.metrics[PROGRAM])
-    several: Bools = groups.sizes > 1
-    return several & same
+    copied: Bools = (groups.sizes > 1) & same
+    return copied
 
 
 def doubled_flags(groups: RewardGroups) -> Bools:
