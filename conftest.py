@@ -12,8 +12,9 @@ from hypothesis import settings
 from spec import profiles
 from tests.disk import unsynced
 
-from search_to_signal.base.processes import fix_kernels
+from search_to_signal.base.processes import fix_kernels, wait_without_spinning
 
+wait_without_spinning()  # as commands do: of two workers, spinning threads take ten times what they compute
 fix_kernels()  # before numpy is loaded, so that bits agree
 gc.set_threshold(100_000, 50, 50)  # a fifth of the time of a property went into looking for cycles
 profiles.register()

@@ -14,9 +14,8 @@ from search_to_signal.credit import MAPPINGS, PUBLISHED
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import ArchiveEvent, Outcome
-from search_to_signal.report.metrics import positive_credit as credit
+from search_to_signal.report.metrics import search as credit
 from search_to_signal.report.metrics import search as metrics
-from search_to_signal.report.metrics.positive_credit import CandidateClass
 from search_to_signal.report.metrics.replay import (
     context_tallies,
     differing_groups,
@@ -24,6 +23,7 @@ from search_to_signal.report.metrics.replay import (
     flat_share,
     tally,
 )
+from search_to_signal.report.metrics.search import CandidateClass
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import over_seeds
 from search_to_signal.report.tables.credit import class_cells

@@ -240,7 +240,10 @@ def test_other_bits_are_made_again_when_asked_and_compared_by_distance(
 
     monkeypatch.setattr("search_to_signal.verify.token_draws.check_draws", kept)
     loading = ModelSettings(name="qwen2-2.1m", dtype="bfloat16")
-    pairs = msgspec.structs.replace(profile.generation, group_size=2)  # a processor is slow with such bits
+    # Few and short: a processor takes 25 times as long with such bits.
+    pairs = msgspec.structs.replace(
+        profile.generation, group_size=2, max_prompt_tokens=64, max_completion_tokens=64
+    )
     run_cohort(
         msgspec.structs.replace(profile, model=loading, conditions=("native",), generation=pairs),
         tmp_path / "tiny",

@@ -7,17 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from tests.command import Patch
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.base.package_data import MODELS, PROFILES
 from search_to_signal.base.settings import canonical_json, canonical_sha256, load_toml
 from search_to_signal.layers.api.layer import references
-from search_to_signal.layers.api.settings import ApiReference
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import ApiReference, RestartSettings
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models import local
-from search_to_signal.models.local import load_model
 from search_to_signal.models.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.run.config import RunConfig
@@ -39,7 +37,6 @@ TEXT = profile_head("frozen", groups=2, model="m")
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
 def test_shipped_profiles_load(name: str) -> None:
-    """Every profile that is shipped is valid and has runs."""
     assert load_profile(name).runs()
 
 
@@ -58,7 +55,6 @@ def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
     [("colour = 1\n", "colour"), ("[learner]\nrank = 3\n", r"rank.*learner"), ("[evaluation]\nx = 1\n", "x")],
 )
 def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
-    """An unknown key, nested or not, is refused with file and key."""
     path = tmp_path / "mine.toml"
     path.write_text(TEXT + extra)
     with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
@@ -75,7 +71,6 @@ def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
     ],
 )
 def test_wrong_and_missing_values_are_named(tmp_path: Path, line: str, place: str) -> None:
-    """A value of the wrong kind, or a missing key, is refused with file and key."""
     path = tmp_path / "mine.toml"
     key = line.split(" ")[0] or "groups"
     path.write_text("".join(f"{row}\n" for row in TEXT.splitlines() if not row.startswith(key)) + line)
@@ -101,14 +96,12 @@ def test_a_line_that_is_no_toml_is_shown(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    """A path that leads nowhere, or to a directory, is an error of ours."""
     for path in (tmp_path / "nowhere.toml", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             load_toml(path, Profile)
 
 
 def test_unknown_profile_lists_the_known() -> None:
-    """A wrong name is answered with the right ones."""
     with pytest.raises(ConfigError, match=r"'smok'.*embedded.*smoke"):
         load_profile("smok")
 
@@ -182,9 +175,7 @@ def with_engine(backend: str, loading: ModelLoading, load_in_4bit: bool = False)
     return Profile(**given).run("native", 42)
 
 
-def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(monkeypatch: Patch) -> None:
     """On the card and in bfloat16, as the engine computes; without a card that is one line."""
     config = with_engine("vllm", ModelLoading(device="cuda", dtype="bfloat16"))
     assert (config.base.device, config.base.dtype) == ("cuda", "bfloat16")
@@ -193,12 +184,15 @@ def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
         model_of_files(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["vllm", "unsloth"])
 def test_beside_an_engine_a_base_in_4_bits_has_the_head_of_every_other_base(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    backend: str, monkeypatch: Patch
 ) -> None:
     """In float32: what a card captures of the learner's passes multiplies by nothing else."""
-    loaded = load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
+    from search_to_signal.models import local  # which loads the largest libraries
+
+    loaded = local.load_model(MODELS / "qwen2-2.1m", torch.bfloat16)
     monkeypatch.setattr(local, "load_4bit", lambda directory: loaded)
     monkeypatch.setattr(local, "prepare_device", lambda device: None)
     config = with_engine(backend, ModelLoading(), load_in_4bit=True)
@@ -231,13 +225,11 @@ def test_equal_configurations_have_equal_hashes() -> None:
 
 
 def test_canonical_form_ignores_order() -> None:
-    """Equal values have equal bytes, whatever order their keys came in."""
     assert canonical_json({"b": 1, "a": [1.5, None]}) == canonical_json({"a": [1.5, None], "b": 1})
     assert canonical_json({"b": 1, "a": 2}) == b'{"a":2,"b":1}'
 
 
 def test_mappings_by_path_have_plain_directories() -> None:
-    """A mapping named by its import path gets a directory that every file system takes."""
     run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
     assert run.name == "my_package.my_file.MAPPING-s42"
 
@@ -296,7 +288,7 @@ def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
             load_profile(str(path))
 
 
-def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_an_added_layer_are_typed(monkeypatch: Patch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
     added = Layer("Repeated runs", "nothing", 10, key="repeat")
     monkeypatch.setattr("search_to_signal.run.profile.LAYERS", (*LAYERS, added))

@@ -14,14 +14,13 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
+from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch
+from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.audit.flags import FLOAT32, ROUNDED, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import (
-    GREATEST,
     Floats,
     Integers,
     RewardGroups,
-    Sums,
     of_arrays,
     part,
     sorted_within,
@@ -29,6 +28,7 @@ from search_to_signal.audit.groups import (
     taken,
 )
 from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import GREATEST, Sums
 
 _OURS = "ours"  # the source of this project's own entries
 

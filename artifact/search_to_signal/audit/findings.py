@@ -36,6 +36,8 @@ from search_to_signal.audit.credit import (
     LengthSums,
     LoneRepeats,
     PromptSums,
+    Sign,
+    Watch,
     add_prompts,
     class_sums,
     credit_table,
@@ -44,7 +46,6 @@ from search_to_signal.audit.credit import (
     lone_repeats,
     worst,
 )
-from search_to_signal.audit.exploits import Sign, Watch
 from search_to_signal.audit.flags import (
     COPIED,
     OF_COMPLETIONS,

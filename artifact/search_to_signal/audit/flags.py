@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import PROGRAM, UNKNOWN, Floats, RewardGroups, Sums, sorted_within, spans
+from search_to_signal.audit.groups import PROGRAM, UNKNOWN, Floats, RewardGroups, sorted_within, spans
+from search_to_signal.base.numerics import Sums
 
 Bools = NDArray[np.bool_]
 
@@ -180,7 +181,10 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     scored = np.add.reduceat(groups.scored.astype(np.int64), starts)
     flat = (scored > 1) & (reward_range == 0)
     silenced = (compared > 0) & (advantage_range == 0)
-    slack = np.maximum(rounding_limit(largest[~flat]), flat_rounding(groups, flat_gain))
+    # Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups.
+    others = largest[~flat & np.isfinite(largest)]
+    limit = max(ZERO, ROUNDED * float(others.max() if len(others) else 1.0))
+    slack = np.maximum(limit, flat_rounding(groups, flat_gain))
     credited = largest > np.where(flat, slack, ZERO)
     broken = np.logical_or.reduceat(groups.no_number, starts)
     left_out = ~np.logical_or.reduceat(groups.in_loss, starts)
@@ -206,12 +210,6 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     teaches = credited & ~_in_broken_steps(groups, broken)
     taught = (np.abs(advantage) > ZERO) & teaches[groups.group] & groups.in_loss
     return GroupFlags(reward_range, advantage_range, gain, largest, flags, taught)
-
-
-def rounding_limit(largest: Floats) -> float:
-    """Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups."""
-    known = largest[np.isfinite(largest)]
-    return max(ZERO, ROUNDED * float(known.max() if len(known) else 1.0))
 
 
 def flat_rounding(groups: RewardGroups, flat_gain: float) -> Floats:

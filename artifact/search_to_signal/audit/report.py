@@ -24,7 +24,7 @@ from search_to_signal.audit.importers.scalar_files import some
 from search_to_signal.audit.loss import Beside, loss_advice
 from search_to_signal.audit.scalars import Scalars
 from search_to_signal.base.package_data import render
-from search_to_signal.base.progress import one_line
+from search_to_signal.base.progress import aligned, one_line
 from search_to_signal.records.files import write_atomically
 
 # Figures over steps as SVG that scales with the page; labels and numbers are HTML.
@@ -499,10 +499,7 @@ def _cut(row: Cells) -> Cells:
 
 
 def _aligned(rows: Sequence[Cells]) -> str:
-    rows = list(map(_cut, rows))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(aligned(list(map(_cut, rows))))
 
 
 def _csv(table: Table, findings: Findings) -> bytes:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from search_to_signal.base.errors import ModelFileError, RunDirectoryError
-from search_to_signal.base.package_data import INSTALLED, MODELS
+from search_to_signal.base.package_data import INSTALLED, MODELS, SOURCE
 from search_to_signal.base.progress import one_line
 from search_to_signal.records.checksums import sha256_file
 
@@ -121,6 +121,11 @@ def checked_files(directory: Path) -> dict[str, str]:
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     refuse_odd_settings(directory)
     return sums
+
+
+def same_model(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether two lists of checksums are of the same model; ``SOURCE`` may differ, no run reads it."""
+    return {**files, SOURCE: ""} == {**others, SOURCE: ""}
 
 
 def shipped(directory: Path) -> bool:
@@ -271,8 +276,6 @@ def listed_files(directory: Path) -> Mapping[str, str | None]:
         )
     return sums
 
-
-# What the headers of weight files say, without the weights: tensors by name, and where a file ends.
 
 _LENGTH_BYTES = 8
 # Of thousands of tensors; the format allows 100 MB.

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed
 
-from search_to_signal.audit.importers.event_files import read_events, read_wandb
-from search_to_signal.audit.importers.scalar_files import ScalarRun, scalar_runs
+from search_to_signal.audit.importers.scalar_files import ScalarRun, read_events, read_wandb, scalar_runs
 from search_to_signal.audit.scalars import scalars
 from search_to_signal.base.errors import RecordError
 

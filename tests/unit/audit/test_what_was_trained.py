@@ -14,6 +14,7 @@ from tests.unit.audit import logs
 from search_to_signal import audit
 from search_to_signal.audit import atlas, live
 from search_to_signal.audit.advice import Advice, advice
+from search_to_signal.audit.atlas import compute
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.group_files import GroupTable
 from search_to_signal.audit.live import Following
@@ -150,7 +151,7 @@ def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
     rewards = [[0.01] * 7, [0.43] * 7, [0.99] * 7, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]
     flat = [reward for group in rewards for reward in group]
     made = live.grouped(flat, [at // 7 for at in range(28)])
-    verl = atlas.advantages(atlas.get_entry("verl-grpo"), atlas.RewardBatch(made.reward, made.offsets))
+    verl = compute.advantages(atlas.get_entry("verl-grpo"), atlas.RewardBatch(made.reward, made.offsets))
     assert np.abs(verl[:21]).max() > 1e-3
     found, _ = told(batch(rewards, verl.tolist()), "verl-grpo")
     assert (found.signal.taught, found.signal.dead, found.counts["flat_credit"]) == (7, 3, 0)

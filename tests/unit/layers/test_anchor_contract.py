@@ -10,7 +10,7 @@ import pytest
 from search_to_signal.base.errors import ContractError, RecordError
 from search_to_signal.layers.anchor import layer as anchor
 from search_to_signal.layers.anchor.layer import anchors, derive, fix_contract
-from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     CONTRACT_SUM,
@@ -165,7 +165,6 @@ def test_a_contract_after_the_results_is_refused(results: Path) -> None:
 
 
 def test_a_report_after_the_contract_is_no_obstacle(results: Path) -> None:
-    """A layer that goes on after a report keeps its earlier contract."""
     contract = fix_contract(PROFILE, SETTINGS, results)
     (results / REPORT).mkdir()
     assert fix_contract(PROFILE, SETTINGS, results) == contract

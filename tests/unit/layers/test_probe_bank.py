@@ -50,7 +50,6 @@ CONFIG = Profile(
 
 @pytest.mark.parametrize(("total", "count"), [(1, 1), (5, 5), (100, 7), (12, 3)])
 def test_chosen_positions_are_spread(total: int, count: int) -> None:
-    """As many as asked for, each once, in order, none outside."""
     chosen = spread(total, count)
     assert len(set(chosen)) == count
     assert chosen == sorted(chosen)
@@ -153,7 +152,6 @@ def test_bank_prompts_are_the_recorded_ones(runs: dict[Path, RunConfig]) -> None
 
 
 def test_bank_prompts_are_distinct_and_from_every_run(runs: dict[Path, RunConfig]) -> None:
-    """No prompt stands twice, and the choice is spread over the runs."""
     bank = build_bank(runs, 8)
     assert len({entry.prompt_sha256 for entry in bank}) == 8
     assert {entry.run for entry in bank} == {run.name for run in runs}
@@ -161,7 +159,6 @@ def test_bank_prompts_are_distinct_and_from_every_run(runs: dict[Path, RunConfig
 
 
 def test_a_bank_larger_than_the_records_is_refused(runs: dict[Path, RunConfig]) -> None:
-    """Prompts are never repeated to fill a bank."""
     with pytest.raises(ConfigError, match=r"probe\.prompts is 99"):
         build_bank(runs, 99)
 

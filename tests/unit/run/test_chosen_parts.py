@@ -20,14 +20,13 @@ from search_to_signal.credit.normalizers import (
     get_normalizer,
 )
 from search_to_signal.layers.heldout.layer import heldout
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.report.results import load_runs
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, replayed
-from search_to_signal.run.released import Order, run_released
 from search_to_signal.search.host import HostSetup, Transition, update_search
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.member import Evaluated, seed_member
@@ -107,7 +106,6 @@ def test_a_run_normalizes_every_group_alone(name: str) -> None:
     ],
 )
 def test_unknown_names_list_the_known_ones(changes: dict[str, Any], known: str) -> None:
-    """Before anything runs, one line says which names there are."""
     with pytest.raises(ConfigError, match=f"^unknown name 'nothing': use one of [^\n]*{known}[^\n]*$"):
         profile(**changes)
 
@@ -177,8 +175,11 @@ def test_a_directory_s_word_runs_no_code() -> None:
     assert "antigravity" not in sys.modules
 
 
+@pytest.mark.slow
 def test_the_released_host_has_one_normalizer(tmp_path: Path) -> None:
     """Another one is refused before the checkout is looked at."""
+    from search_to_signal.run.released import Order, run_released  # which loads the largest libraries
+
     order = Order(tmp_path, "config.yaml", tmp_path / "out", normalizer="rank")
     with pytest.raises(ConfigError, match="normalizer 'rank': the trainer of the released host"):
         run_released(order, PlainProgress())

@@ -108,7 +108,6 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
-    """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
     progress, out = Told(), tmp_path / "results" / "deep"
     made = run_cohort(profile, out, progress)
     assert launched == list(profile.runs())[::-1]
@@ -122,7 +121,6 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
 
 
 def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
-    """A second call starts nothing, says so, and changes nothing."""
     run_cohort(profile, tmp_path / "out", Told())
     before, progress = tree(tmp_path / "out"), Told()
     launched.clear()

@@ -19,7 +19,6 @@ from search_to_signal.base.numerics import Floats
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
 from search_to_signal.study.search_runs import SearchRun, read_runs
-from search_to_signal.study.tuning import tuned_runs
 from search_to_signal.study.worth import (
     TUNED,
     answer_evidence,
@@ -28,6 +27,7 @@ from search_to_signal.study.worth import (
     gains,
     pair_evidence,
     rank_chance,
+    tuned_runs,
     worth,
 )
 

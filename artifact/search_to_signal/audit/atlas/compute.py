@@ -14,8 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas.batch import SUMS, Ints, Reals, RewardBatch, Sum, blocked
-from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
+from search_to_signal.audit.atlas import (
+    SUMS,
+    DeviationScale,
+    Ints,
+    NormalizerEntry,
+    Reals,
+    RewardBatch,
+    Sum,
+    blocked,
+)
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.credit import normalizers
