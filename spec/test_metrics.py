@@ -149,7 +149,7 @@ def test_equal_is_within_a_thousandth(part: float, equal: bool) -> None:
         return lambda values: values * (1e-3 * part / gap)
 
     of_two, of_all = scaled_to(np.ptp(np.stack(both), axis=0).max()), scaled_to(widest)
-    assert equal_share(FOUR, of_two, ("native", "factorized")) == float(equal)
+    assert equal_share(FOUR, of_two) == float(equal)
     assert differing_groups(FOUR, of_all).tolist() == [not equal]
     pair = tally("tsp", FOUR, MAPPINGS, {"scaled": of_two}).pairs["tsp", "scaled", "native", "factorized"]
     assert pair.equivalent.tolist() == [part == 0.0, part == 0.0, equal]
@@ -160,7 +160,7 @@ def test_flat_groups() -> None:
     even = group([-6.5, -6.5, -6.5, -6.5], bases=[-6.0], frontier=-6.0)
     centred = group([-5.0, -6.0, -6.0, -7.0], bases=[-6.0], frontier=-6.0)
     assert group_advantages(MAPPINGS["factorized"](centred).reward)[0, 1] == 0.0
-    assert flat_share(stacked(even, centred), group_advantages, "factorized") == 0.5
+    assert flat_share(stacked(even, centred), group_advantages) == 0.5
 
 
 def test_constant_context() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spec.in_process import run_in_process
 from spec.synthetic_runs import write_synthetic_run
 from tests.cohorts import Told
+from tests.command import Patch
 from tests.figures import read_figures
 from tests.unit.audit import logs
 
@@ -18,6 +20,8 @@ from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import mean_score
+from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.study.search_runs import SearchRun, read_runs
 from search_to_signal.study.worth import (
     TUNED,
@@ -257,16 +261,21 @@ def test_the_page_quotes_the_proof() -> None:
 
 
 @pytest.mark.slow
-def test_random_numbers_in_the_start() -> None:
+def test_random_numbers_in_the_start(monkeypatch: Patch) -> None:
     """Tries are other programs of the start's form, which the evaluator scores near it."""
+    monkeypatch.setattr(
+        "search_to_signal.study.worth.EvaluationPool",
+        lambda problem, split, settings: EvaluationPool(problem, "embedded", settings),
+    )
     none = np.zeros(0, dtype=np.bool_)
     score, step = np.zeros(0), np.zeros(0, dtype=np.int64)
     tsp = get_problem("tsp")
-    begun = SearchRun("run", -6.273, score, step, {}, none, none, "tsp", tsp.seed.code)
+    start = mean_score(run_in_process(tsp, tsp.seed.code, "embedded"))
+    begun = SearchRun("run", start, score, step, {}, none, none, "tsp", tsp.seed.code)
     one, two = tuned_runs(begun, 2, 1, Told())
     assert one.score.tolist() != two.score.tolist()
-    assert np.abs(np.concatenate([one.score, two.score]) + 6.273).max() < 1.5
-    compared = worth([run([-6.0, -5.5], start=-6.273)], tuned=[one]).comparisons
+    assert np.abs(np.concatenate([one.score, two.score]) - start).max() < 1.5
+    compared = worth([run([-6.0, -5.5], start=start)], tuned=[one]).comparisons
     assert [found.beside for found in compared] == [TUNED]
     for other in (run([1.0]), replace(begun, seed="x = 1\n")):
         with pytest.raises(ConfigError, match="--tune"):

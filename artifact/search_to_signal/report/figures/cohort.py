@@ -78,7 +78,7 @@ def courses_of(runs: Runs) -> str:
 
 
 def _draw_course(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in plot.panels(figure, frame, "measure", 2):
+    for axes, own in plot.panels(figure, frame, 2):
         _draw_measure(axes, own)
         axes.set_xlabel("evaluated groups")
     counts, note = plot.count_seeds(frame), plot.seed_count(frame)
@@ -324,7 +324,7 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
-    for axes, panel in plot.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
+    for axes, panel in plot.panels(figure, frame, _PAIRED_COLUMNS, sharey=True):
         plot.zero_line(axes)
         for place, (_, own) in enumerate(panel.by("comparison")):
             known, hue = own.known().numbers(), plot.color(own.rows[0]["first"])
@@ -359,7 +359,7 @@ def stages_table(evidence: Evidence) -> str:
 
 def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
     conditions, stages = frame.names("condition"), frame.names("stage")
-    for axes, panel in plot.panels(figure, frame, "measure"):
+    for axes, panel in plot.panels(figure, frame):
         for offset, condition in zip(plot.offsets(len(conditions), 0.36), conditions, strict=True):
             parts = [panel.where(condition=condition, stage=stage) for stage in stages]
             places = np.arange(len(stages)) + offset

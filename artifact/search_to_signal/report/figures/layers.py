@@ -92,7 +92,7 @@ def restart_table(evidence: Evidence) -> str:
 
 
 def _draw_restart(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in plot.panels(figure, frame, "measure"):
+    for axes, own in plot.panels(figure, frame):
         plot.paired_points(axes, own)
         axes.axhline(own.where(condition=FROZEN).mean(), color=plot.GREY, lw=0.6, ls="--", zorder=0)
     marks, note = plot.live_and_restarted(), plot.seed_count(frame)

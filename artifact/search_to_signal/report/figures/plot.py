@@ -239,13 +239,13 @@ def panel_title(axes: Axes, which: str, title: str) -> None:
 
 
 def panels(
-    figure: Figure, frame: CsvFrame, column: str, columns: int | None = None, **shared: Any
+    figure: Figure, frame: CsvFrame, columns: int | None = None, **shared: Any
 ) -> Iterator[tuple[Axes, CsvFrame]]:
-    """Yield a new panel for every name in a column, headed with it, and the name's rows.
+    """Yield a new panel for every measure, headed with its name, and its rows.
 
     ``columns`` panels stand in a row, by default all of them; ``shared`` goes to ``Figure.subplots``.
     """
-    parts = list(frame.by(column))
+    parts = list(frame.by("measure"))
     columns = columns or len(parts)
     every = figure.subplots(-(-len(parts) // columns), columns, squeeze=False, **shared).flat
     for axes in every[len(parts) :]:  # The rest of the last row stays empty.

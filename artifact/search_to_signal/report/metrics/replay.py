@@ -387,29 +387,29 @@ def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     return apart
 
 
-def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str]) -> float | None:
-    """The share of groups in which two mappings give every completion equal advantages (D21).
+def equal_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
+    """The share of groups in which native and factorized give every completion equal advantages (D21).
 
     Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
     learning signal).
     """
-    first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in names)
+    first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in ("native", "factorized"))
     equal = np.abs(first - second).max(axis=1) <= TOLERANCE
     return search.ratio(int(equal.sum()), len(equal))
 
 
-def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
-    """The share of groups in which a mapping gives every completion an advantage of zero.
+def flat_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
+    """The share of groups in which factorized gives every completion an advantage of zero.
 
-    The mapping need not be that of the run: so groups that no update saw are told from those of training.
+    It need not be the mapping of the run: so groups that no update saw are told from those of training.
     """
-    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
+    flat = (_signal(MAPPINGS["factorized"], batch, normalizer) == 0.0).all(axis=1)
     return search.ratio(int(flat.sum()), len(flat))
 
 
-def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
+def flat_valid_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
     """The share of groups whose completions are all valid, and which are flat in that way."""
-    flat = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
+    flat = (_signal(MAPPINGS["factorized"], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
     return search.ratio(int(flat.sum()), len(flat))
 
 

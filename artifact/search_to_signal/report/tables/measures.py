@@ -185,13 +185,13 @@ FLAT = _measure(
     "flat_groups_of_factorized",
     "Zero advantage by Factorized (%)",
     "groups in which factorized gives only zero advantages / groups",
-    _of_signal(lambda batch, normalizer: flat_share(batch, normalizer, "factorized")),
+    _of_signal(flat_share),
 )
 FLAT_VALID = _measure(
     "flat_valid_groups_of_factorized",
     "Zero advantage by Factorized, all valid (%)",
     "groups of valid completions in which factorized gives only zero advantages / groups",
-    _of_signal(lambda batch, normalizer: flat_valid_share(batch, normalizer, "factorized")),
+    _of_signal(flat_valid_share),
 )
 ZERO = _measure(
     "zero_advantage_groups",
@@ -210,7 +210,7 @@ _OTHERS = (
         "equal_advantage_groups",
         "Equal advantages (%)",
         "groups in which native and factorized give advantages within 0.001 / groups",
-        _of_signal(lambda batch, normalizer: equal_share(batch, normalizer, ("native", "factorized"))),
+        _of_signal(equal_share),
     ),
     _measure(
         "positive_non_improvers",
