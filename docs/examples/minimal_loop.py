@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from search_to_signal.base.seeding import derive_seed, stream
-from search_to_signal.credit import assign_credit, get_mapping
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
 from search_to_signal.learner.grpo import GrpoLearner

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.learner.adapter import adapter_sha256, dump_state, load_state
+from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
+from search_to_signal.learner.optimizer import dump_state, load_state
 
 
 class PolicyGradientLearner:

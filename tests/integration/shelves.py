@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.learner.adapter import adapter_sha256, dump_state, load_state
+from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
+from search_to_signal.learner.optimizer import dump_state, load_state
 from search_to_signal.records.manifest import Database
 from search_to_signal.records.schema import RuleFacts
 from search_to_signal.search.host import HostSetup, Request, Transition

@@ -19,6 +19,8 @@ INSTALLED = _DATA.is_dir()
 _ARTIFACT, _ROOT = (_DATA, _DATA) if INSTALLED else (PACKAGE.parent, PACKAGE.parents[1])
 PROFILES = _ARTIFACT / "profiles"
 MODELS = _ARTIFACT / "models"
+# Where a model is from, and which version of a library converted its weights: beside these.
+SOURCE = "source.json"
 TRAINING = _ARTIFACT / "recipe"
 PUBLISHED = _ARTIFACT / "published"
 EVIDENCE = _ARTIFACT / "evidence"

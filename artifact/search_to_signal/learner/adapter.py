@@ -1,25 +1,22 @@
-"""LoRA adapters: a seeded start, a canonical file form, one checksum over their tensors, and steps."""
+"""LoRA adapters: a seeded start, a canonical file form, and one checksum over their tensors."""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from peft import get_peft_model  # type: ignore[attr-defined]
 from peft.tuners.lora import LoraConfig
 from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save
+from safetensors.torch import load_file, save
 
-from search_to_signal.base.errors import ConfigError, LearnerError, ModelFileError, NotFiniteError
+from search_to_signal.base.errors import ConfigError, ModelFileError
 from search_to_signal.learner.settings import PROJECTIONS, LearnerSettings
-from search_to_signal.models.device import bitsandbytes
 from search_to_signal.records.files import open_regular, read_regular, write_atomically
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -157,6 +154,7 @@ def adapter_sha256(model: Any) -> str:
 
 
 def _plain(config: LoraConfig) -> dict[str, Any]:
+    """A configuration as it is written: JSON, without the name of a base model."""
     fields = config.to_dict()  # type: ignore[no-untyped-call]
     plain = {name: _canonical(fields[name]) for name in _FIELDS if name in fields}
     text = json.dumps({**plain, "base_model_name_or_path": None}, default=_canonical)
@@ -212,6 +210,8 @@ class TrainedAdapter:
         """Write the adapter in PEFT's form."""
         save_adapter(self.model, directory)
 
+
+# How far an update moved an adapter, and how two updates compare.
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -286,73 +286,3 @@ def _sign_agreement(first: AdapterDelta, second: AdapterDelta) -> float | None:
             signs = torch.sign(first.raw[name]) * torch.sign(second.raw[name])
             agreeing, moved = agreeing + int((signs > 0).sum()), moved + int((signs != 0).sum())
     return agreeing / moved if moved else None
-
-
-def build_optimizer(parameters: Sequence[torch.Tensor], settings: LearnerSettings) -> torch.optim.Optimizer:
-    """A fresh optimizer at a constant rate; raises ConfigError for adamw_8bit where it cannot run."""
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=settings.learning_rate)
-    library: ModuleType = torch.optim
-    name = "AdamW"
-    if settings.optimizer == "adamw_8bit":
-        library, name = bitsandbytes("learner.optimizer = 'adamw_8bit'").optim, "AdamW8bit"
-    optimizer: torch.optim.Optimizer = getattr(library, name)(
-        parameters,
-        lr=settings.learning_rate,
-        betas=(settings.adam_beta1, settings.adam_beta2),
-        weight_decay=settings.weight_decay,
-    )
-    return optimizer
-
-
-def clipped_step(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_grad_norm: float, taken: str
-) -> float:
-    """Step by the gradient, clipped, and clear it; returns its norm before clipping.
-
-    Raises NotFiniteError, with no weight moved, for one that is not finite; ``taken`` says what it came from.
-    """
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-    finite = bool(torch.isfinite(norm))
-    if finite:
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    if not finite:
-        raise NotFiniteError(f"the gradient is not finite: lower the learning rate or inspect the {taken}")
-    return float(norm)
-
-
-_PARAMETER, _MOMENT, _NUMBER = "parameter:", "moment:", "number:"
-
-
-def dump_state(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> bytes:
-    """The trained parameters by name, and the optimizer's state by parameter number."""
-    tensors = {f"{_PARAMETER}{name}": tensor for name, tensor in parameters.items()}
-    for number, slots in optimizer.state_dict()["state"].items():
-        for name, value in slots.items():
-            # Some optimizers keep plain numbers as well as tensors, and get them back as such.
-            plain = not isinstance(value, torch.Tensor)
-            key = f"{_NUMBER if plain else _MOMENT}{number}:{name}"
-            tensors[key] = torch.from_numpy(np.asarray(value)) if plain else value
-    # Copies, because some optimizers share one table between all parameters and the format forbids that.
-    return save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
-
-
-def load_state(data: bytes, parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """Put back what ``dump_state`` took; raises LearnerError when it belongs to another adapter."""
-    tensors = load(data)
-    shapes = {f"{_PARAMETER}{name}": tensor.shape for name, tensor in parameters.items()}
-    stored_shapes = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(_PARAMETER)}
-    if stored_shapes != shapes:
-        raise LearnerError("the checkpoint belongs to another run: go on with that run")
-    with torch.no_grad():
-        for name, tensor in parameters.items():
-            tensor.copy_(tensors[f"{_PARAMETER}{name}"])
-    state: dict[int, dict[str, Any]] = {}
-    for key, tensor in tensors.items():
-        kind, _, rest = key.partition(":")
-        number, _, name = rest.partition(":")
-        if f"{kind}:" != _PARAMETER:
-            value = tensor.item() if f"{kind}:" == _NUMBER else tensor.clone()
-            state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -10,13 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from search_to_signal.base.errors import NotFiniteError
-from search_to_signal.learner.adapter import (
-    adapter_sha256,
-    build_optimizer,
-    clipped_step,
-    dump_state,
-    load_state,
-)
+from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import (
     LearnerDump,
     StepResult,
@@ -33,6 +27,7 @@ from search_to_signal.learner.grpo_loss import (
     grpo_loss,
     token_log_probabilities,
 )
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
 PUBLISHED = GrpoSettings()

@@ -18,12 +18,12 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, RunDirectoryError, S2SError
+from search_to_signal.base.package_data import SOURCE
 from search_to_signal.base.processes import called_every
 from search_to_signal.base.progress import Progress, one_line
 from search_to_signal.models.files import (
     CHECKSUMS,
     KNOWN,
-    SOURCE,
     KnownModel,
     checked_files,
     file_shapes,

@@ -13,13 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from search_to_signal.base.errors import ModelFileError, RunDirectoryError
-from search_to_signal.base.package_data import INSTALLED, MODELS
+from search_to_signal.base.package_data import INSTALLED, MODELS, SOURCE
 from search_to_signal.base.progress import one_line
 from search_to_signal.records.checksums import sha256_file
 
 CHECKSUMS = "SHA256SUMS"
-# Where a model is from, and which version of a library converted its weights.
-SOURCE = "source.json"
 _READ = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 # As many as a profile can ask for.
 MOST_POSITIONS = 10_000_000

@@ -16,7 +16,7 @@ from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.processes import StopRequest, keep_freed_memory
 from search_to_signal.base.progress import Progress, counted
 from search_to_signal.base.seeding import derive_seed, stream
-from search_to_signal.credit import assign_credit
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.base import reads_records
 from search_to_signal.models.base import Generation, Generator, StreamsCompletions

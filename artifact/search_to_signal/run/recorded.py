@@ -14,7 +14,8 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.seeding import stream
-from search_to_signal.credit import RewardMapping, assign_credit
+from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import Normalizer
 from search_to_signal.models.base import Completion, Generation
 from search_to_signal.records.differences import Difference, record_differences

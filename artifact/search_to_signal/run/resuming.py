@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from search_to_signal.base.errors import RecordError, RunDirectoryError
-from search_to_signal.credit import BUILT_IN, RewardMapping, assign_credit, get_mapping, own_name
+from search_to_signal.credit import BUILT_IN, RewardMapping, get_mapping, own_name
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import NORMALIZERS, Normalizer
 from search_to_signal.learner import get_rule, rule_errors
 from search_to_signal.learner.base import rule_facts

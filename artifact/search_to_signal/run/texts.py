@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.package_data import MODELS, SOURCE
 from search_to_signal.models.base import ChatPrompt, cut_prompt, encoded, messages, sent_messages
-from search_to_signal.models.files import SOURCE
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.differences import Finding

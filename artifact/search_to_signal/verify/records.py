@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import UNSET
 
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
-from search_to_signal.credit import agrees, find_mapping, rewards_of
+from search_to_signal.credit import find_mapping, rewards_of
+from search_to_signal.credit.assignment import agrees
 from search_to_signal.credit.mappings import RoundSettings, distinct_scores, entries_of, recorded_rounds
 from search_to_signal.credit.normalizers import advantages_by_group, find_normalizer
 from search_to_signal.problems import PROBLEMS

@@ -11,16 +11,11 @@ import torch
 
 from search_to_signal.base.errors import ConfigError, LearnerError, NotFiniteError
 from search_to_signal.learner import get_rule, grpo_loss
-from search_to_signal.learner.adapter import (
-    adapter_sha256,
-    adapter_tensors,
-    attach_adapter,
-    clipped_step,
-    merge_adapter,
-)
+from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner, PreparedGroup
 from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
+from search_to_signal.learner.optimizer import clipped_step
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
 pytestmark = pytest.mark.slow

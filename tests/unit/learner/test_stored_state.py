@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from search_to_signal.base.errors import LearnerError
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, dump_state, load_state
+from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.learner.optimizer import dump_state, load_state
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
 pytestmark = pytest.mark.slow  # it loads the largest libraries

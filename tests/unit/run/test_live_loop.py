@@ -15,7 +15,8 @@ from tests.cohorts import Told
 from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.settings import canonical_sha256
-from search_to_signal.credit import assign_credit, get_mapping
+from search_to_signal.credit import get_mapping
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.learner.base import StepResult
 from search_to_signal.models.base import ChatPrompt, Completion, Generation, GenerationSettings

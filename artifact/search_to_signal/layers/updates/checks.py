@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from search_to_signal.base.numerics import Floats
-from search_to_signal.credit import agree, find_mapping, rewards_of
+from search_to_signal.credit import find_mapping, rewards_of
+from search_to_signal.credit.assignment import agree
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.files import read_json

@@ -10,7 +10,7 @@ import pytest
 from tests.command import Make
 
 from search_to_signal.base.settings import canonical_sha256
-from search_to_signal.credit import agree
+from search_to_signal.credit.assignment import agree
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.verify.directory import verify
 

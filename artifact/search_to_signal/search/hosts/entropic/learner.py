@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from search_to_signal.base.settings import settings_of
-from search_to_signal.learner import adapter
+from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import (
     LearnerDump,
     LearnerSetup,
@@ -21,6 +21,7 @@ from search_to_signal.learner.base import (
     waiting_group,
 )
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, token_log_probabilities
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import refuse_unread
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings
 
@@ -43,7 +44,7 @@ class EntropicLearner:
         self._learner = setup.learner
         self._pad_id = setup.pad_id
         self._trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self._optimizer = adapter.build_optimizer(list(self._trained.values()), setup.learner)
+        self._optimizer = build_optimizer(list(self._trained.values()), setup.learner)
         self._waiting: tuple[WaitingGroup, ...] = ()
         self.model.eval()
 
@@ -54,7 +55,7 @@ class EntropicLearner:
         """
         self._waiting = (*self._waiting, waiting_group(group))
         if len(self._waiting) < self._settings.groups_per_batch:
-            return StepResult(None, None, None, 0, adapter.adapter_sha256(self.model))
+            return StepResult(None, None, None, 0, adapter_sha256(self.model))
         batch, self._waiting = [self._scored(waiting) for waiting in self._waiting], ()
         count = sum(scored.tokens.training_tokens for scored in batch)
         mean, loss = sum(float(scored.ratio.sum()) for scored in batch) / count, 0.0
@@ -63,8 +64,8 @@ class EntropicLearner:
             part.backward()  # type: ignore[no-untyped-call]
             loss += float(part)
         parameters = list(self._trained.values())
-        norm = adapter.clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
-        return StepResult(loss, mean, norm, count, adapter.adapter_sha256(self.model))
+        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
+        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
 
     @torch.no_grad()
     def _scored(self, group: WaitingGroup) -> ScoredGroup:
@@ -78,14 +79,12 @@ class EntropicLearner:
 
     def dump(self) -> bytes:
         """Adapter, optimizer and waiting groups as bytes."""
-        return msgspec.msgpack.encode(
-            LearnerDump(adapter.dump_state(self._trained, self._optimizer), self._waiting)
-        )
+        return msgspec.msgpack.encode(LearnerDump(dump_state(self._trained, self._optimizer), self._waiting))
 
     def load(self, data: bytes) -> None:
         """Go on from ``dump``; raises LearnerError when it belongs to another adapter."""
         dump = read_dump(data)
-        adapter.load_state(dump.state, self._trained, self._optimizer)
+        load_state(dump.state, self._trained, self._optimizer)
         self._waiting = dump.waiting
 
 

@@ -15,9 +15,10 @@ from search_to_signal.base.errors import LearnerError
 from search_to_signal.base.seeding import stream
 from search_to_signal.base.settings import settings_of
 from search_to_signal.credit.mappings import distinct_scores, entries_of
-from search_to_signal.learner.adapter import adapter_sha256, build_optimizer, clipped_step
+from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
+from search_to_signal.learner.optimizer import build_optimizer, clipped_step
 from search_to_signal.learner.settings import refuse_unread
 from search_to_signal.records.schema import PreferencePair, PreferenceRecord, PreferenceRound
 from search_to_signal.search.hosts.evotune.rule import DpoSettings

@@ -24,7 +24,8 @@ import msgspec
 from search_to_signal.base.errors import HostError, S2SError
 from search_to_signal.base.processes import answering, variables
 from search_to_signal.base.progress import one_line
-from search_to_signal.credit import RewardMapping, assign_credit, get_mapping
+from search_to_signal.credit import RewardMapping, get_mapping
+from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.models.api import UnusableAnswer, completion_of
 from search_to_signal.records.files import RecordWriter, RunFiles, storage_errors
