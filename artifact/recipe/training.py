@@ -223,6 +223,7 @@ def train(
 
 RECIPE = "recipe.toml"
 MADE = "made.json"
+_SAVED_EVERY = 100  # steps
 WINDOW = 16  # batches that are drawn, and sorted by length, together
 
 
@@ -340,7 +341,7 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
 
     def report(step: int, steps: int, loss: float) -> None:
         progress.update("pretrain", step, steps, f"loss {loss:.4f}")
-        if step % 100 == 0:
+        if step % _SAVED_EVERY == 0:
             training.save(unfinished)
 
     # A GPU waits for batches, so all other processors make them; a CPU makes its own.

@@ -45,10 +45,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copy(EXAMPLE, directory)
     (directory / "islands.toml").write_text(PROFILE, encoding="utf-8")
     sys.path.append(str(directory))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(directory))  # for the processes of the runs
-    assert main(["run", "--profile", str(directory / "islands.toml"), "--out", str(directory / "out")]) == 0
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)  # where the processes of the runs look
+        assert main(["run", "--profile", "islands.toml", "--out", "out"]) == 0
     yield directory
     sys.path.remove(str(directory))
     sys.modules.pop("island_host", None)

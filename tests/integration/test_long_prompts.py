@@ -54,9 +54,9 @@ def records(directory: Path) -> dict[str, bytes]:
     return found | {path.name: path.read_bytes() for path in directory.glob("adapter/*")}
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[int]]]:
-    """The prompt tokens that sampler and learner were given, group by group."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[list[int]]]]:
+    """A trained run, and the prompt tokens that sampler and learner were given, group by group."""
     found: dict[str, list[list[int]]] = {"sampled": [], "scored": []}
     sample, step = local.sample_group, GrpoLearner.step
 
@@ -68,38 +68,40 @@ def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[int]]]:
         found["scored"].append(list(group.prompt_ids))
         return step(self, group)
 
-    monkeypatch.setattr(local, "sample_group", sampling)
-    monkeypatch.setattr(GrpoLearner, "step", stepping)
-    return found
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "sample_group", sampling)
+        patch.setattr(GrpoLearner, "step", stepping)
+        run(configuration("native"), directory, PlainProgress())
+    return directory, found
 
 
 def test_what_was_sampled_from_was_scored_and_is_recorded(
-    tmp_path: Path, read: dict[str, list[list[int]]]
+    whole: tuple[Path, dict[str, list[list[int]]]],
 ) -> None:
     """A trained run beyond its limit ends; its records hold the text, the tokens read and what was cut."""
-    run(configuration("native"), tmp_path / "run", PlainProgress())
+    directory, read = whole
     tokenizer = load_tokenizer(model_directory("qwen2-2.1m"))
-    generations, steps = lines(tmp_path / "run", "generations"), lines(tmp_path / "run", "steps")
+    generations, steps = lines(directory, "generations"), lines(directory, "steps")
     assert read["sampled"] == read["scored"] == [one["prompt_ids"] for one in generations]
     for generation, step in zip(generations, steps, strict=True):
         ids = tokenizer.encode(generation["prompt"], add_special_tokens=False)
         assert generation["prompt_ids"] == ids[-LIMIT:]
         assert step["prompt_tokens_cut"] == len(ids) - LIMIT > 0
-    assert {record["prompt_tokens"] for record in lines(tmp_path / "run", "completions")} == {LIMIT}
-    assert verify(tmp_path / "run").problems == ()
-    assert prompts_of("cohort")(Results(tmp_path / "run")).cell("native", "Cut prompts").value == 3
+    assert {record["prompt_tokens"] for record in lines(directory, "completions")} == {LIMIT}
+    assert verify(directory).problems == ()
+    assert prompts_of("cohort")(Results(directory)).cell("native", "Cut prompts").value == 3
 
 
 def test_a_run_of_cut_prompts_goes_on_after_a_stop(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    whole: tuple[Path, dict[str, list[list[int]]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stopped between two groups and resumed, it ends with the bytes of one that was never stopped."""
     config = configuration("native")
-    run(config, tmp_path / "whole", PlainProgress())
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "stopped", StoppingAfter(2))
     run(config, tmp_path / "stopped", PlainProgress(), resume=True)
-    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+    assert records(tmp_path / "stopped") == records(whole[0])
     assert verify(tmp_path / "stopped").problems == ()
     assert "prompt cut by" in capsys.readouterr().out
 

@@ -78,6 +78,20 @@ def done(place: Path) -> Path:
     return place / "whole"
 
 
+@pytest.fixture(scope="module")
+def halted(place: Path) -> Path:
+    """The run, stopped after its second group."""
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(place), place / "halted", StoppingAfter(2))
+    return place / "halted"
+
+
+@pytest.fixture
+def stopped(halted: Path, tmp_path: Path) -> Path:
+    """A copy of it, to go on with."""
+    return Path(shutil.copytree(halted, tmp_path / "stopped"))
+
+
 def rows(directory: Path, name: str) -> list[dict[str, Any]]:
     """A record file."""
     return [json.loads(line) for line in (directory / f"{name}.jsonl").read_text().splitlines()]
@@ -105,50 +119,44 @@ def test_advantages_are_those_of_the_run_s_normalizer(done: Path) -> None:
     np.testing.assert_array_equal(read.normalized(groups), told)
 
 
-def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> None:
+def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path, stopped: Path) -> None:
     """Host, rule and normalizer of one's own give equal records and adapter after a stop."""
-    with pytest.raises(KeyboardInterrupt):
-        run(configuration(place), place / "stopped", StoppingAfter(2))
-    run(configuration(place), place / "stopped", PlainProgress(), resume=True)
+    run(configuration(place), stopped, PlainProgress(), resume=True)
     for name in (*(f"{record}.jsonl" for record in RECORDS), "adapter/adapter_model.safetensors"):
-        assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name
+        assert (stopped / name).read_bytes() == (done / name).read_bytes(), name
 
 
-def refused_after_a_stop(place: Path, name: str, change: Callable[[], None], told: str) -> None:
-    """A run that is stopped does not go on once something changed, and its records stay as they were."""
-    with pytest.raises(KeyboardInterrupt):
-        run(configuration(place), place / name, StoppingAfter(2))
-    before = (place / name / "completions.jsonl").read_bytes()
-    change()
+def edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the normalizer say the opposite."""
+    median_scaled = get_normalizer("my_normalizer:median_scaled")
+    monkeypatch.setattr(
+        sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
+    )
+
+
+def move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the first instance last."""
+    first, *others = PROBLEMS["tsp"].instances("embedded")
+    monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(edit, "step 0 other rewards or advantages"), (move, "when problem tsp had another")],
+)
+def test_a_stopped_run_does_not_go_on_once_something_changed(
+    place: Path,
+    stopped: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pytest.MonkeyPatch], None],
+    told: str,
+) -> None:
+    """Code or instances that changed in between are named, and its records stay as they were."""
+    before = (stopped / "completions.jsonl").read_bytes()
+    change(monkeypatch)
     with pytest.raises(RunDirectoryError, match=told):
-        run(configuration(place), place / name, PlainProgress(), resume=True)
-    assert (place / name / "completions.jsonl").read_bytes() == before
-
-
-def test_a_stopped_run_does_not_go_on_under_changed_code(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A normalizer that was edited in between is named."""
-
-    def edit() -> None:
-        median_scaled = get_normalizer("my_normalizer:median_scaled")
-        monkeypatch.setattr(
-            sys.modules["my_normalizer"], "median_scaled", lambda rewards: -median_scaled(rewards)
-        )
-
-    refused_after_a_stop(place, "edited", edit, "step 0 other rewards or advantages")
-
-
-def test_a_stopped_run_does_not_go_on_with_other_instances(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The records are of other instances: that is said."""
-
-    def move() -> None:
-        first, *others = PROBLEMS["tsp"].instances("embedded")
-        monkeypatch.setattr(type(PROBLEMS["tsp"]), "instances", lambda self, split: (*others, first))
-
-    refused_after_a_stop(place, "moved", move, "when problem tsp had another")
+        run(configuration(place), stopped, PlainProgress(), resume=True)
+    assert (stopped / "completions.jsonl").read_bytes() == before
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

@@ -237,6 +237,8 @@ def add_prompts(known: dict[Hashable, PromptSums], groups: RewardGroups, facts: 
     finite = np.where(groups.scored, groups.reward, 0.0)
     mean = (np.add.reduceat(finite, groups.offsets[:-1]) / groups.sizes).tolist()
     dead, sizes = facts.flags["dead"].tolist(), groups.sizes.tolist()
+    if len(known) >= _FOLLOWED and known.keys().isdisjoint(keys):
+        return
     for at, key in enumerate(keys):
         sums = known.get(key)
         if sums is None:

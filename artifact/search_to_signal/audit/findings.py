@@ -238,7 +238,7 @@ DEFAULT = "group"
 # The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
 IN_PART = "compared_in_part"
 # Up to so many groups every entry is compared; later an entry that does not explain sees one in so many.
-_ALL_COMPARED, _ONE_IN = 8_192, 32
+_ALL_COMPARED, _ONE_IN = 8_000, 32
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,13 @@ def copied_flags(groups: RewardGroups) -> Bools:
 
     def is_one(values: NDArray[Any]) -> Bools:
         starts = groups.offsets[:-1]
-        least: Bools = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
-        return least
+        one: Bools = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
+        return one
 
-    program = groups.metrics.get(PROGRAM)
     same = is_one(groups.response) & (groups.response[groups.offsets[:-1]] != 0)
-    copied: Bools = (groups.sizes > 1) & (same if program is None else same | is_one(program))
+    if PROGRAM in groups.metrics:
+        same |= is_one(groups.metrics[PROGRAM])
+    copied: Bools = (groups.sizes > 1) & same
     return copied
 
 
@@ -167,7 +168,9 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     low, high = limits(groups, groups.reward)
     least, most = limits(groups, advantage)
     answered = np.isfinite(advantage)
-    answered_low, answered_high = limits(groups, np.where(answered, groups.reward, np.nan))
+    answered_low, answered_high = low, high
+    if not answered.all():
+        answered_low, answered_high = limits(groups, np.where(answered, groups.reward, np.nan))
     with np.errstate(invalid="ignore", over="ignore"):
         reward_range, advantage_range = high - low, most - least
         compared = answered_high - answered_low

@@ -280,7 +280,7 @@ def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) ->
     number = f"%.{digits}g"
     pattern = {size: " ".join([number] * size) for size in set(sizes)}
     texts = ("\n".join([pattern[size] for size in sizes]) % tuple(shown.tolist())).split("\n")
-    return [text if some else "" for text, some in zip(texts, known, strict=True)]
+    return texts if all(known) else [text if some else "" for text, some in zip(texts, known, strict=True)]
 
 
 def _names(groups: RewardGroups, column: Names) -> list[list[str]]:

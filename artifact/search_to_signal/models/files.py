@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
-from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite, prod
 from pathlib import Path
@@ -187,6 +186,8 @@ def refuse_odd_settings(directory: Path) -> None:
 
 def reads_rope_theta_alone() -> bool:
     """Whether the installed transformers is of the pinned kind; loading it would take seconds."""
+    from importlib.metadata import version  # a check of records needs none
+
     return find_spec("transformers") is not None and version("transformers").startswith("4.")
 
 

@@ -57,6 +57,7 @@ from search_to_signal.search.hosts.released.intervention import (
     Observer,
     intervene,
     play,
+    relayed,
     stoppable,
 )
 from search_to_signal.search.hosts.released.plan import (
@@ -261,9 +262,6 @@ def _reporting(options: Any, observer: Observer, served: bool) -> Iterator[None]
     if not served or not options.base_url:
         yield
         return
-    # Only now: it takes a client, which a trained model does not need.
-    from search_to_signal.search.hosts.released.intervention import relayed
-
     with relayed(options.base_url) as relay:
         options.base_url, observer.requests = relay.url, relay.taken
         yield

@@ -110,6 +110,7 @@ def test_findings_that_length_and_group_size_explain(tmp_path: Path) -> None:
     assert found["says"].startswith("Every group has one completion")
 
 
+@pytest.mark.slow
 def test_a_lower_advantage_for_a_higher_reward_has_its_reason(tmp_path: Path) -> None:
     unknown = logs.trl(tmp_path, prompts=["a"] * 4, advantage=[0.9, -0.1, -0.3, -0.5])
     gdpo = Path(__file__).parent / "real" / "trl-1.16.0-gdpo"

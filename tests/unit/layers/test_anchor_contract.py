@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ContractError, RecordError
 from search_to_signal.layers.anchor import layer as anchor
@@ -24,19 +25,9 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import ANCHOR, COHORT
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.run.profile import Profile
 
 SETTINGS = AnchorSettings(conditions=("native",), margin=0.25)
-PROFILE = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="m",
-    conditions=("frozen", "native"),
-    seeds=(42, 7),
-    groups=4,
-    anchor=SETTINGS,
-)
+PROFILE = plain_profile(seeds=(42, 7), anchor=SETTINGS)
 # Processor seconds per step of four; native costs 1.6 times as much as frozen, or less.
 SECONDS = {"frozen-s42": 1.0, "native-s42": 1.6, "frozen-s7": 2.0, "native-s7": 1.0}
 

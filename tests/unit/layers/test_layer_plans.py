@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.command import Patch
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.layers.api.layer import references
@@ -32,15 +33,6 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.planned_runs import finished_cohort
 from search_to_signal.run.profile import Profile
 
-PLAIN: dict[str, Any] = {
-    "purpose": "smoke",
-    "problem": "tsp",
-    "split": "embedded",
-    "model": "qwen2-2.1m",
-    "conditions": ("frozen", "native", "factorized"),
-    "seeds": (42, 7),
-    "groups": 4,
-}
 CELL = BreadthCell(
     problem="cvrp",
     split="embedded",
@@ -54,7 +46,8 @@ RECORDED = AuditCell(problem="obp", split="embedded", model="models/tiny", seeds
 
 def profile(**changes: Any) -> Profile:
     """Two seeds under three conditions, and whatever else is asked for."""
-    return Profile(**{**PLAIN, **changes})
+    conditions = ("frozen", "native", "factorized")
+    return plain_profile(**{"model": "qwen2-2.1m", "conditions": conditions, "seeds": (42, 7), **changes})
 
 
 @pytest.fixture

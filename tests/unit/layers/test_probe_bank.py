@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from spec.synthetic_runs import plain_manifest
+from tests.profiles import plain_profile
 
 from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RecordError
@@ -28,7 +29,6 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, completion_records
-from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.programs import Failure, parse, program_sha256
 from search_to_signal.search.host import Request, Transition
 from search_to_signal.search.hosts.calm.host import ReferenceHost
@@ -36,16 +36,8 @@ from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import initial_state
 from search_to_signal.search.member import frontier, seed_member
 
-CONFIG = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="grammar",
-    conditions=("frozen",),
-    seeds=(3,),
-    groups=8,
-    search=SearchSettings(population_size=4, collapse_threshold=2),
-).runs()[0]
+SEARCH = SearchSettings(population_size=4, collapse_threshold=2)
+CONFIG = plain_profile(model="grammar", conditions=("frozen",), seeds=(3,), groups=8, search=SEARCH).runs()[0]
 
 
 @pytest.mark.parametrize(("total", "count"), [(1, 1), (5, 5), (100, 7), (12, 3)])

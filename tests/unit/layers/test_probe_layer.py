@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.cohorts import Told
 from tests.command import Patch
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers.probe import answers
@@ -27,16 +28,7 @@ from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
 
 pytestmark = pytest.mark.slow
 
-PROFILE = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="m",
-    conditions=("frozen", "native"),
-    seeds=(42, 7),
-    groups=4,
-    probe=ProbeSettings(prompts=2, completions=3),
-)
+PROFILE = plain_profile(seeds=(42, 7), probe=ProbeSettings(prompts=2, completions=3))
 NAMES = ["initial", "native-s42", "native-s7"]
 
 

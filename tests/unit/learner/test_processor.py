@@ -1,7 +1,5 @@
 """Every processor with AVX2 takes the same kernels, whoever made it (D46)."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,17 +59,18 @@ def test_mkl_is_left_alone(commands: Commands, given: dict[str, str], change: st
     assert "MKL is told own 1" in multiplied(commands, given, changed)
 
 
-def test_a_function_is_made_to_answer_yes() -> None:
+def test_a_function_is_made_to_answer_yes(commands: Commands) -> None:
     """The change works where the processor is Intel's too, and its answer is yes without it."""
     code = (
-        "import ctypes, torch\n"
+        "import ctypes, os, torch\n"
         "from pathlib import Path\n"
         "from search_to_signal.models.device import always_return_1\n"
         "mkl = ctypes.CDLL(str(Path(torch.__file__).with_name('lib') / 'libtorch_cpu.so'))\n"
         "name = 'mkl_serv_cpuisitbarcelona'\n"
         "before = mkl[name]()\n"
         "always_return_1(mkl, name)\n"
-        "print(before, mkl[name]())\n"
+        "print(before, mkl[name](), flush=True)\n"
+        "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "0 1\n"
+    done = commands.run(boot=code)
+    assert done.stdout == "0 1\n", done.stderr

@@ -22,8 +22,10 @@ LIMIT = 48
 
 @pytest.fixture(params=["qwen2-2.1m", "llama-2.1m"])
 def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Any, list[int], frozenset[int]]]:
-    """An embedded model, the tokens of a prompt, and the tokens that end a completion."""
+    """Two layers of an embedded model, the tokens of a prompt, and the tokens that end a completion."""
     model, tokenizer = load_model(MODELS / request.param), load_tokenizer(MODELS / request.param)
+    del model.model.layers[2:]
+    model.config.num_hidden_layers = 2
     _, prompt = encoded(tokenizer, [{"role": "user", "content": "def solve(distances):\n    return 1"}])
     torch.use_deterministic_algorithms(False)
     return model, prompt, end_ids(tokenizer, model.generation_config)

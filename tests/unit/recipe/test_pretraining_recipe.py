@@ -3,12 +3,14 @@
 import itertools
 import shutil
 from collections.abc import Sequence
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
+from recipe import training
 from recipe.model_card import Card, write_card
 from recipe.pairs import sources
 from recipe.training import (
@@ -41,7 +43,7 @@ SMALL = Recipe(
     tokenizer_examples=40,
     architecture=Architecture("llama", 16, 32, 1, 2, 1, 1024, 0.2),
     optimization=Optimization(
-        examples=2 * 102,
+        examples=2 * 40,
         batch_size=2,
         learning_rate=1e-3,
         warmup_steps=2,
@@ -84,10 +86,13 @@ def ids(drawn: Sequence[list[Example]]) -> list[list[list[int]]]:
     return [[example.ids.tolist() for example in batch] for batch in drawn]
 
 
-def test_a_stopped_run_ends_in_the_same_weights(trained: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_in_the_same_weights(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that was stopped and taken up again leaves the bytes of an undisturbed one, and nothing else."""
+    monkeypatch.setattr(training, "_SAVED_EVERY", WINDOW + 4)
     with pytest.raises(Stopped):
-        pretrain(SMALL, tmp_path, Progress(stop=101))
+        pretrain(SMALL, tmp_path, Progress(stop=WINDOW + 5))
     assert (tmp_path / "training.pt").exists()
     pretrain(SMALL, tmp_path, Progress())
     names = sorted(path.name for path in trained.iterdir())
@@ -107,8 +112,10 @@ def test_a_model_says_how_it_was_made(trained: Path, tmp_path: Path) -> None:
         read_training_facts(tmp_path)
 
 
-def test_processes_change_no_batch(trained: Path) -> None:
+def test_processes_change_no_batch(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process makes the same batches, in the same order, from any step on."""
+    # It need not load the libraries again.
+    monkeypatch.setattr(training, "get_context", lambda _: get_context("fork"))
     tokenizer = load_tokenizer(trained)
     alone = list(corpus(SMALL, tokenizer, 0, workers=0))
     assert len(alone) >= SMALL.optimization.examples // SMALL.optimization.batch_size

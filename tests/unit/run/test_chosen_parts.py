@@ -1,5 +1,6 @@
 """Normalizer, learning rule and host of a run: chosen by name, refused in one line, told apart in results."""
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.base.numerics import Floats
@@ -25,7 +27,6 @@ from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.report.results import load_runs
-from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, replayed
 from search_to_signal.search.host import HostSetup, Transition, update_search
 from search_to_signal.search.hosts import open_host
@@ -36,11 +37,7 @@ REWARDS = np.array([[0.0, 1.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0]])
 Make = Callable[..., Path]
 
 
-def profile(**changes: Any) -> Profile:
-    """A small profile."""
-    plain: dict[str, Any] = {"conditions": ("frozen", "native"), "seeds": (1,), "groups": 2}
-    parts = {"purpose": "smoke", "problem": "tsp", "split": "embedded", "model": "qwen2-2.1m"}
-    return Profile(**{**parts, **plain, **changes})
+profile = functools.partial(plain_profile, model="qwen2-2.1m", groups=2)
 
 
 def raising(rewards: Floats) -> Floats:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.cohorts import Told
+from tests.profiles import plain_profile
 
 from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
@@ -28,7 +29,6 @@ from search_to_signal.records.schema import CompletionRecord, StepRecord, StepTi
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import read_timing, run_files
 from search_to_signal.run.loop import Live, can_replay_behind, run, run_live, starting_position
-from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.settings import EvaluationSettings
@@ -45,18 +45,12 @@ RECORDS = ("completions", "steps", "generations", "heuristics")
 
 def configuration(condition: str, **changes: Any) -> RunConfig:
     """Twelve groups in which the population collapses now and then."""
-    profile = Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model="grammar",
-        conditions=(condition,),
-        seeds=(3,),
-        groups=12,
-        search=SearchSettings(population_size=4, collapse_threshold=2),
-        generation=GenerationSettings(group_size=4),
-        evaluation=LIMITS,
-    )
+    settings = {
+        "search": SearchSettings(population_size=4, collapse_threshold=2),
+        "generation": GenerationSettings(group_size=4),
+        "evaluation": LIMITS,
+    }
+    profile = plain_profile(model="grammar", conditions=(condition,), seeds=(3,), groups=12, **settings)
     return msgspec.structs.replace(profile.runs()[0], **changes)
 
 

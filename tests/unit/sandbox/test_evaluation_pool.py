@@ -122,7 +122,7 @@ def test_warnings_are_no_errors(pool: EvaluationPool) -> None:
 def test_results_keep_the_input_order() -> None:
     slow = NEAREST.replace("return", "sum(range(2000))\n    return")
     settings = EvaluationSettings(slots=2, memory_mb=128)
-    with EvaluationPool(Tsp(), "train", settings) as pool:
+    with EvaluationPool(Tsp(), "embedded", settings) as pool:
         results = pool.evaluate([slow, HEAD + "return 0", NEAREST, HEAD + "return 1 / 0"])
     kinds = [result.isolation.value for result in results]
     assert kinds == ["ok", "invalid_decision", "ok", "exception"]

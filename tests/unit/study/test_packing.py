@@ -4,6 +4,7 @@ import lzma
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from search_to_signal.records.checksums import seal, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest, write_roster
 from search_to_signal.records.reader import GENERATIONS
 from search_to_signal.sandbox.programs import program_sha256
-from search_to_signal.study import unpacking
+from search_to_signal.study import container, unpacking
 from search_to_signal.study.container import read_container, write_container
 from search_to_signal.study.packed_run import guessed_program, restored
 
@@ -52,21 +53,29 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "ended"), [("packed_runs", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
+    ("within", "at", "ended"),
+    [(container, "packed_runs", [0, 2]), (unpacking, "unpack_rest", [2, 0])],
+    ids=["before", "while"],
 )
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
-    results: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture, at: str, ended: list[int]
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: Patch,
+    capsys: Capture,
+    within: ModuleType,
+    at: str,
+    ended: list[int],
 ) -> None:
-    packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
+    packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(within, at)
     command = ["unpack", str(packed), "--out", str(out)]
     codes: list[int] = []
 
     def interrupted(*given: object) -> object:
-        monkeypatch.setattr(unpacking, at, step)
+        monkeypatch.setattr(within, at, step)
         codes.append(main(command))
         return step(*given)
 
-    monkeypatch.setattr(unpacking, at, interrupted)
+    monkeypatch.setattr(within, at, interrupted)
     capsys.readouterr()
     codes.append(main(command))
     assert codes == ended

@@ -90,16 +90,18 @@ def sampled(
     return found
 
 
-def asked(model: Path, found: Sequence[Rollout], *adapters: str, drawing: Drawing = AS_IS) -> Whose:
+def asked(
+    model: Path, found: Sequence[Rollout], *adapters: str, drawing: Drawing = AS_IS, tokens: int = 2000
+) -> Whose:
     """What is found for a log of ``found``, by default of the last of both adapters."""
     named = tuple(model.parent / name for name in adapters or ("older", "last"))
-    return whose(found, Named(model, named, drawing), Quiet())
+    return whose(found, Named(model, named, drawing, tokens), Quiet())
 
 
 def test_an_honest_log_is_what_was_named(model: Path) -> None:
     """So it is with base and adapter, and whatever way of drawing was named."""
     for drawing in (AS_IS, Drawing(0.7, 0.9)):
-        result = asked(model, sampled(model, drawing=drawing), drawing=drawing)
+        result = asked(model, sampled(model, drawing=drawing), drawing=drawing, tokens=640)
         assert result.verdict in ("as_named", "undecided")
         assert result.lines[0].named
 

@@ -58,9 +58,11 @@ def standardized(entry: NormalizerEntry, batch: RewardBatch, values: Reals, star
     """
     ignored = entry.nan == "ignored"
     known = ~np.isnan(values) if ignored else np.ones(len(values), dtype=np.bool_)
-    filled = np.where(known, values, values.dtype.type(0))
-    counts = batch.total(known.astype(np.int64)).astype(values.dtype)
-    given = _Given(batch, values, filled, known, counts, SUMS[entry.sums])
+    filled, counts = values, batch.sizes
+    if not known.all():
+        filled = np.where(known, values, values.dtype.type(0))
+        counts = batch.total(known.astype(np.int64))
+    given = _Given(batch, values, filled, known, counts.astype(values.dtype), SUMS[entry.sums])
     if entry.baseline == "others":
         return _with_singletons(entry, given, _without_self(entry.leaving, given))
     mean = _baseline(entry, given)

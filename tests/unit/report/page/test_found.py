@@ -67,6 +67,7 @@ def test_the_lineage_leads_to_the_best(found: Path) -> None:
         for line in file.read_bytes().splitlines()
     ]
     assert lineage.best.score == max(stored)
+    assert (lineage.seed.operator, lineage.best.operator is None) == (None, False)
     groups = list(read_groups(found / lineage.run))
     for before, after in zip(lineage.ancestors, lineage.ancestors[1:], strict=False):
         (record,) = [r for group in groups for r in group if (r.step, r.index) == (after.step, after.index)]

@@ -43,8 +43,12 @@ def nudge(path: Path) -> Callable[[], None]:
 
 
 def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
+    write_blocks(results)
     found = list(tables.table_findings(results))
     assert found == []
+    index = results / BLOCKS
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.unlink()
     names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
     undo = [nudge(results / name) for name in names]
     (results / "report" / "more.csv").write_text("1\n", encoding="utf-8")
@@ -53,15 +57,10 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
         restore()
     (results / "report" / "more.csv").unlink()
     assert sorted(finding.where for finding in found) == sorted([*names, "report/more.csv"])
-    index = results / BLOCKS
-    write_blocks(results)
-    lines = index.read_bytes().splitlines(keepends=True)
-    told = {}
-    for name, kept in {"whole": lines, "doubled": [lines[0], *lines], "short": lines[1:]}.items():
+    for kept in ([lines[0], *lines], lines[1:]):
         index.write_bytes(b"".join(kept))
-        told[name] = any(finding.where == BLOCKS for finding in tables.table_findings(results))
+        assert any(finding.where == BLOCKS for finding in tables.table_findings(results))
     index.unlink()
-    assert told == {"whole": False, "doubled": True, "short": True}
 
 
 def test_another_version_is_not_compared(results: Path) -> None:

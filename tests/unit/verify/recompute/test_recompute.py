@@ -101,11 +101,11 @@ def test_a_run_s_own_threads_are_no_other_kernels(
 
 
 @pytest.mark.parametrize("gain", [1.0, 1e-12])
-def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, gain: float) -> None:
+def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, state: Path, gain: float) -> None:
     step, index, score = forge_last_score(copied, gain)
     reseal(copied)
     assert verify(copied).problems == ()
-    (problem,) = found(copied).problems
+    (problem,) = found(copied, state=state).problems
     assert f"step {step}, completion {index}: score {score} is recorded" in problem
 
 
@@ -374,7 +374,7 @@ def test_a_state_file_is_our_own_and_elsewhere(copied: Path, tmp_path: Path) -> 
         found(copied, state=tmp_path / "nowhere" / "state")
 
 
-def test_a_sample_is_drawn_from_its_seed(copied: Path) -> None:
+def test_a_sample_is_drawn_from_its_seed(copied: Path, state: Path) -> None:
     total = len(list(read_groups(copied)))
     chosen = Sample(7, 3).chosen("native-s3", total)
     assert len(chosen) == 3
@@ -387,11 +387,11 @@ def test_a_sample_is_drawn_from_its_seed(copied: Path) -> None:
     hits = {seed: last in Sample(seed, 1).chosen("native-s3", last + 1) for seed in range(40)}
     for expected in (True, False):
         seed = next(seed for seed, hit in hits.items() if hit is expected)
-        done = found(copied, sample=Sample(seed, 1))
+        done = found(copied, state=state, sample=Sample(seed, 1))
         assert (bool(done.problems), done.counts["executed"]) == (expected, 1)
 
 
-def test_the_command_says_what_it_checked(copied: Path, s2s: Command) -> None:
+def test_the_command_says_what_it_checked(copied: Path, state: Path, s2s: Command) -> None:
     out = s2s("verify", copied, "--recompute", "--sample", "1").out.splitlines()
     assert any("--seed" in line for line in out)
     assert any(line.startswith("NOT COMPARED 1 x token ids") for line in out)
@@ -399,7 +399,7 @@ def test_the_command_says_what_it_checked(copied: Path, s2s: Command) -> None:
     forge_last_score(copied, 0.5)
     reseal(copied)
     s2s("verify", copied)
-    said = s2s("verify", copied, "--recompute", code=1)
+    said = s2s("verify", copied, "--recompute", "--state", state, code=1)
     assert "PROBLEM native-s3: step" in said.out
 
 
