@@ -20,13 +20,18 @@ from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.manifest import read_manifest, write_manifest
-from search_to_signal.report.metrics.positive_credit import count_credit, credit_table
+from search_to_signal.report.metrics.search import count_credit, credit_table
 from search_to_signal.report.results import NoTableError, Results, load_runs
 from search_to_signal.report.tables.catalogue import BUILDERS, build, catalogue
 from search_to_signal.report.tables.cells import Cell, mean_cell
-from search_to_signal.report.tables.core import funnel_masks, stage_bounds, windows
+from search_to_signal.report.tables.core import (
+    LEAST_SEEDS,
+    funnel_masks,
+    percentile_interval,
+    stage_bounds,
+    windows,
+)
 from search_to_signal.report.tables.credit import controlled_rewards, subsampled
-from search_to_signal.report.tables.paired import LEAST_SEEDS, percentile_interval
 from spec.strategies import groups, reward_rows
 from spec.synthetic_runs import write_synthetic_run
 

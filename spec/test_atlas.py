@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from search_to_signal.audit.atlas import (
     NormalizerEntry,
     RewardBatch,
-    advantages,
     entries,
     get_entry,
     source_of,
     sources,
     token_weights,
 )
+from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.credit.normalizers import NORMALIZERS

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search_to_signal.audit.atlas import RewardBatch, advantages, get_entry, sources
+from search_to_signal.audit.atlas import RewardBatch, get_entry, sources
+from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.base.errors import IllFormedGroupError
 from search_to_signal.base.numerics import Floats
 from spec.rows import check_all

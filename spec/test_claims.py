@@ -18,8 +18,8 @@ from search_to_signal.claims.expressions import Scope, evaluate, is_mean_share, 
 from search_to_signal.claims.feasibility import check_feasibility, linear_system
 from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.claims.ledger import Checks, ClaimEntry, ClaimLayer, Ledger, check, load_ledger
+from search_to_signal.claims.page import ClaimVerdict, judge_claims
 from search_to_signal.claims.tables import ClaimTable
-from search_to_signal.claims.verdicts import ClaimVerdict, judge_claims
 from search_to_signal.records.layers import in_paper_order
 
 LAYERS = tuple(layer.key for layer in in_paper_order() if layer.row)

@@ -17,8 +17,8 @@ from search_to_signal.records.schema import Outcome
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.pool import Run, merge_shards
 from search_to_signal.sandbox.programs import OPENING, idea_span
+from search_to_signal.search.hosts.calm.host import diversity_order
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, SIMPLIFICATION, build_prompt
-from search_to_signal.search.hosts.calm.selection import diversity_order
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import component, state_of, transition
 from search_to_signal.search.member import Evaluated, Member

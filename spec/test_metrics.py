@@ -14,9 +14,8 @@ from search_to_signal.credit import MAPPINGS, PUBLISHED
 from search_to_signal.credit.normalizers import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import ArchiveEvent, Outcome
-from search_to_signal.report.metrics import positive_credit as credit
+from search_to_signal.report.metrics import search as credit
 from search_to_signal.report.metrics import search as metrics
-from search_to_signal.report.metrics.positive_credit import CandidateClass
 from search_to_signal.report.metrics.replay import (
     context_tallies,
     differing_groups,
@@ -24,6 +23,7 @@ from search_to_signal.report.metrics.replay import (
     flat_share,
     tally,
 )
+from search_to_signal.report.metrics.search import CandidateClass
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import over_seeds
 from search_to_signal.report.tables.credit import class_cells
@@ -149,7 +149,7 @@ def test_equal_is_within_a_thousandth(part: float, equal: bool) -> None:
         return lambda values: values * (1e-3 * part / gap)
 
     of_two, of_all = scaled_to(np.ptp(np.stack(both), axis=0).max()), scaled_to(widest)
-    assert equal_share(FOUR, of_two, ("native", "factorized")) == float(equal)
+    assert equal_share(FOUR, of_two) == float(equal)
     assert differing_groups(FOUR, of_all).tolist() == [not equal]
     pair = tally("tsp", FOUR, MAPPINGS, {"scaled": of_two}).pairs["tsp", "scaled", "native", "factorized"]
     assert pair.equivalent.tolist() == [part == 0.0, part == 0.0, equal]
@@ -160,7 +160,7 @@ def test_flat_groups() -> None:
     even = group([-6.5, -6.5, -6.5, -6.5], bases=[-6.0], frontier=-6.0)
     centred = group([-5.0, -6.0, -6.0, -7.0], bases=[-6.0], frontier=-6.0)
     assert group_advantages(MAPPINGS["factorized"](centred).reward)[0, 1] == 0.0
-    assert flat_share(stacked(even, centred), group_advantages, "factorized") == 0.5
+    assert flat_share(stacked(even, centred), group_advantages) == 0.5
 
 
 def test_constant_context() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.hosts.calm.host import plan_round
-from search_to_signal.search.hosts.calm.selection import (
+from search_to_signal.search.hosts.calm.host import (
     crossover_pairs,
     draw_crossover,
     draw_parents,
     exposures,
+    plan_round,
 )
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, collapse_due, state_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from search_to_signal.base.errors import IllFormedGroupError
 from search_to_signal.base.numerics import midranks
 from search_to_signal.credit import RewardMapping
+from search_to_signal.credit.base import tilted
 from search_to_signal.credit.mappings import TailWeighted
-from search_to_signal.credit.tilt import tilted
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from spec import plain

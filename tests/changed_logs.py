@@ -20,8 +20,7 @@ from search_to_signal.audit import findings as run_audit
 from search_to_signal.audit import report
 from search_to_signal.audit.group_files import GroupTable, compared
 from search_to_signal.audit.importers import USUAL, find, read
-from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+from search_to_signal.audit.importers.base import ReadOptions, ScatteredGroupsError
 from search_to_signal.base.errors import S2SError
 
 # Names within names that a field is looked for, and records of a file that are changed.
@@ -87,7 +86,7 @@ def audited(path: Path, options: ReadOptions) -> str:
     try:
         form, _ = find(path, None, bool(options.columns))
         usual = USUAL.get(form.name)
-        rows = GroupTable(compared(usual))
+        rows = GroupTable(compared(usual), 1000)
         findings = run_audit.audit(read(path, form.name, options), None, usual, rows.add)
     except ScatteredGroupsError:
         raise

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tests.profiles import plain_profile
+
 from search_to_signal.base.progress import PlainProgress, Progress
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import Execution
@@ -51,13 +53,4 @@ class StoppingAfter(PlainProgress):
 
 def nine_groups() -> RunConfig:
     """A frozen run of nine groups by a model that is not there: for stubs of runs."""
-    profile = Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model="m",
-        conditions=("frozen",),
-        seeds=(1,),
-        groups=9,
-    )
-    return profile.runs()[0]
+    return plain_profile(conditions=("frozen",), groups=9).runs()[0]

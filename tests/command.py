@@ -20,3 +20,4 @@ Command = Callable[..., Said]
 # ``write_run`` of tests/unit/conftest.py.
 Make = Callable[..., Path]
 Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]

@@ -14,6 +14,8 @@ EVALUATING = (
     *("tests/integration/", "tests/unit/recipe/", "tests/unit/search/", "tests/unit/study/"),
     *("tests/unit/verify/", "tests/unit/layers/", "tests/unit/run/test_live_loop.py"),
     "tests/unit/run/test_idea_readings.py",
+    *("tests/unit/problems/", "tests/unit/sandbox/test_exploits.py"),
+    *(f"tests/unit/sandbox/test_evaluation_{what}.py" for what in ("clock", "dialogues", "replay", "state")),
 )
 
 
@@ -45,9 +47,17 @@ def _shelf() -> Iterator["Shelf"]:
     found.close()
 
 
+@pytest.fixture
+def kept_servers(_shelf: "Shelf") -> Iterator[None]:
+    """An evaluation pool takes up the fork servers of the one before."""
+    from tests.servers import shelved
+
+    with shelved(_shelf):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _kept_servers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Below some directories an evaluation pool takes up the fork servers of the one before."""
+def _kept_below_some_directories(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.node.nodeid.startswith(EVALUATING):
         yield
         return

@@ -9,7 +9,7 @@ from tests.disk import unsynced
 
 from search_to_signal.cli import main
 from search_to_signal.report import figures
-from search_to_signal.report.figures import course
+from search_to_signal.report.figures import cohort
 from search_to_signal.report.figures.plot import Plot, draw_from_csv
 from search_to_signal.study import page
 
@@ -54,7 +54,7 @@ def drawn(*names: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", chosen)
-        for module in (course, page):
+        for module in (cohort, page):
             patch.setattr(module, "draw_from_csv", draw_from_csv)
         patch.setattr(figures, "mapped", map)
         yield
@@ -65,7 +65,7 @@ def not_drawn() -> Iterator[None]:
     """Within it figures have their data, and a grey pixel in place of what would be drawn from it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "redraw", _write)
-        for module in (course, page):
+        for module in (cohort, page):
             patch.setattr(module, "draw_from_csv", _write_csv)
         patch.setattr(figures, "mapped", map)
         yield

@@ -10,11 +10,10 @@ import msgspec
 from search_to_signal.base.settings import canonical_json, canonical_sha256
 from search_to_signal.credit import get_mapping
 from search_to_signal.credit.normalizers import get_normalizer
-from search_to_signal.records.checksums import SUMS, write_sums
+from search_to_signal.records.checksums import BLOCKS, SUMS, write_blocks, write_sums
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome, StepRecord, StepTiming
-from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.run.directory import read_timing
 from search_to_signal.run.recorded import (
     Due,

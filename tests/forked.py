@@ -32,7 +32,7 @@ from search_to_signal.base.processes import fix_kernels
 from search_to_signal.base.processes import wait_without_spinning
 wait_without_spinning()
 fix_kernels()
-import search_to_signal.run.loop, search_to_signal.run.retraining, search_to_signal.learner.grpo
+import search_to_signal.run.loop, search_to_signal.run.learning, search_to_signal.learner.grpo
 import search_to_signal.problems.ant_colony.colonies, search_to_signal.models.fetching
 sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve

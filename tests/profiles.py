@@ -1,6 +1,15 @@
-"""The head of a small profile for tests, as text."""
+"""Small profiles for tests, made or as the text of their first keys."""
 
 import json
+from typing import Any
+
+from search_to_signal.run.profile import Profile
+
+
+def plain_profile(**changes: Any) -> Profile:
+    """A smoke profile of one seed, two conditions and four groups, with whatever else is asked for."""
+    parts = {"purpose": "smoke", "problem": "tsp", "split": "embedded", "model": "m", "seeds": (1,)}
+    return Profile(**{**parts, "conditions": ("frozen", "native"), "groups": 4, **changes})
 
 
 def profile_head(

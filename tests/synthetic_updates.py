@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.updates import (
     PAIRS,
     SETUP,
@@ -12,7 +13,6 @@ from search_to_signal.records.updates import (
     UpdateRecord,
     Variant,
 )
-from search_to_signal.records.writer import RecordWriter
 
 FIXED = FixedInputs(initial_adapter="a", tokens="t", masks="m", reference="r")
 STEPS: dict[Variant, list[tuple[int, ...]]] = {"fresh": [(1,), (2,)], "history": [(1, 2)]}

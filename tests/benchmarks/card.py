@@ -14,9 +14,8 @@ from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded
-from search_to_signal.models.card_sampler import CardSampler, Drawing
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.local import load_tokenizer, open_base_model
+from search_to_signal.models.local import CardSampler, Drawing, load_tokenizer, open_base_model
 from search_to_signal.models.sampling import NO_FILTERS, draw_in_blocks, uniform_numbers
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.problems import get_problem

@@ -11,7 +11,7 @@ from spec import plain
 from spec.in_process import evaluate_in_process
 
 from search_to_signal.audit.atlas import RewardBatch, entries
-from search_to_signal.audit.atlas import advantages as atlas_advantages
+from search_to_signal.audit.atlas.compute import advantages as atlas_advantages
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages
 from search_to_signal.problems import PROBLEMS
@@ -19,9 +19,9 @@ from search_to_signal.records.groups import GroupBatch
 from search_to_signal.sandbox import wire_format
 from search_to_signal.sandbox.dialogues import Channel, ProgramTask
 from search_to_signal.sandbox.fork_server import SCORING, ForkServer
-from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.pool import EvaluationPool, run_candidate
 from search_to_signal.sandbox.settings import EvaluationSettings
+from search_to_signal.sandbox.worker import function_of
 
 ATLAS_GROUPS = 1 << 17
 CHEAP = {

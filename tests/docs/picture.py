@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from search_to_signal.records.amendments import closed_studies, read_amendments
 from search_to_signal.records.plan import PLAN, read_plan
-from search_to_signal.report.figures.course import COURSES, Planned, draw_side_by_side
+from search_to_signal.report.figures.cohort import COURSES, Planned, draw_side_by_side
 from search_to_signal.report.figures.plot import CsvFrame, draw_from_csv
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.study.page import planned_seeds

@@ -17,14 +17,11 @@ from tests.forging import edit_line, reseal
 from search_to_signal.base.errors import ModelFileError, RecordError, RunDirectoryError, RunFailedError
 from search_to_signal.base.progress import PlainProgress, Progress
 from search_to_signal.cli import main
-from search_to_signal.layers.anchor.settings import AnchorSettings
-from search_to_signal.layers.api.settings import ApiReference
 from search_to_signal.layers.audit.layer import replay
 from search_to_signal.layers.probe import answers as probe_process
 from search_to_signal.layers.probe.answers import Barriers, ProbeTask, write_answers_apart
-from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import reproduce
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import AnchorSettings, ApiReference, ProbeSettings, RestartSettings
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.layers import LAYERS
 from search_to_signal.run.execution import Execution

@@ -13,9 +13,9 @@ from search_to_signal.records.manifest import DATABASE, read_database, write_dat
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_records
 from search_to_signal.records.schema import PREFERENCES, PreferenceRecord, StepRecord
 from search_to_signal.run.config import RunConfig
+from search_to_signal.run.learning import retrain
 from search_to_signal.run.loop import run
 from search_to_signal.run.profile import load_profile
-from search_to_signal.run.retraining import retrain
 from search_to_signal.verify.directory import verify
 from search_to_signal.verify.tables import search_draw_findings
 

@@ -17,7 +17,7 @@ from search_to_signal.base.progress import PlainProgress
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.layers.heldout.checks import problems as heldout_problems
 from search_to_signal.layers.heldout.layer import heldout
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import read_heldout

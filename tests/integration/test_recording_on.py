@@ -10,7 +10,7 @@ import pytest
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.layers.restart import layer as restart
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import RestartSettings
 from search_to_signal.records.checksums import sum_problems
 from search_to_signal.records.layers import COHORT, RESTART
 from search_to_signal.run.execution import Execution

@@ -4,6 +4,7 @@ import resource
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.forging import edit_line, edit_manifest
 from tests.forked import RUNS_FORKED, Commands
@@ -11,7 +12,10 @@ from tests.forked import RUNS_FORKED, Commands
 from search_to_signal.base.errors import RunFailedError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.cli import main
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study.container import read_container
+from search_to_signal.verify.rerun import runnable_config
 
 Said = tuple[int, str, str]
 CARD = {"device": "cuda", "dtype": "bfloat16", "quantization": "none"}
@@ -159,6 +163,15 @@ def test_code_and_models_that_a_directory_names_do_not_run(
     edit_manifest(copy / "native-s42", lambda line: line["model_files"].update({"config.json": "0" * 64}))
     code, _, err = said(capsys, "rerun", copy, "native-s42")
     assert (code, "is not here with the recorded checksums (--model DIR)" in err) == (2, True)
+
+
+def test_a_model_is_known_by_its_files_and_not_by_what_converted_them(cohort: Path) -> None:
+    """A newer gguf writes another source.json; the weights are the same, and so is the tokenizer."""
+    manifest = read_manifest(cohort / "native-s42")
+    files = {**manifest.model_files, "source.json": "0" * 64}
+    other = msgspec.structs.replace(manifest, model_files=files)
+    assert runnable_config(other, ()).model == runnable_config(manifest, ()).model
+    assert Tokenizers(()).directory_of(files) == Tokenizers(()).directory_of(manifest.model_files)
 
 
 def test_a_packed_run_comes_back_and_is_executed_again(

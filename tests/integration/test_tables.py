@@ -9,7 +9,7 @@ import pytest
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import PlainProgress
 from search_to_signal.layers.heldout.layer import heldout
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import build, catalogue
 

@@ -148,13 +148,10 @@ class _Orienteering:
     def close(self, travelled: Any, current: Any, mask: Any) -> Any:
         """Close nodes that are too far for a timely return; open the dummy for ants with no other."""
         mask = mask.clone()
-        for ant in range(self.ants):
-            if current[ant] != self.nodes:
-                candidates = torch.nonzero(mask[ant, :-1]).squeeze(1)
-                here = self.distance[current[ant], candidates]
-                way = travelled[ant].to(torch.float64) + here + self.distance[candidates, 0]
-                mask[ant, candidates[way > self.limit]] = 0
-            mask[ant, -1] = 1 if (mask[ant, :-1] == 0).all() else 0
+        under_way = (current != self.nodes).unsqueeze(1)
+        way = travelled.to(torch.float64).unsqueeze(1) + self.distance[current, :-1] + self.distance[:-1, 0]
+        mask[:, :-1][under_way & (way > self.limit)] = 0
+        mask[:, -1] = (mask[:, :-1] == 0).all(dim=1)
         return mask
 
     def update_pheromone(self, paths: Any, prizes: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tests.figures import print_figure
 
 from search_to_signal.base.errors import S2SError
-from search_to_signal.records.seal import BLOCKS
+from search_to_signal.records.checksums import BLOCKS
 from search_to_signal.verify.directory import verify
 
 

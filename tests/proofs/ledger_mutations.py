@@ -24,10 +24,9 @@ from search_to_signal.claims.expressions import parse, references
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import Interval, is_number
 from search_to_signal.claims.ledger import ClaimEntry, Ledger, load_ledger
-from search_to_signal.claims.page import MISFITS
+from search_to_signal.claims.page import MISFITS, ClaimVerdict, Implementation, judge_claims
 from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import ClaimTable, cell_name, selected
-from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 
 CONSISTENT, OTHERS = "consistent numbers", "other numbers"
 

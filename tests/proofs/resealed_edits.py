@@ -32,10 +32,17 @@ from tests.proofs.unknowable import UNKNOWABLE, unknowable
 from search_to_signal.base.errors import S2SError
 from search_to_signal.layers.audit.layer import audit_results
 from search_to_signal.layers.reproduction import write_report
-from search_to_signal.records.checksums import DATA_SUMS, SUMS, image_sha256, listed_files, write_sums
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    DATA_SUMS,
+    SUMS,
+    image_sha256,
+    listed_files,
+    write_blocks,
+    write_sums,
+)
 from search_to_signal.records.layers import AUDIT
 from search_to_signal.records.manifest import REPORT, runs_below
-from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.run.texts import ParsedTexts
 from search_to_signal.verify.directory import consistency_findings, verify
 from search_to_signal.verify.tables import other_source, table_findings

@@ -21,17 +21,19 @@ from search_to_signal.audit.importers.rollouts import Rollout, rollouts
 from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.models.device import prepare_device
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.likelihood import Drawing, Exchange, read_lora
 from search_to_signal.models.local import load_tokenizer, open_base_model
+from search_to_signal.models.sampling import Drawing, Exchange, read_lora
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
+from search_to_signal.run.learning import remade_adapters
 from search_to_signal.run.recorded import run_config
-from search_to_signal.run.retraining import remade_adapters
 from search_to_signal.verify.whose import Named, Whose, whose
 
-DRAWN = Drawing(0.9)
+DRAWN = Drawing(1.0)
+# How the recorded runs drew.
+RECORDED = Drawing(0.9)
 # What sampled: adapter, modules left out, drawing, and whether the prompt had its chat template.
 FAULTS: dict[str, tuple[str, str, Drawing, bool]] = {
     "none": ("last", "", DRAWN, True),
@@ -40,7 +42,7 @@ FAULTS: dict[str, tuple[str, str, Drawing, bool]] = {
     "one step old": ("older", "", DRAWN, True),
     "up_proj missing": ("last", "up_proj", DRAWN, True),
     "temperature 1.0 to 0.7": ("last", "", Drawing(0.7), True),
-    "top-p 0.9": ("last", "", Drawing(0.9, 0.9), True),
+    "top-p 0.9": ("last", "", Drawing(1.0, 0.9), True),
     "wrong template": ("last", "", DRAWN, False),
 }
 TITLE = "| what sampled | verdict | explanation that fits | tokens read | tokens that decide |"
@@ -151,7 +153,7 @@ def honest(arguments: argparse.Namespace) -> None:
     verdicts: Counter[str] = Counter()
     tokens = []
     for log in arguments.logs:
-        result = whose(rollouts(log), Named(arguments.model, (), DRAWN, device=arguments.device), Quiet())
+        result = whose(rollouts(log), Named(arguments.model, (), RECORDED, device=arguments.device), Quiet())
         verdicts[result.verdict] += 1
         tokens.append(result.tokens)
         if result.verdict in ("otherwise", "unexplained"):

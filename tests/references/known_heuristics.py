@@ -4,8 +4,8 @@ The project's own evaluation scores them, in isolation, as it scores what a sear
 """
 
 from search_to_signal.base.progress import progress_display
-from search_to_signal.problems.tsp_known import SCORES, known_heuristics
-from search_to_signal.records.writer import RecordWriter
+from search_to_signal.problems.tsp import SCORES, known_heuristics
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.sandbox.programs import sha256_text
 from search_to_signal.study.scored_standings import score_programs
 

@@ -22,7 +22,7 @@ from tests.references.lower_bound import held_karp_bound
 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.tsp import DISTANCES_SHA256, tour_length
-from search_to_signal.problems.tsp_known import REFERENCES_FILE as FILE
+from search_to_signal.problems.tsp import REFERENCES_FILE as FILE
 
 SPLITS = ("heldout_50", "heldout_100", "heldout_200")
 SEED, ITERATIONS, KICKS = 1, 50, 500
@@ -62,7 +62,7 @@ def reference(place: tuple[str, int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the file that problems/tsp_known.py reads."""
+    """Write the file that problems/tsp.py reads."""
     written: dict[str, Any] = {
         "method": METHOD.format(iterations=ITERATIONS, kicks=KICKS),
         "versions": {name: version(name) for name in ("pyvrp", "numpy", "numba")},

@@ -7,9 +7,8 @@ import numpy as np
 
 from search_to_signal.base.numerics import Floats, midranks
 from search_to_signal.credit import Rewards
-from search_to_signal.credit.base import severity
+from search_to_signal.credit.base import severity, tilted
 from search_to_signal.credit.mappings import novel_scores, repeated_responses
-from search_to_signal.credit.tilt import tilted
 from search_to_signal.records.groups import GroupBatch
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from search_to_signal.base import package_data
-from search_to_signal.base.extras import EXTRAS
+from search_to_signal.base.errors import EXTRAS
 from search_to_signal.records.checksums import write_sums
 
 ROOT = Path(__file__).parents[2]

@@ -54,8 +54,7 @@ def reseal(run: Path, condition: str) -> None:
 
 @pytest.mark.parametrize("command", [["verify", "."], ["report", ".", "--out", "../page"], ["trace", "."]])
 def test_nothing_runs_from_inside_a_directory(make_run: Make, tmp_path: Path, command: list[str]) -> None:
-    """A command given where hostile modules lie imports none of them."""
-    run = make_run(tmp_path / "results" / "cohort" / "native-s1", "native")
+    run = make_run(tmp_path / "results" / "cohort" / "frozen-s1", "frozen")
     mark = planted(run)
     write_sums(run)
     done = subprocess.run(command_line(*command), cwd=run, capture_output=True, text=True, check=False)
@@ -172,7 +171,6 @@ def test_links_and_pipes_are_refused_by_name(make_run: Make, tmp_path: Path) -> 
 def test_folders_within_folders_without_end_are_no_traceback(
     make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """However deep somebody nested folders, what is said is one line."""
     run = make_run(tmp_path / "results" / "cohort" / "native-s1", "native")
     deep = os.open(run, os.O_RDONLY)
     for _ in range(1200):

@@ -4,7 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,12 +58,7 @@ SEARCHES = (
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 # The recorder runs within a trainer of TRL, and joins what its processes sampled.
-HEAVY_PACKAGES = (
-    "models/",
-    "problems/ant_colony/",
-    "audit/trl_callback.py",
-    "layers/updates/pairs.py",
-)
+HEAVY_PACKAGES = ("models/", "problems/ant_colony/", "audit/trl_callback.py", "layers/updates/pairs.py")
 LIGHT = (
     "claims.ledger",
     "claims.page",
@@ -83,11 +78,11 @@ LIGHT = (
 
 
 @functools.cache
-def files() -> tuple[tuple[str, ast.Module], ...]:
-    """Every source file as (path within the package, syntax tree)."""
+def files() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Every source file as (path within the package, what it imports)."""
+    names = ((path, path.relative_to(ROOT).as_posix()) for path in sorted(ROOT.rglob("*.py")))
     return tuple(
-        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
-        for path in sorted(ROOT.rglob("*.py"))
+        (name, tuple(imported(name, ast.parse(path.read_text(encoding="utf-8"))))) for path, name in names
     )
 
 
@@ -114,10 +109,10 @@ def edges() -> tuple[tuple[str, str, str], ...]:
     """Every import within the package as (file, its package, imported name without the root)."""
     return tuple(
         (name, package_of(name), target.removeprefix(f"{PACKAGE}."))
-        for name, tree in files()
+        for name, targets in files()
         # What the code implements is compared with the paper: it reads tables and profile.
         if name not in ("__init__.py", "claims/settings.py")
-        for target in imported(name, tree)
+        for target in targets
         if target.startswith(f"{PACKAGE}.")
     )
 
@@ -134,7 +129,6 @@ def allowed(package: str, target: str) -> bool:
 
 
 def test_every_package_has_a_place() -> None:
-    """A new package or top-level file has to be given a place before it can be built."""
     assert {package_of(name) for name, _ in files()} - {"__init__"} <= set(PLACE)
 
 
@@ -165,7 +159,7 @@ def test_searches_know_no_model() -> None:
     assert [name for name, other in found if other in ("generators", "learner")] == []
 
 
-def module_of(dotted: str, modules: set[str]) -> str | None:
+def module_of(dotted: str, modules: Collection[str]) -> str | None:
     """The file that an imported name is of: itself, or what holds it."""
     return next((name for name in (dotted, dotted.rpartition(".")[0]) if name in modules), None)
 
@@ -185,21 +179,19 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_file_imports_itself_on_a_detour() -> None:
-    """No ring of imports anywhere in the package, those inside functions included."""
-    trees = {
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (name, tree)
-        for name, tree in files()
+    modules = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): targets
+        for name, targets in files()
     }
     graph = {}
-    for module, (name, tree) in trees.items():
-        targets = (target.removeprefix(f"{PACKAGE}.") for target in imported(name, tree))
-        graph[module] = {found for t in targets if (found := module_of(t, set(trees)))} - {module}
+    for module, targets in modules.items():
+        within = (target.removeprefix(f"{PACKAGE}.") for target in targets)
+        graph[module] = {found for t in within if (found := module_of(t, modules.keys()))} - {module}
     assert sum(map(len, graph.values())) > 200
     assert circle(graph) == []
 
 
 def test_a_ring_is_found() -> None:
-    """Two files that need each other are named, and those that only need them are not."""
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
     assert circle({"a": {"b"}, "b": set()}) == []
 
@@ -219,14 +211,13 @@ def test_a_ring_is_found() -> None:
     ],
 )
 def test_forbidden_directions(package: str, target: str) -> None:
-    """The rule itself refuses the imports that the design forbids."""
     assert not allowed(package, target)
 
 
 def test_heavy_libraries_stay_in_their_packages() -> None:
     """Model libraries are imported by generators, learner, ant colonies and TRL's recorder alone."""
-    for name, tree in files():
-        heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
+    for name, targets in files():
+        heavy = {target.split(".")[0] for target in targets} & set(HEAVY)
         assert not heavy or name.startswith(HEAVY_PACKAGES) or package_of(name) == "learner", name
 
 

@@ -4,6 +4,7 @@ import importlib.metadata
 from importlib.metadata import EntryPoint, version
 
 import pytest
+from tests.command import Command, Patch
 
 from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
@@ -32,7 +33,6 @@ def listed(kind: str) -> list[str]:
     ],
 )
 def test_every_name_can_be_used(kind: str, get: object) -> None:
-    """What is listed is found under that name."""
     assert listed(kind)
     for name in listed(kind):
         assert get(name) is not None  # type: ignore[operator]
@@ -46,9 +46,7 @@ def test_mappings_are_conditions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["mappings", "normalizers", "problems", "hosts", "rules"])
-def test_a_registered_name_that_is_built_in_is_called_hidden(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_registered_name_that_is_built_in_is_called_hidden(monkeypatch: Patch, kind: str) -> None:
     """A name stands for the built-in object; the package that registers it too learns that from the list."""
     taken = listed(kind)[-1]
     points = [EntryPoint(name, f"mine:{kind}", "group") for name in (taken, "own")]
@@ -57,16 +55,11 @@ def test_a_registered_name_that_is_built_in_is_called_hidden(
     assert own == [(taken, f"mine:{kind}, hidden by a built-in of this name"), ("own", f"mine:{kind}")]
 
 
-def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_it_or_one_kind(s2s: Command) -> None:
     """Without a kind every kind has a heading; an unknown one is refused with the known ones."""
-    assert main(["list"]) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line[:1] != " "] == [
-        f"{k}:" for k in KINDS
-    ]
-    assert main(["list", "models"]) == 0
-    assert "qwen2-2.1m" in capsys.readouterr().out
-    assert main(["list", "cats"]) == 2
-    assert "profiles" in capsys.readouterr().err
+    assert [line for line in s2s("list").out.splitlines() if line[:1] != " "] == [f"{k}:" for k in KINDS]
+    assert "qwen2-2.1m" in s2s("list", "models").out
+    assert "profiles" in s2s("list", "cats", code=2).err
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from search_to_signal.base import numerics, plugins
 from search_to_signal.base.errors import ConfigError
-from search_to_signal.credit import tilt
+from search_to_signal.credit.base import tilted
 
 tables = arrays(np.float64, array_shapes(min_dims=2, max_dims=2), elements=st.floats(-1e300, 1e300))
 few = arrays(np.float64, st.just((5, 7)), elements=st.integers(0, 3).map(float))
@@ -19,13 +19,11 @@ few = arrays(np.float64, st.just((5, 7)), elements=st.integers(0, 3).map(float))
 
 @given(values=few)
 def test_midranks(values: np.ndarray) -> None:
-    """One key ranks as scipy's average ranks do."""
     np.testing.assert_array_equal(numerics.midranks(values), rankdata(values, axis=1))
 
 
 @given(first=few, second=few)
 def test_midranks_of_two_keys(first: np.ndarray, second: np.ndarray) -> None:
-    """Two keys rank as one lexicographic key does."""
     expected = rankdata(10.0 * first + second, axis=1)
     np.testing.assert_array_equal(numerics.midranks(first, second), expected)
 
@@ -67,7 +65,7 @@ def test_difference_never_overflows() -> None:
 )
 def test_tilted(utility: np.ndarray, budget: float) -> None:
     """Weights sum to one and attain the budget, or the most that the ties allow."""
-    weights = tilt.tilted(utility, budget)
+    weights = tilted(utility, budget)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
     for row, u in zip(weights, utility, strict=True):
         ties = int((u >= u.max() - 1e-12).sum())

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from tests.command import Command, Make, Patch
 from tests.copies import copy_to_change
 from tests.disk import on_a_full_disk
 from tests.drawing import COMMAND
@@ -38,8 +39,6 @@ from search_to_signal.verify.directory import verify
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
-
 
 def ended(*arguments: str, **more: Any) -> tuple[int, str]:
     """Exit code and error output of a command in a process of its own."""
@@ -52,6 +51,22 @@ def is_one_line(err: str) -> bool:
     return err.startswith("s2s: error: ") and err.count("\n") == 1
 
 
+@pytest.fixture
+def refused(s2s: Command) -> Callable[..., str]:
+    """The line with which ``s2s`` with these words ends by this code, whichever that is where it is None."""
+
+    def call(*words: object, code: int | None) -> str:
+        said = s2s(*words, code=code)
+        assert said.code != 0
+        assert is_one_line(said.err), said.err
+        return said.err.removesuffix("\n")
+
+    return call
+
+
+Refused = Callable[..., str]
+
+
 CONFIGS: list[dict[str, Any]] = [
     *({}, {"seed": "x"}, {"generation": 3}, {"groups": None}, {"parent": []}, {"groups": 10**30}),
     {"groups": 1 << 62},
@@ -61,7 +76,7 @@ CONFIGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", CONFIGS, ids=str)
 @pytest.mark.parametrize("command", ["verify", "report", "trace", "updates"])
 def test_a_manifest_of_no_run_is_named(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, changes: dict[str, Any]
+    make_run: Make, tmp_path: Path, refused: Refused, command: str, changes: dict[str, Any]
 ) -> None:
     """A configuration that is empty, or holds other types, is a problem with the name of its file."""
     run = make_run(tmp_path / "cohort" / "native-s1", "native", 1)
@@ -72,12 +87,8 @@ def test_a_manifest_of_no_run_is_named(
     if command == "verify":
         assert any(f"{MANIFEST}: config: " in problem for problem in verify(run).problems)
         return
-    out = [] if command == "trace" else ["--out", str(tmp_path / "out")]
-    place = tmp_path if command == "trace" else tmp_path / "cohort"
-    assert main([command, str(place), *out]) != 0
-    err = capsys.readouterr().err
-    assert is_one_line(err)
-    assert f"{MANIFEST}: config: " in err
+    given = [tmp_path] if command == "trace" else [tmp_path / "cohort", "--out", tmp_path / "out"]
+    assert f"{MANIFEST}: config: " in refused(command, *given, code=None)
 
 
 @pytest.mark.parametrize("command", ["report", "replay", "claims"])
@@ -101,17 +112,12 @@ def test_the_advice_on_a_full_disk_fits_the_command(tmp_path: Path, options: lis
     assert done.stderr.endswith(f"cannot write below {out} (File too large): make room, then {remedy}\n")
 
 
-def test_a_directory_that_takes_nothing_is_one_line(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where nothing can be made, path and reason are said."""
+def test_a_directory_that_takes_nothing_is_one_line(make_run: Make, tmp_path: Path, refused: Refused) -> None:
     run = make_run(tmp_path / "native-s1", "native", 1)
     (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
     for command in ("report", "replay"):
-        assert main([command, str(run), "--out", str(tmp_path / "file" / "out")]) == 4
-        err = capsys.readouterr().err
-        assert is_one_line(err)
-        assert f"cannot use {tmp_path / 'file' / 'out'}: Not a directory; check" in err
+        assert f"cannot use {out}: Not a directory; check" in refused(command, run, "--out", out, code=4)
 
 
 def test_output_that_nobody_can_take_is_one_line(make_run: Make, tmp_path: Path) -> None:
@@ -138,15 +144,8 @@ def test_a_terminal_without_a_character_shows_another(make_run: Make, tmp_path: 
     make_run(results / "native-s1", "native", 1)
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     plain.pop("PYTHONIOENCODING", None)
-    undrawn = [
-        sys.executable,
-        "-c",
-        COMMAND.replace("NAMES", "()"),
-        "report",
-        str(results),
-        "--out",
-        str(tmp_path / "seite-ä"),
-    ]
+    undrawn = [sys.executable, "-c", COMMAND.replace("NAMES", "()"), "report", str(results)]
+    undrawn += ["--out", str(tmp_path / "seite-ä")]
     done = subprocess.run(undrawn, capture_output=True, text=True, check=False, env=plain)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "seite-ä" / "report.html").is_file()
@@ -175,35 +174,28 @@ def test_a_mapping_cannot_end_a_replay_in_silence(make_run: Make, tmp_path: Path
 
 
 @pytest.mark.parametrize("port", ["99999", "-1"])
-def test_a_port_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], port: str) -> None:
-    """Before a model is loaded, with the ports there are."""
-    assert main(["serve", "qwen2-2.1m", "--port", port]) == ConfigError.exit_code
-    err = capsys.readouterr().err
-    assert is_one_line(err)
-    assert "from 0 to 65535" in err
+def test_a_port_that_cannot_be_is_refused(refused: Refused, port: str) -> None:
+    line = refused("serve", "qwen2-2.1m", "--port", port, code=ConfigError.exit_code)
+    assert "from 0 to 65535" in line
 
 
-def test_results_go_into_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file in the place of a results directory is named and stays as it is."""
+def test_a_file_in_the_place_of_results_stays(tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    assert main(["run", "--profile", "smoke", "--out", str(file)]) == 4
-    assert is_one_line(capsys.readouterr().err)
+    refused("run", "--profile", "smoke", "--out", file, code=4)
     assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("place", ["/proc/results", "file/results"])
 def test_a_place_that_cannot_be_made_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+    tmp_path: Path, refused: Refused, monkeypatch: Patch, place: str
 ) -> None:
     """Before anything runs, with the reason and the option to change."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert main(["run", "--profile", "smoke", "--out", place]) == 4
-    err = capsys.readouterr().err
-    assert is_one_line(err)
-    assert f"cannot write to {place} (" in err
-    assert "give another --out" in err
+    line = refused("run", "--profile", "smoke", "--out", place, code=4)
+    assert f"cannot write to {place} (" in line
+    assert "give another --out" in line
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -221,12 +213,7 @@ def read_only(*_: object, **__: object) -> None:
     ],
 )
 def test_a_read_only_place_says_what_helps_there(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-    begun: bool,
-    remedy: str,
+    tmp_path: Path, refused: Refused, monkeypatch: Patch, options: tuple[str, ...], begun: bool, remedy: str
 ) -> None:
     """Only a new run can go elsewhere: what was begun goes on where it lies, or in a copy of it."""
     place = tmp_path / "results"
@@ -234,19 +221,17 @@ def test_a_read_only_place_says_what_helps_there(
     if begun:
         (place / "cohort").mkdir()
     monkeypatch.setattr("search_to_signal.layers.reproduction.TemporaryFile", read_only)
-    assert main(["run", "--profile", "smoke", "--out", str(place), *options]) == 4
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused("run", "--profile", "smoke", "--out", place, *options, code=4)
     assert line == f"s2s: error: cannot write to {place} (Read-only file system): {remedy}"
 
 
 def test_a_read_only_recording_goes_on_in_a_copy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refused: Refused, monkeypatch: Patch
 ) -> None:
     """Recording always goes on with what was begun."""
     (tmp_path / "main" / "cohort").mkdir(parents=True)
     monkeypatch.setattr("search_to_signal.layers.reproduction.TemporaryFile", read_only)
-    assert main(["record", "--out", str(tmp_path), "--study", "main"]) == 4
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused("record", "--out", tmp_path, "--study", "main", code=4)
     assert line.endswith("(Read-only file system): make it writable, or copy it and go on in the copy")
 
 
@@ -265,13 +250,8 @@ RETURNED = {
 
 @pytest.mark.parametrize("returned", RETURNED)
 def test_what_a_mapping_may_not_return_is_one_line(
-    make_run: Make,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    returned: str,
+    make_run: Make, tmp_path: Path, monkeypatch: Patch, refused: Refused, returned: str
 ) -> None:
-    """The mapping is named, with what it did."""
     run = make_run(tmp_path / "native-s1", "native", 1)
     expression, said = RETURNED[returned]
     (tmp_path / "mine.py").write_text(
@@ -279,12 +259,12 @@ def test_what_a_mapping_may_not_return_is_one_line(
         f"    def __call__(self, batch):\n        return {expression}\nmine = M()\n"
     )
     monkeypatch.chdir(tmp_path)
-    code = main(["replay", str(run), "--mapping", "mine:mine", "--out", str(tmp_path / "out")])
+    line = refused(
+        *("replay", run, "--mapping", "mine:mine", "--out", tmp_path / "out"), code=MappingError.exit_code
+    )
     del sys.modules["mine"]
-    err = capsys.readouterr().err
-    assert (code, is_one_line(err)) == (MappingError.exit_code, True), err
-    assert "mapping m" in err
-    assert said in err
+    assert "mapping m" in line
+    assert said in line
 
 
 PROFILE = profile_head("frozen", groups=1)
@@ -297,30 +277,24 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_what_to_do_with_a_key_fits_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
-    """A missing key is added, an unknown one removed, a wrong value corrected."""
+def test_what_to_do_with_a_key_fits_it(tmp_path: Path, refused: Refused, key: str) -> None:
     text, said = KEYS[key]
-    (tmp_path / "mine.toml").write_text(text)
-    code = main(["run", "--profile", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")])
-    err = capsys.readouterr().err
-    assert (code, is_one_line(err)) == (ConfigError.exit_code, True), err
-    assert said in err
+    profile = tmp_path / "mine.toml"
+    profile.write_text(text)
+    line = refused("run", "--profile", profile, "--out", tmp_path / "out", code=ConfigError.exit_code)
+    assert said in line
 
 
-def test_a_cluster_that_is_not_there_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_that_is_not_there_is_refused_at_once(tmp_path: Path, refused: Refused) -> None:
     """Where nothing listens, Ray is not left to try for minutes."""
     (tmp_path / "mine.toml").write_text(PROFILE + "[generation]\nmax_prompt_tokens = 1024\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = ["--profile", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")]
+    options = ["--profile", tmp_path / "mine.toml", "--out", tmp_path / "out", "--ray", address]
     before = time.monotonic()
-    assert main(["run", *options, "--ray", address]) == ConfigError.exit_code
+    line = refused("run", *options, code=ConfigError.exit_code)
     assert time.monotonic() - before < 60.0
-    err = capsys.readouterr().err
-    assert is_one_line(err)
-    assert f"no Ray cluster at {address} (Connection refused)" in err
+    assert f"no Ray cluster at {address} (Connection refused)" in line
 
 
 def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp_path: Path) -> None:
@@ -333,16 +307,12 @@ def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp
     assert "Errno" not in problems
 
 
-def test_the_paper_profile_says_where_its_models_go(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_paper_profile_says_where_its_models_go(tmp_path: Path, refused: Refused) -> None:
     """Without weights the directory is named, with the command that fills it."""
-    code = main(["run", "--profile", "paper", "--out", str(tmp_path / "out")])
-    err = capsys.readouterr().err
-    assert (code, is_one_line(err)) == (ModelFileError.exit_code, True), err
-    assert f"no model in {Path('mounts/Qwen2.5-7B-Instruct').absolute()}: " in err
-    assert "s2s model fetch Qwen2.5-7B-Instruct" in err
-    assert "mount" in err
+    line = refused("run", "--profile", "paper", "--out", tmp_path / "out", code=ModelFileError.exit_code)
+    assert f"no model in {Path('mounts/Qwen2.5-7B-Instruct').absolute()}: " in line
+    assert "s2s model fetch Qwen2.5-7B-Instruct" in line
+    assert "mount" in line
 
 
 @pytest.mark.parametrize(("resume", "said"), [(True, "the same command to go on"), (False, "with --resume")])
@@ -369,7 +339,7 @@ def _no_template(model: Path) -> None:
 @pytest.mark.parametrize("layer", ["breadth", "audit"])
 @pytest.mark.parametrize("damage", [_no_directory, _no_weights, _no_template])
 def test_a_later_model_is_looked_for_before_the_first_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str, damage: Callable[[Path], None]
+    tmp_path: Path, refused: Refused, layer: str, damage: Callable[[Path], None]
 ) -> None:
     """A cell whose model is not here ends everything before the cohort writes a byte."""
     model = copy_to_change(model_directory("qwen2-2.1m"), tmp_path / "other")
@@ -381,10 +351,8 @@ def test_a_later_model_is_looked_for_before_the_first_run(
         f'split = "embedded"\nmodel = "{model}"\nseeds = [1]\ngroups = 1\n{conditions}'
     )
     out = tmp_path / "out"
-    assert main(["run", "--profile", str(profile), "--out", str(out)]) == ModelFileError.exit_code
-    err = capsys.readouterr().err
-    assert is_one_line(err)
-    assert str(model) in err
+    line = refused("run", "--profile", profile, "--out", out, code=ModelFileError.exit_code)
+    assert str(model) in line
     assert not out.exists()
 
 
@@ -397,31 +365,24 @@ def test_a_directory_in_use_is_not_told_to_be_moved(make_run: Make, tmp_path: Pa
         refuse_occupied(run, resume=False)
 
 
-def test_a_replay_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong path is told from a directory without records."""
-    assert main(["replay", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 4
-    assert "there is no directory" in capsys.readouterr().err
+def test_a_replay_of_nothing(tmp_path: Path, refused: Refused) -> None:
+    line = refused("replay", tmp_path / "nowhere", "--out", tmp_path / "out", code=4)
+    assert "there is no directory" in line
 
 
-def test_a_report_is_not_replaced_by_a_poorer_one(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_is_not_replaced_by_a_poorer_one(make_run: Make, tmp_path: Path, refused: Refused) -> None:
     """Without the code of somebody's own some tables cannot be made: nothing is written over the others."""
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     make_run(tmp_path / "cohort" / "native-s42", "native", config={"condition": "nowhere:mine"})
-    assert main(["report", str(tmp_path)]) == 2
-    assert "allow it with --mapping nowhere:mine; or give --out" in capsys.readouterr().err
+    assert "allow it with --mapping nowhere:mine; or give --out" in refused("report", tmp_path, code=2)
     assert not (tmp_path / "report").exists()
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "other")]) == 0
 
 
-def test_a_served_model_without_a_card_is_told_of_the_option(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_served_model_without_a_card_is_told_of_the_option(monkeypatch: Patch, refused: Refused) -> None:
     """The device was given by an option: there is no file to edit."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert main(["serve", "qwen2-2.1m", "--device", "cuda"]) == ConfigError.exit_code
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused("serve", "qwen2-2.1m", "--device", "cuda", code=ConfigError.exit_code)
     assert "--device cuda asks for an NVIDIA card" in line
     assert line.endswith("give --device cpu")
 
@@ -431,7 +392,7 @@ def test_a_served_model_without_a_card_is_told_of_the_option(
     [("float32", "give --dtype bfloat16, or --device cpu"), ("bfloat16", "give --device cpu")],
 )
 def test_a_served_model_too_large_for_the_card_is_told_of_the_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dtype: str, remedy: str
+    monkeypatch: Patch, refused: Refused, dtype: str, remedy: str
 ) -> None:
     """What needs less memory is an option of the command, and none that is given already."""
 
@@ -442,7 +403,6 @@ def test_a_served_model_too_large_for_the_card_is_told_of_the_options(
     monkeypatch.setattr("search_to_signal.models.local.prepare_device", lambda device: None)
     monkeypatch.setattr("search_to_signal.models.local.load_model", load_model)
     command = ["serve", "qwen2-2.1m", "--device", "cuda", "--dtype", dtype]
-    assert main(command) == ConfigError.exit_code
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(*command, code=ConfigError.exit_code)
     assert "too little free memory" in line
     assert line.endswith(f"end what else runs on it, or {remedy}")

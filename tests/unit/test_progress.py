@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
+from tests.command import Capture, Patch
 
 from search_to_signal.base import progress as displays
 from search_to_signal.base.progress import (
@@ -189,9 +190,7 @@ def test_what_a_layer_makes_again_of_another_is_not_planned() -> None:
     assert work.share == 0.5
 
 
-def test_plain_lines_come_while_nothing_reports(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plain_lines_come_while_nothing_reports(monkeypatch: Patch, capsys: Capture) -> None:
     """Off a terminal a task is named when it begins, and its state is told again and again."""
     monkeypatch.setattr(displays, "PLAIN_SECONDS", 0.01)
     with progress_display(PLAN) as progress:
@@ -203,7 +202,7 @@ def test_plain_lines_come_while_nothing_reports(
     assert "native-s1 3/10 best -4.9\n" in seen.partition("[cohort")[2]
 
 
-def test_what_was_there_already_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_there_already_is_said_once(capsys: Capture) -> None:
     """A task that is first seen finished says nothing of its own."""
     plain = PlainProgress()
     plain.update("cohort/native-s1", 10, 10)
@@ -222,7 +221,7 @@ def test_every_layer_of_a_profile_is_planned(name: str) -> None:
 
 
 def test_a_command_whose_output_is_its_result_says_what_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: Patch, capsys: Capture
 ) -> None:
     """On standard error: nothing of what is over soon, else the task under way, then what follows it."""
 

@@ -13,12 +13,30 @@ from search_to_signal.base import processes
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-CODE = "from search_to_signal.cli import main; main(['verify', '/nowhere']); import torch; torch.ones(1)"
+CODE = """import os, sys
+from search_to_signal.cli.main import main
+assert not {'numpy', 'torch'} & set(sys.modules)
+main(['verify', '/nowhere'])
+import numpy, torch
+from numpy.core._multiarray_umath import __cpu_features__ as found
+from search_to_signal.records.provenance import environment
+torch.ones(1)
+print(os.environ['OPENBLAS_THREAD_TIMEOUT'])
+print(torch.backends.cpu.get_cpu_capability(), found['AVX512F'], environment().kernels.get('MKL_CBWR'))
+"""
+CHOSEN = {"OMP_WAIT_POLICY": "ACTIVE", "OPENBLAS_THREAD_TIMEOUT": "26"}
+CHOSEN |= {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 
 
-def spins(given: dict[str, str]) -> str:
-    """How often OpenMP says that an idle thread looks before it sleeps, after a command has begun."""
-    clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+@pytest.mark.parametrize(
+    ("given", "spins", "timeout", "kernels"),
+    [({}, False, "4", "AVX2 False AVX2"), (CHOSEN, True, "26", "NO AVX False COMPATIBLE")],
+)
+def test_a_command_sets_what_libraries_read_before_they_load(
+    given: dict[str, str], spins: bool, timeout: str, kernels: str
+) -> None:
+    """Idle threads sleep, and torch and numpy use AVX2 and nothing newer, unless the user chose otherwise."""
+    clean = {name: value for name, value in os.environ.items() if name not in {*CHOSEN, *processes.KERNELS}}
     done = subprocess.run(
         [sys.executable, "-c", CODE],
         env={**clean, **given, "OMP_DISPLAY_ENV": "VERBOSE"},
@@ -26,28 +44,13 @@ def spins(given: dict[str, str]) -> str:
         text=True,
         check=True,
     )
+    # How often an idle thread of OpenMP looks before it sleeps.
     (line,) = (line for line in done.stderr.splitlines() if "GOMP_SPINCOUNT" in line)
-    return line.split("'")[1]
-
-
-def test_the_command_line_lets_idle_threads_sleep() -> None:
-    """They do not spin once a command has begun, unless the user asks for it."""
-    assert spins({}) == "0"
-    assert spins({"OMP_WAIT_POLICY": "ACTIVE"}) != "0"
-
-
-def test_numpy_threads_sleep_at_once() -> None:
-    """OpenBLAS is told not to let its threads spin, before numpy loads it; a user's own choice stands."""
-    code = (
-        "import os; from search_to_signal.cli import main; main(['verify', '/nowhere']);"
-        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
-    )
-    for given, due in (({}, "4"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")):
-        clean = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.splitlines()[-1] == due
+    assert (line.split("'")[1] != "0") is spins
+    *_, told_timeout, told_kernels = done.stdout.splitlines()
+    assert told_timeout == timeout
+    if "avx2" in Path("/proc/cpuinfo").read_text():
+        assert told_kernels == kernels
 
 
 def test_cycles_are_searched_for_again_afterwards() -> None:
@@ -56,33 +59,6 @@ def test_cycles_are_searched_for_again_afterwards() -> None:
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.unfreeze()
-
-
-KERNELS = """import os, sys
-from search_to_signal.cli.main import main
-assert not {'numpy', 'torch'} & set(sys.modules)
-main(['verify', '/nowhere'])
-import numpy, torch
-from numpy.core._multiarray_umath import __cpu_features__ as found
-from search_to_signal.records.provenance import environment
-print(torch.backends.cpu.get_cpu_capability(), found['AVX512F'], environment().kernels['MKL_CBWR'])
-"""
-
-
-@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2")
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({}, "AVX2 False AVX2"),
-        ({"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}, "NO AVX False COMPATIBLE"),
-    ],
-)
-def test_a_command_fixes_the_kernels_before_they_load(given: dict[str, str], told: str) -> None:
-    """torch and numpy use AVX2 and nothing newer, whatever the processor; a user's own choice stands."""
-    clean = {name: value for name, value in os.environ.items() if name not in processes.KERNELS}
-    command = [sys.executable, "-c", KERNELS]
-    done = subprocess.run(command, env={**clean, **given}, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == told
 
 
 def test_nothing_is_fixed_without_the_instructions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

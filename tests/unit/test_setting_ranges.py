@@ -137,6 +137,5 @@ def test_ranges_hold_their_ends_as_said(
 
 
 def test_shipped_profiles_are_in_range() -> None:
-    """Every profile that is shipped, with all that it holds."""
     for path in PROFILES.glob("*.toml"):
         check_ranges(load_profile(path.stem))

@@ -10,13 +10,21 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.command import Command, Patch
 
 from search_to_signal.base.errors import S2SError
 from search_to_signal.claims.tables import load_report
-from search_to_signal.cli import main
 from search_to_signal.records.adapters import tensors_sha256
 from search_to_signal.records.anchor import read_contract
-from search_to_signal.records.checksums import image_sha256, read_sums, sha256_file, write_sums
+from search_to_signal.records.checksums import (
+    CRATE,
+    image_sha256,
+    is_block_index,
+    read_sums,
+    sha256_file,
+    write_blocks,
+    write_sums,
+)
 from search_to_signal.records.files import (
     LARGEST,
     open_regular,
@@ -28,11 +36,9 @@ from search_to_signal.records.groups import read_batches, read_exposures, read_e
 from search_to_signal.records.manifest import read_database, read_manifest, read_roster
 from search_to_signal.records.plan import plan_sha256
 from search_to_signal.records.reader import read_completions
-from search_to_signal.records.seal import CRATE, is_block_index, write_blocks
-from search_to_signal.report.build import read_ledger
+from search_to_signal.report.build import read_ledger, trace_cell
 from search_to_signal.report.results import Origin
 from search_to_signal.report.tables.cells import Cell, Table, table_of
-from search_to_signal.report.tracing import trace_cell
 from search_to_signal.run.directory import newest_checkpoint
 from search_to_signal.study.container import read_container
 from search_to_signal.study.rebuilding import cell_differences
@@ -46,7 +52,7 @@ def _zero(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch, socket.socket(socket.AF_UNIX) as listening:
+    with Patch.context() as patch, socket.socket(socket.AF_UNIX) as listening:
         patch.chdir(path.parent)  # An address has at most 108 bytes.
         listening.bind(path.name)
 
@@ -108,16 +114,13 @@ def files_of(results: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_verify_names_whatever_is_no_record(
-    results: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_names_whatever_is_no_record(results: Path, kind: str, s2s: Command) -> None:
     """Every file, one at a time, replaced by what has no end: one line that names it, at once."""
     make, _ = STRANGE[kind]
     for path in files_of(results):
         with replaced(path, make), within(5):
-            assert main(["verify", str(results)]) != 0
-        told = capsys.readouterr()
-        assert told.out == ""
+            told = s2s("verify", results, code=None)
+        assert (told.code != 0, told.out) == (True, "")
         assert told.err.startswith(f"s2s: error: {path} ")
         assert told.err.count("\n") == 1
 
@@ -130,15 +133,12 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_refuses_a_pipe(
-    results: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_refuses_a_pipe(results: Path, tmp_path: Path, command: str, s2s: Command) -> None:
     """A pipe in place of the records of a run is one line, whoever reads them."""
     places = {"D": str(results), "O": str(tmp_path / "out")}
     with replaced(results / "cohort" / "native-s1" / "completions.jsonl", os.mkfifo), within(60):
-        assert main([places.get(word, word) for word in command.split()]) != 0
-    told = capsys.readouterr()
-    assert told.out == ""
+        told = s2s(*(places.get(word, word) for word in command.split()), code=None)
+    assert (told.code != 0, told.out) == (True, "")
     assert "completions.jsonl is a named pipe" in told.err
     assert told.err.count("\n") == 1
 
@@ -225,9 +225,7 @@ def test_a_line_without_an_end_is_not_gathered(tmp_path: Path) -> None:
         read_regular(file, 16)
 
 
-def test_a_file_that_outgrew_its_block_index_is_not_read_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_outgrew_its_block_index_is_not_read_for_it(tmp_path: Path, monkeypatch: Patch) -> None:
     """The index is that of the files, or not; of a far larger file the size says that."""
     (tmp_path / "a.txt").write_text("one\n")
     write_blocks(tmp_path)
@@ -236,5 +234,5 @@ def test_a_file_that_outgrew_its_block_index_is_not_read_for_it(
     assert not is_block_index(tmp_path)
     (tmp_path / "b.txt").unlink()
     os.truncate(tmp_path / "a.txt", LARGEST)
-    monkeypatch.setattr("search_to_signal.records.seal.read_regular", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("search_to_signal.records.checksums.read_regular", lambda *_: pytest.fail("read"))
     assert not is_block_index(tmp_path)

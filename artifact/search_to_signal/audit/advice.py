@@ -8,8 +8,7 @@ from pathlib import Path
 from search_to_signal.audit.agreement import BY_PROMPT
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.conclusions import at, logged_twice_sentence, regrouped_sentence
-from search_to_signal.audit.credit import CUT
-from search_to_signal.audit.exploits import REACHING
+from search_to_signal.audit.credit import CUT, REACHING
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.groups import ASSUMED_REWARD, EMPTY_ADVANTAGES, UNTRAINED
@@ -112,7 +111,7 @@ def _waste(findings: Findings) -> Iterator[Advice]:
         given = f"all {signal.completions} completions" if not signal.unscored else "every scored completion"
         yield _advice(
             signal.waste,
-            f"{_capital(given)} have the one reward {value:g}: nothing can be learned from it.",
+            f"{capital(given)} have the one reward {value:g}: nothing can be learned from it.",
             "Score a few logged completions by hand: a parser or format that never fits gives one reward "
             f"everywhere. If the reward is right, take {'easier' if value <= 0 else 'harder'} prompts",
         )
@@ -134,7 +133,7 @@ def _waste(findings: Findings) -> Iterator[Advice]:
         if signal.all_right != signal.all_wrong:
             hard = signal.all_right > signal.all_wrong
             easier = "Take harder prompts" if hard else "Take easier prompts, or give partial credit"
-        change = small or f"{easier}; {options.filter}"
+        change = f"{_copied(findings)}{small or f'{easier}; {options.filter}'}"
         yield _advice(signal.waste, f"{_wasted(findings)}.", change, _sampling(findings))
 
 
@@ -193,6 +192,17 @@ def _lone(findings: Findings) -> Iterator[Advice]:
     yield _advice(waste, f"Every group has one completion, {says}.{tail}", change)
 
 
+def _copied(findings: Findings) -> str:
+    """What comes first where most dead groups are copies, which larger groups do not mend."""
+    copied, dead = findings.counts.get("copied", 0), findings.counts["dead"]
+    if 2 * copied <= dead:
+        return ""
+    return (
+        f"Let copies score less than what is new: in {copied} of {dead} dead groups all completions are one "
+        "program or text, and larger groups would hold more of them. For the rest: "
+    )
+
+
 def _too_small(findings: Findings) -> str:
     """Why a larger group would help, if ties are as frequent as the rewards make them by chance."""
     signal = findings.signal
@@ -205,9 +215,8 @@ def _too_small(findings: Findings) -> str:
     shares = ", ".join(f"{percent(share or 0.0)} of groups of {factor * size}" for factor, share in tried)
     return (
         f"Raise {name} from {size}: ties are as frequent as chance makes them, and if prompts are alike, "
-        f"{shares} would tie. That takes 2 or 4 times the generation per prompt, or 2 or 4 times "
-        "fewer prompts "
-        "per step"
+        f"{shares} would tie. That takes 2 or 4 times the generation per prompt, or 2 or 4 times fewer "
+        "prompts per step"
     )
 
 
@@ -232,7 +241,7 @@ def _sampling(findings: Findings) -> str:
         halved += f"with half the {size} {percent(signal.half_flat_share)} would"
         doubled = signal.least_flat_share_doubled
         parts.append(halved + (f", with twice at least {percent(doubled)}" if doubled is not None else ""))
-    return f"{_capital('; '.join(parts))}." if parts else ""
+    return f"{capital('; '.join(parts))}." if parts else ""
 
 
 def _left_out(findings: Findings) -> Iterator[Advice]:
@@ -265,7 +274,9 @@ def _untrained(findings: Findings) -> Iterator[Advice]:
 
 def _broken(findings: Findings) -> Iterator[Advice]:
     counts, whole = findings.counts, findings.groups
-    untrained = findings.assumed(UNTRAINED)
+    untrained, other, regrouped = findings.assumed(UNTRAINED), findings.regrouping, ""
+    if other is not None:
+        regrouped = f"Name these groups in the log: {regrouped_sentence(other)}"
     says = {
         "unscored": (
             "hold a reward that is missing or infinite",
@@ -273,13 +284,13 @@ def _broken(findings: Findings) -> Iterator[Advice]:
         ),
         "flat_differing": (
             "have equal rewards and different advantages: the trained reward had a part that this log lacks",
-            _unlogged(findings),
+            regrouped or _unlogged(findings),
         ),
         "flat_credit": (
             "have equal rewards and still get an advantage, from outside the group",
             "" if counts["flat_differing"] else _baseline(findings),
         ),
-        "reversed": ("give a higher reward a lower advantage", _unordered(findings)),
+        "reversed": ("give a higher reward a lower advantage", regrouped or _unordered(findings)),
     }
     for name, (text, change) in says.items():
         if counts[name] and change:
@@ -289,16 +300,13 @@ def _broken(findings: Findings) -> Iterator[Advice]:
         share = counts["lone_credit"] / whole
         text = (
             f"{counts['lone_credit']} of {whole} groups have one completion, which gets an advantage "
-            "although "
-            "there is nothing to compare it with."
+            "although there is nothing to compare it with."
         )
         yield _advice(share, text, "Leave out groups with one completion left, or sample them again")
 
 
 def _unlogged(findings: Findings) -> str:
     """What may lie between the rewards of a log and advantages that differ where they do not."""
-    if findings.regrouping is not None:
-        return f"Name these groups in the log: {regrouped_sentence(findings.regrouping)}"
     digits = findings.reward_digits
     rounded = "" if digits is None else f" (it is logged to {digits} digits)"
     return (
@@ -315,8 +323,6 @@ def _baseline(findings: Findings) -> str:
 
 
 def _unordered(findings: Findings) -> str:
-    if findings.regrouping is not None:
-        return f"Name these groups in the log: {regrouped_sentence(findings.regrouping)}"
     assumed = findings.assumed(ASSUMED_REWARD)
     if assumed and not findings.explaining:
         return "Name the parts of the reward with --component NAME=WEIGHT: this log does not have them"
@@ -467,7 +473,7 @@ def number_text(value: float) -> str:
     return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}" if math.isfinite(value) else str(value)
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     """A text that begins a sentence, unless it begins with the name of an option."""
     first = text.split()[0]
     return text if "_" in first or first.startswith("-") else f"{text[0].upper()}{text[1:]}"

@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
+from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch
+from search_to_signal.audit.atlas.compute import advantages
 from search_to_signal.audit.flags import FLOAT32, ROUNDED, ZERO, GroupFlags, flat_rounding, reward_size
 from search_to_signal.audit.groups import (
-    GREATEST,
     Floats,
     Integers,
     RewardGroups,
-    Sums,
     of_arrays,
     part,
     sorted_within,
@@ -29,6 +28,7 @@ from search_to_signal.audit.groups import (
     taken,
 )
 from search_to_signal.base.errors import IllFormedGroupError
+from search_to_signal.base.numerics import GREATEST, Sums
 
 _OURS = "ours"  # the source of this project's own entries
 
@@ -76,16 +76,13 @@ class StepBatches:
     @cached_property
     def steps(self) -> list[tuple[slice, RewardBatch]]:
         """The rows of each step, and its groups."""
-        offsets = self.groups.offsets.tolist()
-        return [
-            (slice(offsets[first], offsets[end]), self._batch(first, end))
-            for first, end in spans(self.groups)
-        ]
+        bounds = zip(spans(self.groups), pairwise(self.starts.tolist()), strict=True)
+        return [(slice(*rows), self._batch(first, end)) for (first, end), rows in bounds]
 
     @cached_property
     def starts(self) -> Integers:
         """(S+1,): the first row of each step, then R."""
-        return np.array([*(rows.start for rows, _ in self.steps), len(self.reward)], dtype=np.int64)
+        return self.groups.offsets[[0, *(end for _, end in spans(self.groups))]]
 
     def _batch(self, first: int, end: int) -> RewardBatch:
         offsets = self.groups.offsets[first : end + 1]
@@ -155,9 +152,9 @@ def _of_step(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
 
 
 def _groups_first(entry: NormalizerEntry, batches: StepBatches) -> bool:
-    """Whether only the whitening looks beyond a group; some entries round a lone group otherwise."""
+    """Whether only the whitening or the deviation looks beyond a group; some round a lone group otherwise."""
     if entry.whiten is None:
-        return False
+        return not entry.formula and entry.scale is not None and entry.scale.over == "batch"
     if entry.scale is not None and entry.scale.measured == "one row rounded":
         return entry.scale.over == "group" and all(len(step.sizes) > 1 for _, step in batches.steps)
     return entry.scale is None or entry.scale.over == "group"

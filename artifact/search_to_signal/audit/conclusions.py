@@ -1,13 +1,13 @@
 """What an audit found, in sentences: each with its count, its share and a place to look at."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from search_to_signal.audit.agreement import SCALE, LogPlace, Regrouping
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD, SEARCH, UNKNOWN
+from search_to_signal.audit.importers.scalar_files import some
 
-_NAMED = 3
 # Advantages of equal rewards that are worth a line though they are rounding.
 _ROUNDING_SHOWN = 1e-3
 
@@ -67,7 +67,7 @@ def _origin(findings: Findings) -> str:
         names = theirs or findings.explaining
         exact = [name for name in names if findings.agreements[name].exact]
         to = "float32 rounding" if findings.digits is None else f"the {findings.digits} digits logged"
-        how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
+        how = f"bit for bit by {some(exact)}" if exact else f"to {to} by {some(names)}"
         return f"The logged advantages are explained {how}."
     if not any(agreement.rows for agreement in findings.agreements.values()):
         return f"All {findings.signal.nan} logged advantages are NaN or infinite."
@@ -126,7 +126,7 @@ def _groups(findings: Findings) -> Iterator[str]:
     if len(findings.sizes) > 1:
         known = findings.explaining or (findings.normalizer,)
         names = [name for name in known if get_entry(name).uneven == "whole batch"]
-        whole = f" {_some(names)} then takes the whole step as one group." if names else ""
+        whole = f" {some(names)} then takes the whole step as one group." if names else ""
         yield f"Groups are uneven: {', '.join(map(str, findings.sizes))} completions.{whole}"
     if findings.counts["singleton"]:
         given = findings.counts["lone_credit"]
@@ -278,8 +278,3 @@ def _count(findings: Findings, name: str) -> str:
 
 def _of(findings: Findings, name: str, whole: str) -> str:
     return f"{findings.counts[name]} of {findings.counts[whole]} candidates"
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{rest}"

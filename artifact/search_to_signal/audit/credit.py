@@ -1,15 +1,22 @@
-"""Who gets the advantage: classes, long and short completions, prompts that are sampled again and again."""
+"""Who gets the advantage: classes, long and short completions, prompts that are sampled again and again.
 
+And two signs that a reward is exploited, each with the row from which on it is more than chance, which honest
+answers hardly leave: texts that reach for their judge and are paid for it, and a reward far above all before
+it.
+"""
+
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from search_to_signal.audit.agreement import LogPlace, place_of
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.flags import Bools, GroupFlags
-from search_to_signal.audit.groups import LETTERS, Floats, RewardGroups, Sums, spans
+from search_to_signal.audit.groups import LETTERS, REACHES, Floats, RewardGroups, spans
+from search_to_signal.base.numerics import Sums
 
 # By class: P_D, P_A, E_A (paper, eq. positive-credit-mass).
 
@@ -230,12 +237,14 @@ def add_prompts(known: dict[Hashable, PromptSums], groups: RewardGroups, facts: 
     finite = np.where(groups.scored, groups.reward, 0.0)
     mean = (np.add.reduceat(finite, groups.offsets[:-1]) / groups.sizes).tolist()
     dead, sizes = facts.flags["dead"].tolist(), groups.sizes.tolist()
-    for at, (key, text) in enumerate(zip(keys, texts, strict=True)):
+    if len(known) >= _FOLLOWED and known.keys().isdisjoint(keys):
+        return
+    for at, key in enumerate(keys):
         sums = known.get(key)
         if sums is None:
             if not key or len(known) >= _FOLLOWED:
                 continue
-            sums = known[key] = PromptSums(text, place_of(groups, at))
+            sums = known[key] = PromptSums(texts[at], place_of(groups, at))
         sums.groups += 1
         sums.reward += mean[at]
         if dead[at]:
@@ -247,6 +256,9 @@ def _prompt_names(groups: RewardGroups) -> list[str]:
     """The name of each group; empty where those of its step count from 0 or 1."""
     names = list(groups.name)
     for first, end in spans(groups) if names else ():
+        begins = _NUMBERED.fullmatch(names[first])
+        if not begins or int(begins[2]) > end - first:
+            continue
         parts = [_NUMBERED.fullmatch(name) for name in names[first:end]]
         numbers = sorted(int(match[2]) for match in parts if match)
         counted = numbers in (list(range(end - first)), list(range(1, end - first + 1)))
@@ -275,3 +287,83 @@ def worst(known: dict[Hashable, PromptSums], count: int = 10) -> tuple[PromptSum
     """The prompts on which most completions were spent for nothing, most first."""
     wasted = [sums for sums in known.values() if sums.wasted]
     return tuple(sorted(wasted, key=lambda sums: (-sums.wasted, sums.prompt))[:count])
+
+
+REACHING, JUMP = "reaching", "jump"
+# Rewards that a jump is compared with, the fewest of them and of different ones among them.
+_WINDOW, _LEAST, _LEVELS = 4096, 50, 16
+# A jump leads beyond the best by more than this many times what the best is above the median. Of a batch
+# the new bests with the largest steps are tried.
+_FAR, _LOOKED_AT = 3.0, 32
+# Deviations from 0 of the advantage of reaching texts; more than two, since each of them is a look.
+_PAID = 3.0
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A sign: the row from which on it is there, and how many rows have it.
+
+    ``before`` and ``after`` are the best reward before a jump, and the one that jumps. For texts that reach
+    for their judge ``after`` is their share of the positive advantage, and ``before`` 0.
+    """
+
+    place: LogPlace
+    rows: int
+    before: float
+    after: float
+
+
+@dataclass
+class Watch:
+    """Reads batches in the order of the log; ``signs`` are those met, by name, none of what is to come."""
+
+    signs: dict[str, Sign] = field(default_factory=dict)
+    _recent: Floats = field(default_factory=lambda: np.zeros(0))
+    _best: float = -math.inf
+    # The positive advantage of all rows; of reaching ones it, their number, sum and sum of squares.
+    _mass: float = 0.0
+    _taken: float = 0.0
+    _rows: int = 0
+    _sum: float = 0.0
+    _squares: float = 0.0
+
+    def add(self, groups: RewardGroups, advantage: Floats) -> None:
+        """The next batch with its advantages (R,), which may be NaN."""
+        self._reaching(groups, np.where(np.isfinite(advantage) & groups.in_loss, advantage, 0.0))
+        self._jump(groups)
+
+    def _reaching(self, groups: RewardGroups, advantage: Floats) -> None:
+        self._mass += float(np.maximum(advantage, 0.0).sum())
+        rows = np.flatnonzero(groups.response >= REACHES)
+        if len(rows):
+            given = advantage[rows]
+            sums, squares = self._sum + np.cumsum(given), self._squares + np.cumsum(given**2)
+            self._sum, self._squares, self._rows = float(sums[-1]), float(squares[-1]), self._rows + len(rows)
+            self._taken += float(np.maximum(given, 0.0).sum())
+            beyond = rows[sums > _PAID * np.sqrt(squares)]
+            if REACHING not in self.signs and len(beyond):
+                place = place_of(groups, int(groups.group[beyond[0]]), int(beyond[0]))
+                self.signs[REACHING] = Sign(place, 0, 0.0, 0.0)
+        if REACHING in self.signs:
+            sign = self.signs[REACHING]
+            self.signs[REACHING] = replace(sign, rows=self._rows, after=self._taken / self._mass)
+
+    def _jump(self, groups: RewardGroups) -> None:
+        known = np.flatnonzero(groups.scored)
+        first, values = len(self._recent), np.concatenate([self._recent, groups.reward[known]])
+        best = np.maximum.accumulate(np.append(self._best, values))[first:]
+        if JUMP not in self.signs:
+            steps = values[first:] - best[:-1]
+            higher = np.flatnonzero(steps > 0)
+            for at in np.sort(higher[np.argsort(-steps[higher], kind="stable")[:_LOOKED_AT]]).tolist():
+                earlier = values[max(0, first + at - _WINDOW) : first + at]
+                enough = len(earlier) >= _LEAST and len(np.unique(earlier)) >= _LEVELS
+                if enough and steps[at] > _FAR * (best[at] - np.median(earlier)):
+                    place = place_of(groups, int(groups.group[known[at]]), int(known[at]))
+                    self.signs[JUMP] = Sign(place, 0, float(best[at]), float(values[first + at]))
+                    break
+        if JUMP in self.signs:
+            sign = self.signs[JUMP]
+            rows = sign.rows + int((values[first:] >= sign.after).sum())
+            self.signs[JUMP] = replace(sign, rows=rows)
+        self._recent, self._best = values[-_WINDOW:], float(best[-1])

@@ -36,6 +36,8 @@ from search_to_signal.audit.credit import (
     LengthSums,
     LoneRepeats,
     PromptSums,
+    Sign,
+    Watch,
     add_prompts,
     class_sums,
     credit_table,
@@ -44,13 +46,14 @@ from search_to_signal.audit.credit import (
     lone_repeats,
     worst,
 )
-from search_to_signal.audit.exploits import Sign, Watch
 from search_to_signal.audit.flags import (
+    COPIED,
     OF_COMPLETIONS,
     Bools,
     GroupFlags,
     RepeatSums,
     candidate_flags,
+    copied_flags,
     group_flags,
     limits,
     repeat_sums,
@@ -235,7 +238,7 @@ DEFAULT = "group"
 # The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
 IN_PART = "compared_in_part"
 # Up to so many groups every entry is compared; later an entry that does not explain sees one in so many.
-_ALL_COMPARED, _ONE_IN = 8_192, 32
+_ALL_COMPARED, _ONE_IN = 8_000, 32
 
 
 @dataclass(frozen=True)
@@ -438,7 +441,9 @@ def _count(tally: _Tally, batch: RewardGroups, facts: GroupFlags) -> None:
     flagged = candidate_flags(batch)
     none = np.zeros(len(batch.reward), dtype=np.bool_)
     flagged["seen_before"] = seen_before(batch, tally.seen) if _is_search(batch) else none
-    for name, flags in {**facts.flags, **flagged}.items():
+    copied = facts.flags["dead"] & copied_flags(batch)
+    named = {name: copied for name in COPIED if copied.any()}
+    for name, flags in {**facts.flags, **named, **flagged}.items():
         found = np.flatnonzero(flags)
         tally.counts[name] += len(found)
         kept = tally.examples.setdefault(name, [])

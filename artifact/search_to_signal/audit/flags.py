@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import UNKNOWN, Floats, RewardGroups, Sums, sorted_within, spans
+from search_to_signal.audit.groups import PROGRAM, UNKNOWN, Floats, RewardGroups, sorted_within, spans
+from search_to_signal.base.numerics import Sums
 
 Bools = NDArray[np.bool_]
 
@@ -47,6 +48,21 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     # In the order of the log: numbers of responses differ from process to process.
     repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
+
+
+def copied_flags(groups: RewardGroups) -> Bools:
+    """(N,): groups of two and more completions that are all one program, or one text."""
+
+    def is_one(values: NDArray[Any]) -> Bools:
+        starts = groups.offsets[:-1]
+        one: Bools = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
+        return one
+
+    same = is_one(groups.response) & (groups.response[groups.offsets[:-1]] != 0)
+    if PROGRAM in groups.metrics:
+        same |= is_one(groups.metrics[PROGRAM])
+    copied: Bools = (groups.sizes > 1) & same
+    return copied
 
 
 def doubled_flags(groups: RewardGroups) -> Bools:
@@ -118,6 +134,8 @@ OF_GROUPS = {
     "disagreeing": "groups in which equal responses get different rewards",
     "amplified": "groups whose advantages differ by 1 or more and by 100 times as much as their rewards",
 }
+# Counted where there are any: programs are known of few logs.
+COPIED = {"copied": "dead groups whose completions are all one program, or one text"}
 
 
 @dataclass(frozen=True)
@@ -150,7 +168,9 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     low, high = limits(groups, groups.reward)
     least, most = limits(groups, advantage)
     answered = np.isfinite(advantage)
-    answered_low, answered_high = limits(groups, np.where(answered, groups.reward, np.nan))
+    answered_low, answered_high = low, high
+    if not answered.all():
+        answered_low, answered_high = limits(groups, np.where(answered, groups.reward, np.nan))
     with np.errstate(invalid="ignore", over="ignore"):
         reward_range, advantage_range = high - low, most - least
         compared = answered_high - answered_low
@@ -161,7 +181,10 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     scored = np.add.reduceat(groups.scored.astype(np.int64), starts)
     flat = (scored > 1) & (reward_range == 0)
     silenced = (compared > 0) & (advantage_range == 0)
-    slack = np.maximum(rounding_limit(largest[~flat]), flat_rounding(groups, flat_gain))
+    # Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups.
+    others = largest[~flat & np.isfinite(largest)]
+    limit = max(ZERO, ROUNDED * float(others.max() if len(others) else 1.0))
+    slack = np.maximum(limit, flat_rounding(groups, flat_gain))
     credited = largest > np.where(flat, slack, ZERO)
     broken = np.logical_or.reduceat(groups.no_number, starts)
     left_out = ~np.logical_or.reduceat(groups.in_loss, starts)
@@ -187,12 +210,6 @@ def group_flags(groups: RewardGroups, advantage: Floats, flat_gain: float = 0.0)
     teaches = credited & ~_in_broken_steps(groups, broken)
     taught = (np.abs(advantage) > ZERO) & teaches[groups.group] & groups.in_loss
     return GroupFlags(reward_range, advantage_range, gain, largest, flags, taught)
-
-
-def rounding_limit(largest: Floats) -> float:
-    """Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups."""
-    known = largest[np.isfinite(largest)]
-    return max(ZERO, ROUNDED * float(known.max() if len(known) else 1.0))
 
 
 def flat_rounding(groups: RewardGroups, flat_gain: float) -> Floats:

@@ -5,7 +5,6 @@ data: an index of all groups, then their numbers and their texts in pieces, whic
 them.
 """
 
-import csv
 import io
 import json
 import re
@@ -26,9 +25,8 @@ from search_to_signal.audit.groups import Floats, Integers, Names, RewardGroups
 from search_to_signal.audit.importers.rollouts import shown_texts
 from search_to_signal.base.errors import RecordError
 
-# Groups that are written unless more are asked for: a million of them are no table to read.
-MOST = 20_000
 FLAGS = ("singleton", "unscored", "flat", "silenced", "dead", "merged", "reversed", "repeated", "amplified")
+_MARKS = re.compile(r'[",\r\n]')
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", re.IGNORECASE)
 _COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "flags", "rewards", "logged")
 
@@ -114,7 +112,7 @@ class GroupFiles:
             "marks": ((1 << np.arange(len(flags))) @ np.array(flags)).tolist(),
             "name": groups.name[:count] or [""] * count,
             "prompt": [self._prompts.setdefault(prompt, len(self._prompts)) for prompt in prompts],
-            "file": [self._files[groups.source_of(row)] for row in starts.tolist()],
+            "file": [self._files[name] for name in _sources(groups, count)],
             "position": groups.position[starts].tolist(),
         }
 
@@ -189,11 +187,11 @@ class GroupTable:
     number says how many groups were left out, of which ``most`` are written.
     """
 
-    def __init__(self, names: Sequence[str], most: int = MOST) -> None:
+    def __init__(self, names: Sequence[str], most: int) -> None:
         self._names, self._most, self._files = tuple(names), most, GroupFiles()
         self._out = io.StringIO()
-        self._rows = csv.writer(self._out, lineterminator="\n")
-        self._rows.writerow([*_COLUMNS, *self._names])
+        # Cells of numbers need no quotes: a writer of csv would look at each of their digits.
+        self._out.write(f"{','.join([*_COLUMNS, *self._names])}\n")
         self._seen = self._met = 0
 
     def add(self, groups: RewardGroups, audited: Floats, facts: GroupFlags) -> None:
@@ -211,24 +209,23 @@ class GroupTable:
             **{("under", name): _cells(groups, values, count) for name, values in under.items()},
         }
         columns = [
-            range(self._seen + 1, self._seen + count + 1),
-            [as_cell(name) for name in groups.name[:count]] or [""] * count,
-            [as_cell(prompt) for prompt in groups.prompt[:count]] or [""] * count,
-            (as_cell(groups.source_of(row)) for row in groups.offsets[:count].tolist()),
-            [step if step >= 0 else "" for step in groups.step[:count].tolist()],
-            groups.position[groups.offsets[:count]].tolist(),
-            groups.sizes[:count].tolist(),
+            map(str, range(self._seen + 1, self._seen + count + 1)),
+            *(_quoted(texts[:count] or [""] * count) for texts in (groups.name, groups.prompt)),
+            _quoted(_sources(groups, count)),
+            [str(step) if step >= 0 else "" for step in groups.step[:count].tolist()],
+            map(str, groups.position[groups.offsets[:count]].tolist()),
+            map(str, groups.sizes[:count].tolist()),
             _flags(facts, count),
             *cells.values(),
         ]
-        self._rows.writerows(zip(*columns, strict=False))
+        self._out.writelines(f"{','.join(row)}\n" for row in zip(*columns, strict=False))
         self._files.add(groups, facts, count, cells)
         self._seen += count
 
     def data(self) -> bytes:
         """The table as CSV."""
         if self._met > self._seen:
-            self._rows.writerow(["", f"{self._met - self._seen} more groups are not in this table"])
+            self._out.write(f",{self._met - self._seen} more groups are not in this table\n")
         return self._out.getvalue().encode("utf-8", "replace")
 
     def write_files(self, out: Path) -> None:
@@ -244,6 +241,23 @@ def as_cell(text: str) -> str:
     clean = text.replace("\0", "?")
     formula = clean.startswith(tuple("=+-@\t\r")) and not _NUMBER.fullmatch(clean)
     return f"'{clean}" if formula else clean
+
+
+def _quoted(texts: Sequence[str]) -> list[str]:
+    """Texts of a log as cells of CSV."""
+    cells = {text: as_cell(text) for text in set(texts)}
+    for text, cell in cells.items():
+        if _MARKS.search(cell):
+            cells[text] = '"' + cell.replace('"', '""') + '"'
+    return [cells[text] for text in texts]
+
+
+def _sources(groups: RewardGroups, count: int) -> list[str]:
+    """The file in which each of the first groups begins."""
+    if groups.file is None:
+        return [groups.source] * count
+    names = groups.file.names
+    return [names[code] for code in groups.file.code[groups.offsets[:count]].tolist()]
 
 
 def _flags(facts: GroupFlags, count: int) -> list[str]:
@@ -266,7 +280,7 @@ def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) ->
     number = f"%.{digits}g"
     pattern = {size: " ".join([number] * size) for size in set(sizes)}
     texts = ("\n".join([pattern[size] for size in sizes]) % tuple(shown.tolist())).split("\n")
-    return [text if some else "" for text, some in zip(texts, known, strict=True)]
+    return texts if all(known) else [text if some else "" for text, some in zip(texts, known, strict=True)]
 
 
 def _names(groups: RewardGroups, column: Names) -> list[list[str]]:

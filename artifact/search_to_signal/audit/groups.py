@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from search_to_signal.base.errors import IllFormedGroupError
-from search_to_signal.base.numerics import added
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 Frozen = TypeVar("Frozen", bound=NDArray[Any])
-Added = TypeVar("Added", bound="Sums")
 
 UNKNOWN = -1
 # The numbers of responses from here on stand for texts that reach for what judges them.
@@ -37,19 +35,10 @@ EMPTY_ADVANTAGES = "empty_advantages"
 UNTRAINED = "untrained"
 # The metric that counts the characters of a completion, where its tokens are not logged.
 LETTERS = "characters"
+# The metric that stands for the program of a completion: equal numbers mean equal programs.
+PROGRAM = "same program"
 # The key of the assumption that a group is one candidate of a search, which trains nothing.
 SEARCH = "candidates"
-
-
-# Of a field of sums: the greater of two counts.
-GREATEST = {"added": max}
-
-
-class Sums:
-    """Sums over batches, as a dataclass of numbers and of sums: adding two joins their groups."""
-
-    def __add__(self: Added, more: Added) -> Added:
-        return added(self, more)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from search_to_signal.audit.advice import Advice, advice
 from search_to_signal.audit.agreement import COMPONENT
 from search_to_signal.audit.conclusions import at, caution, conclusions
 from search_to_signal.audit.findings import STEP_FLAGS, Findings, StepCounts
-from search_to_signal.audit.flags import OF_COMPLETIONS, OF_GROUPS
+from search_to_signal.audit.flags import COPIED, OF_COMPLETIONS, OF_GROUPS
 from search_to_signal.audit.frameworks import options_of
 from search_to_signal.audit.group_files import as_cell
 from search_to_signal.audit.importers.scalar_files import some
 from search_to_signal.audit.loss import Beside, loss_advice
 from search_to_signal.audit.scalars import Scalars
 from search_to_signal.base.package_data import render
-from search_to_signal.base.progress import one_line
+from search_to_signal.base.progress import aligned, one_line
 from search_to_signal.records.files import write_atomically
 
 # Figures over steps as SVG that scales with the page; labels and numbers are HTML.
@@ -145,7 +145,7 @@ def scalar_curves(found: Scalars) -> tuple[Curve, ...]:
     return tuple(drawn)
 
 
-MEANING = {**OF_GROUPS, **OF_COMPLETIONS}
+MEANING = {**OF_GROUPS, **COPIED, **OF_COMPLETIONS}
 # What is derived from the sums of a signal.
 _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
 # Characters of a printed line or cell.
@@ -499,10 +499,7 @@ def _cut(row: Cells) -> Cells:
 
 
 def _aligned(rows: Sequence[Cells]) -> str:
-    rows = list(map(_cut, rows))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(aligned(list(map(_cut, rows))))
 
 
 def _csv(table: Table, findings: Findings) -> bytes:

@@ -1,7 +1,6 @@
 """Numbers per step of a trainer: which quantity each is, what is wrong with its course, and what to change.
 
-Names were read in the trainers: TRL 0.15.1 and 1.16.0, ms-swift 3602360a, verl 1dda039b, OpenRLHF
-(ppo_trainer, loggers), prime-rl 559b4477, NeMo-RL 7ea279ab, slime 624b824a.
+``scalars.toml`` has the names of quantities in the trainers.
 
 A level is the median of the points in a window, a twentieth of the run and at least five points. A finding
 needs a level beyond its limit over as many points, so a few outliers are none. On curves of honest noise
@@ -12,15 +11,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from search_to_signal.audit.advice import Advice, number_text, percent, severity
+from search_to_signal.audit.advice import Advice, capital, number_text, percent, severity
 from search_to_signal.audit.findings import Findings
 from search_to_signal.audit.flags import Bools
 from search_to_signal.audit.frameworks import OptionNames, options_of
 from search_to_signal.audit.groups import UNKNOWN, Floats, Integers
 from search_to_signal.audit.importers.scalar_files import ScalarRun
+from search_to_signal.base.settings import load_toml
 
 # Points from which on a curve is compared with its own beginning, and those of a level.
 LEAST_POINTS, _WINDOW = 20, 5
@@ -38,69 +40,18 @@ LEAST_EVALUATIONS, TREND, LOST = 6, 2.58, 0.2
 # Means of rewards that differ by more, relative to their size, are not of the same rewards.
 _SAME = 1e-3
 
-# By quantity its title, and its names in the trainers, those first that are preferred.
-_QUANTITIES: Mapping[str, tuple[str, ...]] = {
-    "reward": (
-        "Reward",
-        r"(train/)?reward|critic/score/mean|rollout/raw_reward",
-        r"train/(.+/)?effective/reward/mean|reward/(all/)?mean|critic/rewards/mean",
-    ),
-    "evaluation": (
-        "Evaluation",
-        r"eval[_/]reward|val-core/.+/mean@\d+|val/test_score/.+|validation/accuracy|eval/.+/avg@\d+",
-        r"eval/(.*_)?pass1|eval/[^/_-]+",
-    ),
-    "kl": (
-        "Divergence from the reference",
-        r"(train/)?(kl|kl_penalty|kl_loss)|actor/kl_loss|actor/reward_kl_penalty",
-    ),
-    "update_kl": (
-        "Divergence within an update",
-        r"(train/)?ppo_kl|actor/ppo_kl|mismatch_kl/all/mean|train/gen_kl_error",
-    ),
-    "entropy": (
-        "Entropy",
-        r"(train/)?(entropy|entropy/mean|entropy_loss|approx_entropy)|actor/entropy(_loss)?|entropy/all/mean",
-    ),
-    "clipped": (
-        "Share of tokens clipped",
-        r"(train/)?(clip_ratio/region_mean|clip_ratio|cispo_clip_ratio|ppo_clip_ratio|pg_clipfrac)",
-        r"actor/pg_clipfrac|is_masked/(all/)?mean",
-    ),
-    "clipped_low": ("Share of tokens clipped below", r"(train/)?clip_ratio/low_mean"),
-    "clipped_high": ("Share of tokens clipped above", r"(train/)?clip_ratio/high_mean"),
-    "grad_norm": ("Norm of the gradient", r"((train|actor|optim)/)?grad_norm"),
-    "loss": ("Loss", r"((train|actor)/)?(loss|pg_loss|policy_loss)|loss/mean"),
-    "length": (
-        "Tokens of a completion",
-        r"(train/)?(completions/mean_length|completion_length|response_length|mean_gen_tokens_per_sample)",
-        r"response_length/mean|rollout/response_len/mean",
-    ),
-    "cut": (
-        "Share of completions cut off",
-        r"(train/)?(completions/clipped_ratio|response_clip_ratio|truncated|truncation_rate)",
-        r"response_length/clip_ratio|rollout/truncated_ratio|train/(.+/)?effective/(.+/)?is_truncated/mean",
-    ),
-    "no_advantage": (
-        "Share of groups without advantage",
-        r"(train/)?(frac_reward_zero_std|signal/dead_share)",
-    ),
-    "reward_std": ("Deviation of the reward", r"(train/)?reward_std"),
-    "step_time": (
-        "Seconds of a step",
-        r"(train/)?step_time|perf/time_per_step|perf/step_time|time/step|timing/train/total_step_time",
-        r"timing_s/step",
-    ),
-}
-# Names that only one trainer has; ms-swift has TRL's.
-_TRAINERS = {
-    "verl": r"critic/score/mean|actor/pg_clipfrac.*",
-    "OpenRLHF": r"(train/)?ppo_clip_ratio",
-    "prime-rl": r"mismatch_kl/.*|.*effective/.*",
-    "NeMo-RL": r"train/probs_ratio.*",
-    "slime": r"rollout/raw_reward",
-    "TRL": r"(train/)?(completions?[/_](mean_)?length|clip_ratio/.*|frac_reward_zero_std)",
-}
+
+class _Quantity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+    names: tuple[str, ...]
+
+
+class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    quantities: dict[str, _Quantity]
+    trainers: dict[str, str]
+
+
+_NAMES = load_toml(Path(__file__).with_suffix(".toml"), _Names)
 
 
 @dataclass(frozen=True)
@@ -171,18 +122,22 @@ def scalars(runs: Sequence[ScalarRun], rollouts: Findings | None = None) -> Scal
     """
     curves: dict[str, Curve] = {}
     names = [name for run in runs for name in run.values]
-    for quantity, (title, *patterns) in _QUANTITIES.items():
-        for run, pattern in product(runs, patterns):
+    for quantity, known_as in _NAMES.quantities.items():
+        for run, pattern in product(runs, known_as.names):
             known = [name for name in run.values if re.fullmatch(pattern, name)]
             if known and quantity not in curves:
                 name = max(known, key=lambda name: len(run.values[name][0]))
-                curves[quantity] = Curve(title, name, run.source, *run.values[name])
+                curves[quantity] = Curve(known_as.title, name, run.source, *run.values[name])
     framework = next(
-        (one for one, known in _TRAINERS.items() if any(re.fullmatch(known, name) for name in names)), ""
+        (one for one, known in _NAMES.trainers.items() if any(re.fullmatch(known, name) for name in names)),
+        "",
     )
     options = options_of(framework)
     made = [*_not_finite(curves), *_levels(curves, options), *_runaway(curves, options)]
     made += [*_spikes(curves, options), *_apart(curves)]
+    longest = max((len(curve.value) for curve in curves.values()), default=0)
+    few = f"{longest} steps are too few to compare a curve with its own beginning: that takes {LEAST_POINTS}"
+    short = [few] if 0 < longest < LEAST_POINTS else []
     joined = 0
     if rollouts is not None:
         differing, joined = _joined(curves, rollouts)
@@ -192,19 +147,10 @@ def scalars(runs: Sequence[ScalarRun], rollouts: Findings | None = None) -> Scal
         framework=framework,
         curves=curves,
         findings=tuple(sorted(made, key=lambda one: (one.name != "not_finite", -one.cost))),
-        notes=(*(note for run in runs for note in run.notes), *_too_short(curves)),
+        notes=(*(note for run in runs for note in run.notes), *short),
         other=len({name for name in names if not any(name == curve.name for curve in curves.values())}),
         joined=joined,
     )
-
-
-def _too_short(curves: Mapping[str, Curve]) -> Iterator[str]:
-    longest = max((len(curve.value) for curve in curves.values()), default=0)
-    if 0 < longest < LEAST_POINTS:
-        yield (
-            f"{longest} steps are too few to compare a curve with its own beginning: "
-            f"that takes {LEAST_POINTS}"
-        )
 
 
 def _found(
@@ -246,7 +192,7 @@ def _levels(curves: Mapping[str, Curve], options: OptionNames) -> Iterator[Curve
         "no_advantage": (
             IDLE,
             "of the groups have no advantage: they teach nothing",
-            _capital(options.filter),
+            capital(options.filter),
         ),
     }
     for name, (limit, says, change) in fixed.items():
@@ -391,10 +337,6 @@ def _lasting(curve: Curve, beyond: Bools) -> Integers:
     runs = [np.arange(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True)]
     long = [run for run in runs if len(run) >= curve.window]
     return np.concatenate(long) if long else np.empty(0, dtype=np.int64)
-
-
-def _capital(text: str) -> str:
-    return text if text.startswith("-") else f"{text[0].upper()}{text[1:]}"
 
 
 # What the rollouts of the same steps say.

@@ -14,7 +14,8 @@ from operator import or_
 import numpy as np
 
 from search_to_signal.audit.flags import ZERO, Bools, GroupFlags, group_flags, limits
-from search_to_signal.audit.groups import GREATEST, Floats, RewardGroups, Sums, sorted_within
+from search_to_signal.audit.groups import Floats, RewardGroups, sorted_within
+from search_to_signal.base.numerics import GREATEST, Sums
 
 # Different rewards of a run that are counted.
 _LEVELS = 64

@@ -23,7 +23,6 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
@@ -38,69 +37,6 @@ _SAMPLES_0151 = "_prepare_inputs"
 _REWARDS = "_calculate_rewards"
 # Tensors are spoken to by their methods alone, so nothing here imports torch.
 Tensor = Any
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What one process sampled: (n,) examples; ``made`` has advantages (n,), tokens and masks (n, longest).
-
-    ``parts`` (n, functions) are rewards before weighting, ``reward`` (n,) their sum; NaN where none applies.
-    ``names`` and ``weights`` are by function. ``step`` and ``number`` name the batch, ``first`` is its first
-    row among those of all processes.
-    """
-
-    examples: Sequence[Mapping[str, Any]]
-    made: Mapping[str, Tensor]
-    parts: Tensor
-    reward: Tensor
-    names: Sequence[str]
-    weights: Sequence[float]
-    step: int
-    number: int
-    first: int
-
-
-def _rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any]]:
-    """One row per completion, in the order in which they were sampled."""
-    # (n, longest): what a tool answered does not enter the loss.
-    trained, tools = batch.made["completion_mask"], batch.made.get("tool_mask")
-    trained = trained if tools is None else trained * tools
-    columns = zip(
-        batch.examples,
-        map(number_or_none, batch.reward.tolist()),
-        of_tokens(batch.made["advantages"], trained).tolist(),
-        trained.sum(1).tolist(),
-        _endings(batch.made, tokenizer),
-        batch.parts.tolist(),
-        tokenizer.batch_decode(batch.made["completion_ids"], skip_special_tokens=True),
-        strict=True,
-    )
-    rows = []
-    for place, (example, reward, advantage, tokens, ending, parts, text) in enumerate(columns, batch.first):
-        group, member = divmod(place, group_size)
-        name, prompt = f"{batch.step}-{batch.number}-{group}", example.get("prompt", "")
-        rows.append(
-            {
-                "group": name,
-                "id": f"{name}-{member}",
-                "step": batch.step,
-                "reward": reward,
-                "advantage": advantage,
-                "tokens": tokens,
-                "status": ending,
-                "components": dict(zip(batch.names, map(number_or_none, parts), strict=True)),
-                "weights": dict(zip(batch.names, batch.weights, strict=True)),
-                "prompt": prompt if isinstance(prompt, str) else json.dumps(prompt, default=str),
-                "response": text,
-                # Columns of the data set that can serve as a class.
-                "example": {
-                    key: value
-                    for key, value in example.items()
-                    if key != "prompt" and isinstance(value, str | int | float | bool)
-                },
-            }
-        )
-    return rows
 
 
 def _reward_names(trainer: Any) -> list[str]:
@@ -238,8 +174,7 @@ class GroupRecorder:
 
         step = self._trainer.state.global_step + 1
         self._step, self._number = step, self._number + 1 if step == self._step else 0
-        batch = self._batch(inputs, made)
-        rows = gather_object(_rows_of(batch, self._trainer.processing_class, self._trainer.num_generations))
+        rows = gather_object(self._rows(inputs, made))
         self._log(rows)
         if self._trainer.accelerator.is_main_process:
             with storage_errors(self._directory, "go on from the last checkpoint"):
@@ -258,30 +193,67 @@ class GroupRecorder:
             warnings.warn(f"step {self._step}: {over[name]}", SignalWarning, stacklevel=2)
         self._over = set(over)
 
-    def _batch(self, inputs: Sequence[Mapping[str, Any]], made: Mapping[str, Any]) -> Batch:
-        trainer = self._trainer
-        first = trainer.accelerator.process_index * len(inputs)
-        weights = trainer.reward_weights.to(made["advantages"].device)
+    def _scored(self, size: int, first: int, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Rewards (size, functions) before weighting, and their sum (size,); NaN where none applies."""
         if self._gathered is None:
-            parts = weights.new_zeros((len(inputs), len(weights)))
+            parts = weights.new_zeros((size, len(weights)))
             for place, given in self._given.items():
                 parts[:, place] = weights.new_tensor(
                     [math.nan if value is None else float(value) for value in given]
                 )
         else:
-            parts = self._gathered[first : first + len(inputs)]
-        reward = (parts * weights).sum(1)
+            parts = self._gathered[first : first + size]
         # 0.15.1 knows no function without a reward; later versions leave it out of the sum.
-        if hasattr(trainer, _SAMPLES):
-            reward = (parts * weights).nansum(1).masked_fill(parts.isnan().all(1), math.nan)
-        return Batch(
-            examples=inputs,
-            made=made,
-            parts=parts,
-            reward=reward,
-            names=_reward_names(trainer),
-            weights=weights.tolist(),
-            step=self._step,
-            number=self._number,
-            first=first,
+        if hasattr(self._trainer, _SAMPLES):
+            return parts, (parts * weights).nansum(1).masked_fill(parts.isnan().all(1), math.nan)
+        return parts, (parts * weights).sum(1)
+
+    def _rows(
+        self, examples: Sequence[Mapping[str, Any]], made: Mapping[str, Tensor]
+    ) -> list[dict[str, Any]]:
+        """One row per completion here; ``made`` has advantages (n,), tokens and masks (n, longest)."""
+        trainer, tokenizer = self._trainer, self._trainer.processing_class
+        # Its first row among those of all processes.
+        first = trainer.accelerator.process_index * len(examples)
+        weights = trainer.reward_weights.to(made["advantages"].device)
+        parts, reward = self._scored(len(examples), first, weights)
+        names = _reward_names(trainer)
+        # What a tool answered does not enter the loss.
+        trained, tools = made["completion_mask"], made.get("tool_mask")
+        trained = trained if tools is None else trained * tools
+        columns = zip(
+            examples,
+            map(number_or_none, reward.tolist()),
+            of_tokens(made["advantages"], trained).tolist(),
+            trained.sum(1).tolist(),
+            _endings(made, tokenizer),
+            parts.tolist(),
+            tokenizer.batch_decode(made["completion_ids"], skip_special_tokens=True),
+            strict=True,
         )
+        rows = []
+        for place, (example, total, advantage, tokens, ending, own, text) in enumerate(columns, first):
+            group, member = divmod(place, trainer.num_generations)
+            name, prompt = f"{self._step}-{self._number}-{group}", example.get("prompt", "")
+            rows.append(
+                {
+                    "group": name,
+                    "id": f"{name}-{member}",
+                    "step": self._step,
+                    "reward": total,
+                    "advantage": advantage,
+                    "tokens": tokens,
+                    "status": ending,
+                    "components": dict(zip(names, map(number_or_none, own), strict=True)),
+                    "weights": dict(zip(names, weights.tolist(), strict=True)),
+                    "prompt": prompt if isinstance(prompt, str) else json.dumps(prompt, default=str),
+                    "response": text,
+                    # Columns of the data set that can serve as a class.
+                    "example": {
+                        key: value
+                        for key, value in example.items()
+                        if key != "prompt" and isinstance(value, str | int | float | bool)
+                    },
+                }
+            )
+        return rows

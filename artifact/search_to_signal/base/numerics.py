@@ -2,28 +2,31 @@
 
 from dataclasses import Field, fields, replace
 from operator import add
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-Sums = TypeVar("Sums", bound="DataclassInstance")
+Added = TypeVar("Added", bound="Sums")
+
+# Of a field of sums: the greater of two.
+GREATEST = {"added": max}
 
 
-def added(first: Sums, second: Sums) -> Sums:
-    """The sum of two dataclasses of one class, field by field; a field's metadata may say how it is
-    ``added``."""
+class Sums:
+    """Sums over groups, as a dataclass: adding two joins their groups, field by field.
 
-    def joined(field: Field[Any]) -> Any:
-        return field.metadata.get("added", add)(getattr(first, field.name), getattr(second, field.name))
+    A field's metadata may say how it is ``added``.
+    """
 
-    return replace(first, **{field.name: joined(field) for field in fields(first)})
+    def __add__(self: Added, more: Added) -> Added:
+        def joined(field: Field[Any]) -> Any:
+            return field.metadata.get("added", add)(getattr(self, field.name), getattr(more, field.name))
+
+        return replace(self, **{field.name: joined(field) for field in fields(self)})  # type: ignore[arg-type, type-var]
 
 
 def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

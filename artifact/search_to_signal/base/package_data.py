@@ -19,6 +19,8 @@ INSTALLED = _DATA.is_dir()
 _ARTIFACT, _ROOT = (_DATA, _DATA) if INSTALLED else (PACKAGE.parent, PACKAGE.parents[1])
 PROFILES = _ARTIFACT / "profiles"
 MODELS = _ARTIFACT / "models"
+# Where a model is from, and which version of a library converted its weights: beside these.
+SOURCE = "source.json"
 TRAINING = _ARTIFACT / "recipe"
 PUBLISHED = _ARTIFACT / "published"
 EVIDENCE = _ARTIFACT / "evidence"
@@ -49,7 +51,6 @@ def render(package: str, template: str, **values: Any) -> str:
 
 @cache
 def _environment(package: str) -> "Environment":
-    """Templates of a package, each of which is compiled once."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader(package)

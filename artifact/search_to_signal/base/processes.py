@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-# Process-wide switches that determinism and speed need; called once, first thing in a run's process.
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -156,6 +157,20 @@ def called_every(seconds: float, call: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
+        thread.join()
+
+
+@contextmanager
+def answering(server: "ThreadingHTTPServer") -> Iterator[None]:
+    """Within it a server answers in threads of its own; afterwards it is closed."""
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
         thread.join()
 
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,9 +13,6 @@ from search_to_signal.base.processes import called_every
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
-    from rich.live import Live
-
-# What a long command has to do, how far it is, and how long the rest takes.
 
 # Below this share of the work, or these seconds, a speed says little about the rest.
 _MEASURED_SHARE = 0.02
@@ -188,16 +185,14 @@ class Workload:
         runs = sum(task.is_run for task in tasks)
         counted = f", run {sum(status.task.is_run for status in begun)} of {runs}" if runs else ""
         layer = f"layer {layers.index(current) + 1} of {len(layers)}"
-        return f"{current}: {100 * self.share:.0f} %, {self._remaining()}; {layer}{counted}"
+        seconds = self.seconds_left()
+        left = "time left: not known yet" if seconds is None else f"about {duration(seconds)} left"
+        return f"{current}: {100 * self.share:.0f} %, {left}; {layer}{counted}"
 
     def _begun_layers(self, unfinished: bool = False) -> list[str]:
         """The planned layers of what has begun; what a layer makes again of an earlier one is not planned."""
         statuses = (status for status in self._begun.values() if not (unfinished and status.finished))
         return [status.task.layer for status in statuses if status.task.layer in self._layers]
-
-    def _remaining(self) -> str:
-        seconds = self.seconds_left()
-        return "time left: not known yet" if seconds is None else f"about {duration(seconds)} left"
 
 
 def duration(seconds: float) -> str:
@@ -241,6 +236,13 @@ def listed(parts: Iterable[object]) -> str:
     """``a, b and c``, of two parts or more."""
     *most, last = map(str, parts)
     return f"{', '.join(most)} and {last}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, every column as wide as its longest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 class Progress(Protocol):
@@ -353,18 +355,6 @@ def _short(status: Status) -> str:
     return status.task.name.partition("/")[2] or status.task.name
 
 
-def _live(progress: LiveProgress, console: "Console") -> "Live":
-    from rich.live import Live
-
-    return Live(
-        console=console,
-        get_renderable=progress.draw,
-        refresh_per_second=_REDRAWN_PER_SECOND,
-        transient=True,
-        vertical_overflow="crop",
-    )
-
-
 @contextmanager
 def progress_display(planned: Iterable[Task] = (), stream: TextIO | None = None) -> Iterator[Progress]:
     """Live lines on a terminal with rich, plain ones otherwise; ``planned`` is all the work, where known.
@@ -379,10 +369,17 @@ def progress_display(planned: Iterable[Task] = (), stream: TextIO | None = None)
         return
     # Loading it takes longer than most commands that draw nothing.
     from rich.console import Console
+    from rich.live import Live
 
     console = Console()
     live = LiveProgress(work, console)
-    with _live(live, console):
+    with Live(
+        console=console,
+        get_renderable=live.draw,
+        refresh_per_second=_REDRAWN_PER_SECOND,
+        transient=True,
+        vertical_overflow="crop",
+    ):
         yield live
 
 

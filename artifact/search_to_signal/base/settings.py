@@ -91,7 +91,6 @@ def load_toml(path: Path, kind: type[T]) -> T:
 
 
 def _line_of(path: Path, problem: str) -> str:
-    """The line that a syntax error names, where it names one."""
     place = re.search(r"at line (\d+)", problem)
     lines = path.read_text(encoding="utf-8").split("\n")
     return "" if place is None else f": {lines[int(place[1]) - 1].strip()}"

@@ -1,24 +1,219 @@
-"""Claim findings formatted as terminal text, CSV and a Markdown page."""
+"""A verdict for every entry of the ledger, and all of them as terminal text, CSV and a Markdown page.
 
+A number that follows from other published numbers is consistent when exact numbers could have been rounded to
+all of them, and inconsistent when none could. A setting is implemented as published when this repository has
+the same number. A number that follows from nothing published needs a run, or no run could give it. Our own
+estimates are shown next to the published numbers and decide no verdict.
+"""
+
+import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from search_to_signal.claims.directions import NEGATIVE, Direction
+from search_to_signal.base.errors import LedgerError
+from search_to_signal.base.package_data import render
+from search_to_signal.base.progress import aligned
+from search_to_signal.claims.directions import NEGATIVE, Direction, Estimate, make_estimate, undecided_yet
+from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.feasibility import Feasibility, check_feasibility
-from search_to_signal.claims.ledger import Ledger, layer_name, load_ledger
-from search_to_signal.claims.tables import ClaimTable, load_report
-from search_to_signal.claims.verdicts import (
-    ClaimFinding,
-    ClaimVerdict,
-    Implementation,
-    add_estimates,
-    judge_claims,
+from search_to_signal.claims.intervals import Interval
+from search_to_signal.claims.ledger import (
+    IMPLEMENTATION,
+    SETTINGS,
+    ClaimEntry,
+    Ledger,
+    layer_name,
+    load_ledger,
 )
+from search_to_signal.claims.tables import ClaimTable, implementation_table, load_report
 from search_to_signal.report.tables.cells import to_csv
+
+Implementation = Mapping[str, Mapping[str, str]]
+"""The settings that this repository implements, by table of IMPLEMENTATION and setting."""
+
+
+class ClaimVerdict(str, Enum):
+    """The verdict on a published number or statement."""
+
+    CONSISTENT = "consistent"
+    INCONSISTENT = "inconsistent"
+    DISAGREES = "text and equation disagree"
+    IMPLEMENTED = "implemented as published"
+    OTHERWISE = "implemented otherwise"
+    NOT_DERIVABLE = "not derivable"
+    NEEDS_RUN = "needs the 7B run"
+    NEEDS_PROVIDER = "needs the API run"
+
+
+@dataclass(frozen=True)
+class ClaimFinding:
+    """An entry of the ledger with its verdict and the reason.
+
+    ``estimate`` is our own estimate, ``neighbour`` a number of another layer; neither decides the verdict.
+    """
+
+    entry: ClaimEntry
+    verdict: ClaimVerdict
+    reason: str
+    estimate: Estimate | None = None
+    neighbour: str = ""
+
+
+def judge_claims(
+    ledger: Ledger,
+    report: Mapping[str, ClaimTable] | None = None,
+    facts: Implementation | None = None,
+    only: Collection[str] | None = None,
+    *,
+    awaited: bool = False,
+) -> list[ClaimFinding]:
+    """Return one finding per entry, in the ledger's order; with ``only``, of the entries with these ids.
+
+    Args: ``report`` has the tables of a results directory by name, ``facts`` the settings that this
+    repository implements; without facts no setting is compared. Where runs of the report are ``awaited``
+    no direction of ours is decided. Raises LedgerError, naming the entry, for a formula that cannot be
+    evaluated.
+    """
+    chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
+    scope = _scope(ledger, facts)
+    findings = [_judge_entry(ledger, entry, scope) for entry in chosen]
+    return findings if report is None else add_estimates(ledger, findings, report, facts, awaited=awaited)
+
+
+def add_estimates(
+    ledger: Ledger,
+    findings: Sequence[ClaimFinding],
+    report: Mapping[str, ClaimTable],
+    facts: Implementation | None = None,
+    *,
+    awaited: bool = False,
+) -> list[ClaimFinding]:
+    """Return findings with our own estimates, which the tables of a report give, next to them."""
+    scope, found = _scope(ledger, facts), []
+    for finding in findings:
+        counterpart = ledger.counterparts.get(finding.entry.id)
+        place = _of_entry(scope, finding.entry)
+        ours = make_estimate(counterpart, place, report) if counterpart else None
+        found.append(replace(finding, estimate=undecided_yet(ours) if ours and awaited else ours))
+    return found
+
+
+def _scope(ledger: Ledger, facts: Implementation | None) -> Scope:
+    known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
+    scope = ledger.scope()
+    return replace(scope, tables={**scope.tables, **known})
+
+
+def _of_entry(scope: Scope, entry: ClaimEntry) -> Scope:
+    if entry.published is None:
+        return scope
+    return replace(scope, claims={**scope.claims, "value": entry.published})
+
+
+def _judge_entry(ledger: Ledger, entry: ClaimEntry, scope: Scope) -> ClaimFinding:
+    scope, named = _of_entry(scope, entry), entry.checks.neighbour
+    try:
+        outcomes = list(_check_outcomes(entry, scope))
+        neighbour = f"{named} = {format_numbers(parse(named), scope)}" if named else ""
+    except LedgerError as error:
+        raise LedgerError(f"{entry.id}: {error}") from error
+    decided = [verdict for verdict, _ in outcomes if verdict is not None]
+    reasons = [reason for _, reason in outcomes]
+    if not decided:
+        verdict, reason = _verdict_without_check(ledger, entry)
+        decided, reasons = [verdict], [reason, *reasons]
+    verdict = next((worst for worst in _WORST_FIRST if worst in decided), decided[0])
+    remark = [entry.checks.note] if entry.checks.note else []
+    return ClaimFinding(entry, verdict, "; ".join([*reasons, *remark]), neighbour=neighbour)
+
+
+def _check_outcomes(entry: ClaimEntry, scope: Scope) -> Iterator[tuple[ClaimVerdict | None, str]]:
+    """Yield a verdict and its arithmetic for each check; the verdict is None where the number stays open."""
+    checks, published = entry.checks, entry.published
+    if checks.equals and published is not None:
+        fits, reason = _meets(checks.equals, published, scope)
+        yield ClaimVerdict.CONSISTENT if fits else ClaimVerdict.INCONSISTENT, reason
+    if checks.holds:
+        verdict = _truth_verdict(evaluate(checks.holds, scope).one())
+        yield verdict, f"{_with_numbers(checks.holds, scope)} is {_TRUTH[verdict]}"
+    if checks.disagrees:
+        contradicts = evaluate(checks.disagrees, scope).one().lo >= 1
+        truth = "true" if contradicts else "false"
+        reason = f"{_with_numbers(checks.disagrees, scope)} is {truth} of the equation"
+        yield ClaimVerdict.DISAGREES if contradicts else ClaimVerdict.CONSISTENT, reason
+    if checks.implements and set(IMPLEMENTATION) <= set(scope.tables):
+        try:
+            same, reason = _compare_implementation(checks.implements, entry, scope)
+        except LedgerError as error:  # A setting with fewer numbers than the paper's differs from it.
+            same, reason = False, f"there is no such number here: {error}"
+        yield ClaimVerdict.IMPLEMENTED if same else ClaimVerdict.OTHERWISE, reason
+    if checks.possible:
+        impossible = evaluate(checks.possible, scope).one().hi == 0
+        text = _with_numbers(checks.possible, scope)
+        yield (ClaimVerdict.INCONSISTENT, f"{text} is false") if impossible else (None, f"possible: {text}")
+
+
+def _meets(formula: str, published: Interval, scope: Scope) -> tuple[bool, str]:
+    result = evaluate(formula, scope).one()
+    fits = result.meets(published)
+    relation = "meets" if fits else "misses"
+    return fits, f"{_with_numbers(formula, scope)} is {result}, which {relation} {published}"
+
+
+def _compare_implementation(formula: str, entry: ClaimEntry, scope: Scope) -> tuple[bool, str]:
+    """Compare this repository with the published number, version or statement."""
+    node, published = parse(formula), entry.published
+    if isinstance(node, ast.Compare):
+        truth = _truth_verdict(evaluate(formula, scope).one())
+        return truth is ClaimVerdict.CONSISTENT, f"{_with_numbers(formula, scope)} is {_TRUTH[truth]}"
+    if published is not None:
+        return _meets(formula, published, scope)
+    ours = text_of(node, scope)
+    same = fnmatchcase(entry.value, ours)
+    return same, f"{formula} is {ours}, which {'meets' if same else 'misses'} {entry.value}"
+
+
+def _verdict_without_check(ledger: Ledger, entry: ClaimEntry) -> tuple[ClaimVerdict, str]:
+    layer = ledger.layers[entry.layer]
+    if entry.checks.why:
+        return ClaimVerdict.NOT_DERIVABLE, entry.checks.why
+    if entry.layer == SETTINGS:
+        return ClaimVerdict.NOT_DERIVABLE, "a setting; nothing published determines it"
+    return ClaimVerdict.NEEDS_PROVIDER if layer.provider else ClaimVerdict.NEEDS_RUN, layer.needs
+
+
+def _truth_verdict(value: Interval) -> ClaimVerdict:
+    """Return the verdict on a truth value: true for all numbers that rounding allows, for none, or open."""
+    if value.lo >= 1:
+        return ClaimVerdict.CONSISTENT
+    return ClaimVerdict.INCONSISTENT if value.hi <= 0 else ClaimVerdict.NOT_DERIVABLE
+
+
+_WORST_FIRST = (
+    ClaimVerdict.INCONSISTENT,
+    ClaimVerdict.DISAGREES,
+    ClaimVerdict.OTHERWISE,
+    ClaimVerdict.NOT_DERIVABLE,
+)
+_TRUTH = {
+    ClaimVerdict.CONSISTENT: "true",
+    ClaimVerdict.INCONSISTENT: "false",
+    ClaimVerdict.NOT_DERIVABLE: "open within rounding",
+}
+
+
+def _with_numbers(text: str, scope: Scope) -> str:
+    named = {ast.unparse(node): format_numbers(node, scope) for _, node in references(parse(text))}
+    numbers = "; ".join(f"{name} = {value}" for name, value in named.items())
+    return f"{text} [{numbers}]" if numbers else text
+
 
 MISFITS = (ClaimVerdict.INCONSISTENT, ClaimVerdict.DISAGREES, ClaimVerdict.OTHERWISE)
 
@@ -26,30 +221,6 @@ HEAD = (
     *("id", "where", "at", "layer", "quantity", "published", "unit", "verdict", "reason"),
     *("direction", "embedded", "comparison", "beside"),
 )
-INTRODUCTION = """\
-Every number of the paper and its supplement, with a verdict:
-
-- *Consistent* or *inconsistent*: whether the published numbers fit each other. A published number may be any
-  number that rounds to it, and a check asks whether exact numbers exist that round to all of them.
-- *Implemented as published*: a setting that this repository has, too.
-- *Text and equation disagree*: a finding about the paper.
-- *Not derivable*: it follows from nothing published, and no run gives it.
-- The others need a run.
-
-A check reads numbers of one evidence layer only, except for differences that the paper itself defines between
-two layers.
-
-Our own estimates come from other, smaller models. They are shown next to the published numbers, are never
-pooled with them, and decide no verdict. Only directions are compared, seed by seed: the sign of a difference,
-a ratio above or below 1, or a level above or below Frozen in the same table.
-
-- *Same* or *opposite direction*: more seeds agree on it than chance explains (sign test at 0.05).
-- *Undecided*: chance explains it.
-- *Tied*: half of the seeds point each way.
-- *Not comparable*: there is no direction, for the reason given.
-
-n counts seeds unless something else is named. Entries that rest on the same estimates count as one
-comparison, named after the first of them."""
 
 
 def summary(findings: Sequence[ClaimFinding]) -> str:
@@ -86,12 +257,7 @@ def terminal(
     ledger: Ledger, feasibility: Feasibility, findings: Sequence[ClaimFinding], with_notes: bool = False
 ) -> str:
     """Format counts by layer, the notes on checks ``with_notes``, and the misfits with their arithmetic."""
-    rows = list(_layer_rows(ledger, findings))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    lines.append("")
+    lines = [*aligned(list(_layer_rows(ledger, findings))), ""]
     if with_notes:
         lines += [f"NOTE {names}: {note}" for note, names in _notes(findings).items()]
     for finding in misfits(findings):
@@ -125,40 +291,31 @@ def page(
 
     ``lacking`` says which runs of ours are still to come, empty where none is.
     """
-    wrong, joint = misfits(findings), feasibility.summary()
-    parts = [
-        "# The claims of the paper",
-        *([f"**{awaited_note(lacking)}.**"] if lacking else []),
-        f"{summary(findings)}.",
-        INTRODUCTION,
-        _markdown(list(_layer_rows(ledger, findings))),
-        "## What does not fit",
-        _entries(wrong) if wrong else "Nothing: every check of a published number can be met.",
-        f"{joint[0].upper()}{joint[1:]}.",
-        "Notes on single checks:",
-        "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items()),
-    ]
     # Statements without a number; there are none without a report.
     stated = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
-    if stated:
-        stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
-        rows = ((f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated)
-        parts += [
-            "## Statements, compared with our runs",
-            "Negative statements (mixed, not every) come first: they hold where no uniform order is found.",
-            _markdown([("entry", "statement", "form", "verdict", "for ours", "ours"), *rows]),
-        ]
-    neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
-    parts += [
-        "## Neighbours in other layers",
-        "Readers will compare these. They come from other runs, and no verdict rests on them.",
-        _markdown([("entry", "published", "neighbour"), *neighbours]),
-    ]
-    for name in ledger.layers:
-        own = [f for f in findings if f.entry.layer == name]
-        claim = f"Strongest claim: {ledger.strongest_claim(name)}."
-        parts += [f"## {layer_name(name)}", claim, _entries(own)]
-    return "\n\n".join(parts) + "\n"
+    stated.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
+    rows = [(f.entry.id, f.entry.quantity, c.kind, f.verdict.value, *_ours(f)) for f, c in stated]
+    return render(
+        "search_to_signal.report",
+        "claims.md",
+        lacking=awaited_note(lacking) if lacking else "",
+        summary=summary(findings),
+        markdown=_markdown,
+        layer_rows=list(_layer_rows(ledger, findings)),
+        entries=_entries,
+        wrong=misfits(findings),
+        joint=feasibility.summary(),
+        notes=_notes(findings),
+        stated=[("entry", "statement", "form", "verdict", "for ours", "ours"), *rows] if rows else (),
+        neighbours=[
+            ("entry", "published", "neighbour"),
+            *((f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour),
+        ],
+        layers=[
+            (layer_name(name), ledger.strongest_claim(name), [f for f in findings if f.entry.layer == name])
+            for name in ledger.layers
+        ],
+    )
 
 
 def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
@@ -229,19 +386,32 @@ def write_ledger(
     for several reports together; ``lacking`` says which runs are still to come. Raises LedgerError where
     ledger or tables are damaged.
     """
-    ledger, feasibility = _published()
     own = load_report(report) if tables is None else tables
-    verdicts = _verdicts(msgspec.json.encode(facts))
-    findings = add_estimates(ledger, verdicts, own, facts, awaited=bool(lacking))
+    findings = judge_published(facts, own, awaited=bool(lacking))
+    ledger, feasibility = published()
     write(ledger, feasibility, findings, report / FOLDER, lacking)
 
 
-@cache  # what the paper published is the same in every report
-def _published() -> tuple[Ledger, Feasibility]:
+@cache  # what the paper published is the same for every report
+def published() -> tuple[Ledger, Feasibility]:
+    """The shipped ledger, and whether its numbers can hold at once; raises LedgerError for damage."""
     ledger = load_ledger()
     return ledger, check_feasibility(ledger)
 
 
+def judge_published(
+    facts: Implementation | None = None,
+    tables: Mapping[str, ClaimTable] | None = None,
+    *,
+    awaited: bool = False,
+) -> Sequence[ClaimFinding]:
+    """As ``judge_claims`` on the shipped ledger, each verdict of which is found once."""
+    verdicts = _verdicts(msgspec.json.encode(facts))
+    if tables is None:
+        return verdicts
+    return add_estimates(published()[0], verdicts, tables, facts, awaited=awaited)
+
+
 @cache  # so are the verdicts, as long as the same is implemented
 def _verdicts(facts: bytes) -> tuple[ClaimFinding, ...]:
-    return tuple(judge_claims(_published()[0], facts=msgspec.json.decode(facts)))
+    return tuple(judge_claims(published()[0], facts=msgspec.json.decode(facts)))

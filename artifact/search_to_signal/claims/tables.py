@@ -184,11 +184,6 @@ def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:
     return True
 
 
-def load_index(directory: Path = PUBLISHED) -> Index:
-    """Read the index of the published tables; raises LedgerError when it is damaged."""
-    return read_toml(directory / "index.toml", Index)
-
-
 def read_toml(path: Path, kind: type[T]) -> T:
     """Decode a TOML file strictly; raises LedgerError instead of ConfigError."""
     try:
@@ -198,9 +193,12 @@ def read_toml(path: Path, kind: type[T]) -> T:
 
 
 def load_published(directory: Path = PUBLISHED) -> dict[str, ClaimTable]:
-    """Read every table of the index, by name; raises LedgerError for a cell that its column forbids."""
+    """Read every table of the index, by name.
+
+    Raises LedgerError for a damaged index, and for a cell that its column forbids.
+    """
     tables = {}
-    for entry in load_index(directory).table:
+    for entry in read_toml(directory / "index.toml", Index).table:
         table = _read(directory / f"{entry.name}.csv", entry)
         missing = [name for name in (*entry.keys, *entry.columns) if name not in table.head]
         if missing:

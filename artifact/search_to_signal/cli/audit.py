@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.progress import PLAIN_SECONDS, one_line, slow_progress
@@ -22,9 +22,68 @@ if TYPE_CHECKING:
     from search_to_signal.audit.loss import Beside, Section
     from search_to_signal.verify.whose import Whose
 
+
+def _exploits(arguments: argparse.Namespace) -> int:
+    """Try five exploits at an evaluator: does it pay programs that do not solve its problem?
+
+    An evaluator is a function from a program's text to its reward: higher is better, and an exception for one
+    that fails. Each exploit is your honest program with a few lines more. It runs once, in a process of its
+    own, but with no other protection than the evaluator's. Exits with 1 where one pays.
+    """
+    from search_to_signal.base import plugins
+    from search_to_signal.sandbox.exploits import tried
+    from search_to_signal.sandbox.leaky_evaluators import LEAKY, PROGRAM
+
+    evaluate: Any = plugins.load(arguments.evaluator, LEAKY, "search_to_signal.evaluators")
+    if not callable(evaluate):
+        raise ConfigError(f"{arguments.evaluator} is no function: give one from a text to a reward")
+    if arguments.program is None and arguments.evaluator not in LEAKY:
+        raise ConfigError(f"{arguments.evaluator} needs --program: give a file with a program that it takes")
+    code = PROGRAM
+    if arguments.program is not None:
+        code = arguments.program.read_text(encoding="utf-8", errors="replace")
+    found = tried(evaluate, code)
+    print(f"The honest program has reward {found[0].before:g}.")
+    for one in found:
+        became = one.ended or f"{one.exploited:g}"
+        print(f"{'LEAKS' if one.leaks else 'ok':<6} {one.leak:<18} {became:<16} {one.leaks}".rstrip())
+    return int(any(one.leaks for one in found))
+
+
+def _worth(arguments: argparse.Namespace) -> None:
+    """Did a search, or its training, pay? Its best beside what the same effort buys otherwise.
+
+    Give the log of a run, or a directory of several runs. They are compared with independent answers to the
+    first prompt, other runs (--against), and the start with random numbers (--tune).
+    """
+    from search_to_signal.audit import report
+    from search_to_signal.audit.loss import Beside, Loss
+    from search_to_signal.study.search_runs import SearchRun, read_runs
+    from search_to_signal.study.worth import worth
+
+    if arguments.tune is not None and arguments.tune < 1:
+        raise ConfigError("--tune takes a number of at least 1")
+    if {*arguments.paths} & {*arguments.against}:
+        raise ConfigError("--against names a run that is asked about: give others")
+    runs, against = (read_runs(paths, arguments.reward) for paths in (arguments.paths, arguments.against))
+    tuned: tuple[SearchRun, ...] = ()
+    if arguments.tune is not None:
+        from search_to_signal.study.worth import tuned_runs
+
+        with slow_progress("changing the start's numbers") as progress:
+            tuned = tuned_runs(runs[0], len(runs), arguments.tune, progress)
+    found = worth(runs, against, tuned, arguments.by).section()
+    also = Beside(None, Loss(), {"worth": found})
+    if arguments.out is not None:
+        report.write(None, arguments.out, one_line(", ".join(map(str, arguments.paths))), also=also)
+    print(report.as_json(None, also) if arguments.json else "\n".join(found.lines))
+
+
 # Bytes: glibc adapts to arrays of less than 32 MiB.
 _LARGEST_FREED = 31 * 1024 * 1024
 _LAST = 10**9
+# Groups that are written unless more are asked for: a million of them are no table to read.
+_GROUPS = 20_000
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -70,13 +129,12 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _sampler(arguments: argparse.Namespace) -> "Whose | None":
-    """What sampled the log, where a model is named. Loads torch."""
     if arguments.model is None:
         if arguments.adapter:
             raise ConfigError("--adapter needs --model: give the model that it is an adapter of")
         return None
     from search_to_signal.audit.importers.rollouts import rollouts
-    from search_to_signal.models.likelihood import Drawing
+    from search_to_signal.models.sampling import Drawing
     from search_to_signal.verify.whose import Named, whose
 
     first, _, last = arguments.steps.partition("-")
@@ -93,9 +151,8 @@ def _sampler(arguments: argparse.Namespace) -> "Whose | None":
 def _audit_log(
     arguments: argparse.Namespace, options: "ReadOptions", sections: "Mapping[str, Section]"
 ) -> tuple[str, "Findings", "Beside"]:
-    """Audit the log and write the files of ``--out``; returns the format's name and what was found."""
     from search_to_signal.audit import importers
-    from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+    from search_to_signal.audit.importers.base import ScatteredGroupsError
 
     form, files = importers.find(arguments.path, arguments.format, options.columns)
     with suppress(ScatteredGroupsError):
@@ -233,7 +290,7 @@ def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
 
 def _normalizers(arguments: argparse.Namespace) -> None:
     """List the normalizers of the frameworks: how each turns the rewards of a group into advantages."""
-    from search_to_signal.audit.atlas.entry import chosen, document, sources, table
+    from search_to_signal.audit.atlas import chosen, document, sources, table
 
     entries = chosen(arguments.name)
     if not entries:
@@ -281,8 +338,8 @@ def register(add: Add) -> None:
     )
     _add_sampler(command)
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
-    text = "groups that the page opens and groups.csv lists, the first of the log (default: 20000)"
-    command.add_argument("--groups", type=int, default=20_000, metavar="N", help=text)
+    text = f"groups that the page opens and groups.csv lists, the first of the log (default: {_GROUPS})"
+    command.add_argument("--groups", type=int, default=_GROUPS, metavar="N", help=text)
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     text = "print each step as it is written, until interrupted; then the report"
     command.add_argument("--follow", action="store_true", help=text)
@@ -296,3 +353,20 @@ def register(add: Add) -> None:
     atlas = add(_normalizers, "s2s normalizers verl --json")
     atlas.add_argument("name", nargs="?", help="show only entries whose name or framework begins with this")
     atlas.add_argument("--json", action="store_true", help="everything the atlas says, as JSON")
+    command = add(_worth, "s2s worth results/cohort/native-s*[0-9] --against results/cohort/frozen-s*[0-9]")
+    text = "a log of OpenEvolve, ShinkaEvolve, LLM4AD or s2s, or a directory of several"
+    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=text)
+    text = "runs without what shall have paid, such as training, from the same start"
+    command.add_argument("--against", nargs="+", default=[], type=Path, metavar="PATH", help=text)
+    text = "equal effort: calls of the evaluator (the default where logged), answers, tokens or seconds"
+    command.add_argument("--by", choices=("calls", "answers", "tokens", "seconds"), help=text)
+    text = "problems of s2s only: for each run, try so many random changes of its start's numbers"
+    command.add_argument("--tune", type=int, metavar="TRIES", help=text)
+    command.add_argument("--reward", metavar="NAME", help="the score, if the log has several")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write a page and JSON there")
+    command.add_argument("--json", action="store_true", help="print everything as JSON")
+    command = add(_exploits, "s2s exploits my_module:evaluate --program seed.py")
+    text = "your PKG.MOD:OBJ, whose code will run, or one that leaks: nan_is_best, scorer_in_process, "
+    text += "cached_instances, patched_timer, parent_in_reach"
+    command.add_argument("evaluator", metavar="EVALUATOR", help=text)
+    command.add_argument("--program", type=Path, metavar="FILE", help="an honest program that it takes")

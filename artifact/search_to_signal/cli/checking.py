@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.errors import EXTRAS, ConfigError, RunDirectoryError, require
 from search_to_signal.base.processes import without_cycle_search
 from search_to_signal.base.progress import Progress, counted, one_line, progress_display
 from search_to_signal.cli.options import (
@@ -24,8 +23,6 @@ from search_to_signal.records.files import refuse_special_files
 if TYPE_CHECKING:
     from search_to_signal.records.differences import Finding, VerificationResult
     from search_to_signal.verify.token_draws import RunDraws
-
-# ``s2s verify --draws``: recorded tokens, compared with the random numbers that drew them.
 
 # The number of printed problems of one run.
 _TOKEN_DRAWS_SHOWN = 10
@@ -150,7 +147,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     refuse_packed(arguments.directory, "s2s verify")
     used = [levels.VERIFY]
     if arguments.signer is not None:
-        from search_to_signal.verify.signature import signer
+        from search_to_signal.verify.directory import signer
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
@@ -269,7 +266,7 @@ def _print_not_compared(result: "VerificationResult") -> None:
 
 def _seal(arguments: argparse.Namespace) -> None:
     """Sign a directory's SHA256SUMS with an SSH key."""
-    from search_to_signal.verify.signature import sign
+    from search_to_signal.verify.directory import sign
 
     print(f"s2s: signature in {sign(arguments.directory, arguments.sign)}")
 

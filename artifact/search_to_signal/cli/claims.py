@@ -13,16 +13,21 @@ def _claims(arguments: argparse.Namespace) -> int:
 
     Prints the count of each verdict, a table of them by layer, then what does not fit.
     """
-    from search_to_signal.claims.feasibility import check_feasibility
-    from search_to_signal.claims.ledger import find_uncovered, load_ledger, load_numbers
-    from search_to_signal.claims.page import awaited_note, summary, terminal, write
+    from search_to_signal.claims.ledger import find_uncovered, load_numbers
+    from search_to_signal.claims.page import (
+        awaited_note,
+        judge_published,
+        published,
+        summary,
+        terminal,
+        write,
+    )
     from search_to_signal.claims.settings import implementation
     from search_to_signal.claims.tables import load_reports
-    from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import find_awaited_runs, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 
-    ledger = load_ledger()
+    ledger, feasibility = published()
     if problems := find_uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.results is not None:
@@ -35,8 +40,7 @@ def _claims(arguments: argparse.Namespace) -> int:
         plan = read_plan(path) if path.is_file() else None
         report, sources = load_reports(arguments.results, plan.profiles if plan else ())
         lacking = find_awaited_runs(arguments.results, sources)
-    findings = judge_claims(ledger, report, implementation(), awaited=bool(lacking))
-    feasibility = check_feasibility(ledger)
+    findings = judge_published(implementation(), report, awaited=bool(lacking))
     print(f"s2s: {summary(findings)}")
     print(terminal(ledger, feasibility, findings, arguments.notes))
     if plan is not None:

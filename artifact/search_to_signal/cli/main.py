@@ -12,8 +12,7 @@ from inspect import cleandoc
 from typing import TextIO
 
 import search_to_signal
-from search_to_signal.base.errors import RunDirectoryError, S2SError
-from search_to_signal.base.extras import missing
+from search_to_signal.base.errors import RunDirectoryError, S2SError, missing
 from search_to_signal.base.processes import fix_kernels, wait_without_spinning
 from search_to_signal.base.progress import one_line
 from search_to_signal.cli.options import Command
@@ -26,12 +25,9 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "rerunning": ("rerun", "retrain"),
     "shipping": ("pack", "unpack", "rebuild", "standings"),
     "claims": ("claims",),
-    "hosts": ("conformance", "released"),
-    "models": ("pretrain", "card", "serve", "model"),
+    "models": ("conformance", "released", "pretrain", "card", "serve", "model"),
     "listing": ("list",),
-    "audit": ("audit", "normalizers"),
-    "worth": ("worth",),
-    "exploits": ("exploits",),
+    "audit": ("audit", "normalizers", "worth", "exploits"),
 }
 # The number of printed characters of an error.
 _ERROR_LENGTH = 4000

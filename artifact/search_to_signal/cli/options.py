@@ -91,9 +91,6 @@ def sample_seed(arguments: argparse.Namespace) -> int:
     return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
 
 
-# What several groups of commands print.
-
-
 def print_problems(findings: "Sequence[Finding]", say: Callable[[str], None] = print) -> None:
     """Print a line for every finding that is a problem, by ``say``."""
     for finding in findings:

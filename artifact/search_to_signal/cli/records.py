@@ -182,9 +182,9 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     from search_to_signal.records.plan import PLAN
+    from search_to_signal.report.build import row_values, table_names, table_parts, trace_cell
     from search_to_signal.report.results import Results
     from search_to_signal.report.tables.catalogue import TRACED, build, catalogue
-    from search_to_signal.report.tracing import row_values, table_names, table_parts, trace_cell
     from search_to_signal.study.unpacking import keep_whole_seeds
 
     planned = (arguments.directory / PLAN.name).is_file()

@@ -12,15 +12,7 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, StoppedError
 from search_to_signal.base.progress import Progress, counted, one_line, progress_display
-from search_to_signal.cli.options import (
-    Add,
-    add_repeated,
-    allow_code,
-    load_allowed,
-    refuse_loose_sample,
-    sample_seed,
-    show,
-)
+from search_to_signal.cli import options
 
 if TYPE_CHECKING:
     from search_to_signal.run.config import RunConfig
@@ -39,8 +31,8 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
     if bool(arguments.run) == (arguments.sample is not None):
         raise ConfigError("name the runs to execute again, or give --sample N to have some drawn")
-    refuse_loose_sample(arguments, "jobs")
-    load_allowed(arguments)
+    options.refuse_loose_sample(arguments, "jobs")
+    options.load_allowed(arguments)
     execution = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
     reruns: list[Rerun] = []
     names = _run_names(arguments)
@@ -77,7 +69,7 @@ def _retrain(arguments: argparse.Namespace) -> None:
 
     if arguments.jobs < 1:
         raise ConfigError("--jobs takes a number of at least 1")
-    load_allowed(arguments)
+    options.load_allowed(arguments)
     refuse_inside(arguments.out, arguments.directory)
     manifests = with_parents(arguments.directory, arguments.run)
     configs = {name: runnable_config(manifests[name], arguments.model) for name in arguments.run}
@@ -138,7 +130,7 @@ def _who_taught(arguments: argparse.Namespace, configs: "Mapping[str, RunConfig]
             for name, config in configs.items()
         ]
         page = who_taught(trials, arguments.out, arguments.jobs, progress)
-    show(page)
+    options.show(page)
     print(f"s2s: who taught what in {arguments.out}")
 
 
@@ -163,7 +155,7 @@ def _run_names(arguments: argparse.Namespace) -> list[str]:
 
     if arguments.sample is None:
         return list(arguments.run)
-    seed = sample_seed(arguments)
+    seed = options.sample_seed(arguments)
     possible, refused = runs_to_choose(arguments.directory, arguments.model)
     names = sample_runs(possible, Sample(seed, arguments.sample))
     print(f"drawn from {len(possible)} runs: {', '.join(names)} (--seed {seed} draws the same ones)")
@@ -205,7 +197,7 @@ def _print_rerun(finished: "Rerun", progress: Progress) -> None:
         progress.say(f"{name}: made on: the same source, model files and environment")
 
 
-def register(add: Add) -> None:
+def register(add: options.Add) -> None:
     command = add(_rerun, "s2s rerun results/embedded cohort/native-s42")
     command.add_argument("directory", type=Path, help="results directory, or shipped evidence")
     command.add_argument(
@@ -224,7 +216,7 @@ def register(add: Add) -> None:
     again.add_argument("--out", type=Path, required=True, help="RUN/adapter of each run goes here")
     again.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
     credit = "leave out this class of credit, several joined by +, and measure what it bought"
-    add_repeated(again, "--without", credit, metavar="CLASS")
+    options.add_repeated(again, "--without", credit, metavar="CLASS")
     again.add_argument("--by-class", action="store_true", help="--without each class of credit")
     again.add_argument(
         "--groups", type=int, metavar="N", help="with these: the first N groups (default: all)"
@@ -237,5 +229,5 @@ def register(add: Add) -> None:
 
 
 def _allow(command: argparse.ArgumentParser) -> None:
-    add_repeated(command, "--model", "your own model, if the runs used one", Path, metavar="DIR")
-    allow_code(command, "mapping", "normalizer", "problem", "host", "rule")
+    options.add_repeated(command, "--model", "your own model, if the runs used one", Path, metavar="DIR")
+    options.allow_code(command, "mapping", "normalizer", "problem", "host", "rule")

@@ -3,23 +3,117 @@
 import argparse
 import os
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from search_to_signal.base.errors import UNREADABLE, ConfigError, S2SError
-from search_to_signal.base.extras import EXTRAS, require
+from search_to_signal.base.errors import EXTRAS, UNREADABLE, ConfigError, S2SError, require
+from search_to_signal.base.processes import called_every
 from search_to_signal.base.progress import one_line, progress_display
-from search_to_signal.cli.options import (
-    AGAIN,
-    Add,
-    add_repeated,
-    allow_code,
-    load_allowed,
-    refuse_no_time,
-    show,
-)
-from search_to_signal.records.files import refuse_special_files, storage_errors
+from search_to_signal.cli import options
+from search_to_signal.records.files import LARGEST, read_regular, refuse_special_files, storage_errors
+from search_to_signal.records.manifest import runs_below
+from search_to_signal.records.reader import STEPS
+from search_to_signal.records.schema import StepRecord
+
+SCALARS: Mapping[str, Callable[[StepRecord], float | None]] = {
+    "search/best_score": lambda step: step.frontier_after,
+    "search/archive_size": lambda step: step.archive_size,
+    "search/admitted": lambda step: step.admitted,
+    "completions/valid": lambda step: step.valid,
+    "learner/grpo_loss": lambda step: step.loss,
+    "learner/kl": lambda step: step.kl,
+    "learner/grad_norm": lambda step: step.grad_norm,
+    "learner/training_tokens": lambda step: step.training_tokens,
+}
+"""The scalars of a step by their tags; None is not written. Scores: higher is better."""
+_SECONDS = 5.0
+
+
+class Writer(Protocol):
+    """The used part of torch's SummaryWriter."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Write one value."""
+
+    def flush(self) -> None:
+        """Write buffered values to disk."""
+
+
+@dataclass
+class Scalars:
+    """The scalars of all runs below a results directory; ``opened`` opens a run's writer by its name."""
+
+    results: Path
+    opened: Callable[[str], Writer]
+    writers: dict[str, Writer] = field(default_factory=dict)
+    written: Counter[str] = field(default_factory=Counter)
+
+    def write_new(self) -> None:
+        """Write every step that was recorded since the last call.
+
+        A run that resumed from a checkpoint records equal steps again, which are not written twice.
+        """
+        for run in runs_below(self.results):
+            name = run.relative_to(self.results).as_posix()
+            for step in _whole_steps(run / STEPS, self.written[name]):
+                if name not in self.writers:
+                    self.writers[name] = self.opened(name)
+                for tag, value_of in SCALARS.items():
+                    if (value := value_of(step)) is not None:
+                        self.writers[name].add_scalar(tag, value, step.step)
+                self.written[name] += 1
+        for writer in self.writers.values():
+            writer.flush()
+
+
+def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
+    if file.is_file():
+        *lines, _ = read_regular(file, LARGEST).split(b"\n")
+        yield from (msgspec.json.decode(line, type=StepRecord) for line in lines[start:])
+
+
+def require_tensorboard(results: Path, out: Path) -> None:
+    """Raise MissingExtraError without the package, ConfigError where ``out`` lies in ``results``."""
+    if out.resolve().is_relative_to(results.resolve()):
+        raise ConfigError(
+            f"--tensorboard {out} is inside {results}, which is sealed: give a directory outside of it"
+        )
+    require("tensorboard")
+
+
+@contextmanager
+def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
+    """Write scalars of the runs below ``results`` to ``out`` every few seconds within the context.
+
+    Without ``out`` nothing is written. Raises as ``require_tensorboard`` does. Runs continue where scalars
+    cannot be written.
+    """
+    if out is None:
+        yield
+        return
+    require_tensorboard(results, out)
+    # Imported by name: torch has no types for it, and loads slowly.
+    writer = import_module("torch.utils.tensorboard").SummaryWriter
+    # A repeated command writes all steps again, in place of the earlier ones.
+    scalars = Scalars(results, lambda name: writer(str(out / name), purge_step=0))
+    try:
+        with called_every(_SECONDS, partial(_write_if_possible, scalars)):
+            yield
+    finally:
+        _write_if_possible(scalars)
+
+
+def _write_if_possible(scalars: Scalars) -> None:
+    with suppress(S2SError, OSError, msgspec.MsgspecError):
+        scalars.write_new()
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -28,30 +122,25 @@ def _run(arguments: argparse.Namespace) -> None:
     Ctrl-C and SIGTERM stop each run after the group that it is in, a second one at once.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.layers.reproduction import (
-        chosen_layers,
-        described_models,
-        on_this_machine,
-        planned_work,
-        reproduce,
-        require_start,
-    )
+    from search_to_signal.cli.running import written_while_running
+    from search_to_signal.layers import reproduction
     from search_to_signal.run.execution import Execution
     from search_to_signal.run.machine_check import cards_of
     from search_to_signal.run.profile import load_profile
-    from search_to_signal.run.scalars import written_while_running
     from search_to_signal.verify.directory import verify
 
     profile = load_profile(arguments.profile)
-    layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
+    layers = [layer.key for layer in reproduction.chosen_layers(profile, arguments.layer)]
     if arguments.dry_run:
-        require_start(on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers)
-        for line in described_models(profile, layers):
+        reproduction.require_start(
+            reproduction.on_this_machine(profile, arguments.ray), arguments.out, arguments.resume, layers
+        )
+        for line in reproduction.described_models(profile, layers):
             print(line)
         print(f"s2s: {', '.join(layers)} can start in {arguments.out}")
         return
     scalars = written_while_running(arguments.out, arguments.tensorboard)
-    with scalars, progress_display(planned_work(profile, layers)) as progress:
+    with scalars, progress_display(reproduction.planned_work(profile, layers)) as progress:
         execution = Execution(
             profile.jobs,
             profile.checkpoint_every,
@@ -60,9 +149,9 @@ def _run(arguments: argparse.Namespace) -> None:
             check=lambda run: verify(run).problems,
             cards=cards_of(profile),
         )
-        page = reproduce(profile, arguments.out, execution, progress, arguments.layer)
+        page = reproduction.reproduce(profile, arguments.out, execution, progress, arguments.layer)
     if page is not None:
-        show(page)
+        options.show(page)
     print(f"s2s: results in {arguments.out}")
 
 
@@ -75,8 +164,8 @@ def _run_one(arguments: argparse.Namespace) -> None:
     from search_to_signal.run.clock import format_timing
     from search_to_signal.run.config import RunConfig
     from search_to_signal.run.execution import ERROR_PREFIX, PROGRESS_PREFIX
+    from search_to_signal.run.learning import retrain
     from search_to_signal.run.loop import run
-    from search_to_signal.run.retraining import retrain
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -86,7 +175,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
             # Not print, which cannot be called where a signal has interrupted it.
             os.write(sys.stdout.fileno(), f"{line}\n".encode(sys.stdout.encoding, "replace"))
 
-    refuse_no_time("--wait", arguments.wait, zero=True)
+    options.refuse_no_time("--wait", arguments.wait, zero=True)
     if arguments.parent is not None:
         end_with_parent(arguments.parent)
     # A run that is killed in the middle of a kernel ends the others on its card (NVIDIA MPS).
@@ -97,7 +186,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         if arguments.retrain is not None:
-            with storage_errors(arguments.out, AGAIN):
+            with storage_errors(arguments.out, options.AGAIN):
                 retrain(config, arguments.retrain, arguments.out, Relay(), arguments.without)
             return
         manifest = run(
@@ -122,8 +211,8 @@ def _updates(arguments: argparse.Namespace) -> None:
     """Train the same adapter on the same recorded groups with each mapping's rewards, and compare."""
     from search_to_signal.credit import PUBLISHED, get_mapping
     from search_to_signal.credit.normalizers import NORMALIZERS, get_normalizer
+    from search_to_signal.layers.settings import UpdateSettings
     from search_to_signal.layers.updates.layer import matched_updates
-    from search_to_signal.layers.updates.settings import UpdateSettings
     from search_to_signal.records.manifest import runs_below
 
     for mapping in arguments.mapping:
@@ -141,16 +230,16 @@ def _updates(arguments: argparse.Namespace) -> None:
     runs = [run for directory in arguments.directories for run in runs_below(directory)]
     with progress_display() as progress:
         page = matched_updates(runs, arguments.out, settings, progress)
-    show(page)
+    options.show(page)
     print(f"s2s: matched updates in {arguments.out}")
 
 
 def _heldout(arguments: argparse.Namespace) -> None:
     """Score a cohort's final heuristics on held-out instances, and find which programs behave alike."""
     from search_to_signal.layers.heldout.layer import heldout
-    from search_to_signal.layers.heldout.settings import HeldoutSettings
+    from search_to_signal.layers.settings import HeldoutSettings
 
-    load_allowed(arguments)
+    options.load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
     with progress_display() as progress:
         out = heldout(arguments.directory, settings, progress)
@@ -166,7 +255,7 @@ def _record(arguments: argparse.Namespace) -> None:
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
     from search_to_signal.study.recording import Stop, record
 
-    refuse_no_time("--minutes", arguments.minutes, zero=True)
+    options.refuse_no_time("--minutes", arguments.minutes, zero=True)
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     closed = closed_studies(read_amendments(path, plan))
@@ -182,11 +271,11 @@ def _record(arguments: argparse.Namespace) -> None:
     print(f"s2s: {state}: {arguments.out}")
 
 
-def register(add: Add) -> None:
+def register(add: options.Add) -> None:
     run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory to write")
-    add_repeated(run, "--layer", "only this evidence layer of the profile")
+    options.add_repeated(run, "--layer", "only this evidence layer of the profile")
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )
@@ -198,7 +287,7 @@ def register(add: Add) -> None:
     record = add(_record, "s2s record --out results/evidence --minutes 120")
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
-    add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
+    options.add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
     record.add_argument(
         "--finished",
         type=Path,
@@ -224,11 +313,11 @@ def register(add: Add) -> None:
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
     updates.add_argument("--out", type=Path, required=True, help="where to write records and page")
     for option in ("--mapping", "--normalizer"):
-        add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
+        options.add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
     updates.add_argument("--groups", type=int, default=3, help="consecutive groups to train on (default: 3)")
     updates.add_argument("--withheld", type=int, default=1, help="later groups to measure on (default: 1)")
     held = add(_heldout, "s2s heldout results/embedded --instances 8")
     held.add_argument("directory", type=Path, help="results directory with a complete cohort")
     held.add_argument("--instances", type=int, help="use the first N instances of each split (default: all)")
-    allow_code(held, "problem")
+    options.allow_code(held, "problem")
     held.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

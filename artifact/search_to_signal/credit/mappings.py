@@ -16,8 +16,8 @@ from search_to_signal.credit.base import (
     require,
     same_score_as_base,
     severity,
+    tilted,
 )
-from search_to_signal.credit.tilt import tilted
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import CompletionRecord, PreferencePair
 

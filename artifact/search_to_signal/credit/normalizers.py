@@ -13,7 +13,7 @@ import numpy as np
 from search_to_signal.base import plugins
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError, MappingError
 from search_to_signal.base.numerics import Floats, midranks
-from search_to_signal.credit.tilt import tilted
+from search_to_signal.credit.base import tilted
 
 Normalizer = Callable[[Floats], Floats]
 """From (N, G) finite rewards to (N, G) finite advantages; raises IllFormedGroupError for other input."""

@@ -59,12 +59,6 @@ class Scored:
     score: float | None
 
 
-def default_settings() -> EvaluationSettings:
-    """The paper's limits, with this process's share of the cores of the machine as slots."""
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return EvaluationSettings(slots=max(1, len(os.sched_getaffinity(0)) // processes))
-
-
 class GroupScorer:
     """Rewards groups by one mapping on one split of one problem.
 
@@ -86,7 +80,9 @@ class GroupScorer:
                 "train with s2s run"
             )
         self._split = split
-        self._settings = settings or default_settings()
+        # By default the paper's limits, with this process's share of the machine's cores as slots.
+        share = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self._settings = settings or EvaluationSettings(slots=max(1, share))
         self._started: tuple[int, EvaluationPool] | None = None
         self._turn = threading.Lock()
 

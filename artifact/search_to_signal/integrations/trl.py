@@ -109,7 +109,6 @@ class RewardFunction:
     def _blocks(
         self, prompts: Sequence[Any], columns: dict[str, Any]
     ) -> list[tuple[int, int, dict[str, Any]]]:
-        """Start, end and columns of each group."""
         size, total = self._size, len(prompts)
         if total % size:
             raise IllFormedGroupError(

@@ -239,8 +239,6 @@ def compares_completions(mapping: RewardMapping) -> bool:
     return not np.array_equal(rewards(*kinds), np.concatenate([rewards(kind) for kind in kinds]))
 
 
-# Normalizers of the atlas as advantage estimators.
-
 PREFIX = "s2s_"
 
 

@@ -19,44 +19,25 @@ from search_to_signal.base.plugins import third_party_errors
 from search_to_signal.base.progress import Progress, Task
 from search_to_signal.claims.page import write_ledger
 from search_to_signal.claims.settings import implementation
-from search_to_signal.credit import get_mapping, rewards_of
-from search_to_signal.credit.normalizers import (
-    NORMALIZERS,
-    ComponentNormalizer,
-    Normalizer,
-    advantages,
-    advantages_by_group,
-    get_normalizer,
-)
+from search_to_signal.credit import get_mapping, normalizers, rewards_of
 from search_to_signal.layers.audit.layer import audit_results
-from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.settings import BreadthCell
 from search_to_signal.learner.settings import PROJECTIONS
 from search_to_signal.models.files import model_directory, shipped, tensor_shapes
 from search_to_signal.models.opening import described, model_files, require_model, require_server
 from search_to_signal.models.settings import ENGINES, Endpoint, endpoint_key, model_name
 from search_to_signal.problems import PROBLEMS, find_problem, get_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem, instance_bytes
+from search_to_signal.records import layers
 from search_to_signal.records.amendments import find_awaited_runs
-from search_to_signal.records.checksums import SUMS
+from search_to_signal.records.checksums import SUMS, seal
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import refuse_special_files, storage_errors
 from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
 from search_to_signal.records.heldout import TOURS, Tour, Tours, final_heuristic, read_tours, write_tours
-from search_to_signal.records.layers import (
-    API,
-    AUDIT,
-    BREADTH,
-    COHORT,
-    HELDOUT,
-    LAYERS,
-    UPDATES,
-    Layer,
-    layer_part,
-)
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.records.seal import seal
 from search_to_signal.report.build import report
 from search_to_signal.report.results import Results
 from search_to_signal.run.execution import Execution
@@ -74,11 +55,11 @@ def check_conditions(profile: Profile) -> None:
     trained = [config for config in profile.runs() if config.trained]
     groups = trial_groups(profile.generation.group_size)
     for mapping_name, normalizer_name in sorted({(config.mapping, config.normalizer) for config in trained}):
-        mapping, normalizer = get_mapping(mapping_name), get_normalizer(normalizer_name)
+        mapping, normalizer = get_mapping(mapping_name), normalizers.get_normalizer(normalizer_name)
         # A run computes credit group by group.
         for number in range(len(groups.outcome)):
             rewards = rewards_of(mapping, groups.at(slice(number, number + 1)))
-            advantages_by_group(normalizer, rewards.reward, rewards.components)
+            normalizers.advantages_by_group(normalizer, rewards.reward, rewards.components)
 
 
 def unordered_normalizers(profile: Profile) -> list[str]:
@@ -86,19 +67,20 @@ def unordered_normalizers(profile: Profile) -> list[str]:
 
     Those of components are not asked: their order is of no single reward.
     """
-    names = {config.normalizer for config in profile.runs() if config.trained} - set(NORMALIZERS)
+    names = {config.normalizer for config in profile.runs() if config.trained} - set(normalizers.NORMALIZERS)
     # Pairs of equal rewards, not in the order of their places.
     rewards = np.roll(np.arange(profile.generation.group_size) // 2, 1).astype(np.float64)[None]
-    own = {name: get_normalizer(name) for name in sorted(names)}
+    own = {name: normalizers.get_normalizer(name) for name in sorted(names)}
     return [
         name
         for name, normalizer in own.items()
-        if not isinstance(normalizer, ComponentNormalizer) and not _keeps_order(normalizer, rewards)
+        if not isinstance(normalizer, normalizers.ComponentNormalizer)
+        and not _keeps_order(normalizer, rewards)
     ]
 
 
-def _keeps_order(normalizer: Normalizer, rewards: Floats) -> bool:
-    credit = advantages(normalizer, rewards, {"reward": rewards})
+def _keeps_order(normalizer: normalizers.Normalizer, rewards: Floats) -> bool:
+    credit = normalizers.advantages(normalizer, rewards, {"reward": rewards})
     order = np.argsort(rewards[0], kind="stable")
     steps, ties = np.diff(credit[0][order]), np.diff(rewards[0][order]) == 0
     slack = 1e-9 * float(np.abs(credit).max(initial=0.0))
@@ -252,9 +234,9 @@ EMBEDDED_RATE = 8e-4
 _TOO_SLOW = EMBEDDED_RATE / 4
 
 
-def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
+def chosen_layers(profile: Profile, names: Sequence[str]) -> list[layers.Layer]:
     """Return the named layers, or all layers of the profile; raises ConfigError for one that it lacks."""
-    reproduction = [layer for layer in LAYERS if profile.asks_for(layer.key)]
+    reproduction = [layer for layer in layers.LAYERS if profile.asks_for(layer.key)]
     known = [layer.key for layer in reproduction]
     for name in names:
         if name not in known:
@@ -262,14 +244,14 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     return [layer for layer in reproduction if not names or layer.key in names]
 
 
-def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+def run_layer(layer: layers.Layer, reproduction: Reproduction) -> None:
     """Run a layer; raises RunDirectoryError where it needs a missing one."""
-    layer_part(layer.key, "layer").run(reproduction)
+    layers.layer_part(layer.key, "layer").run(reproduction)
 
 
 def planned_work(profile: Profile, keys: Sequence[str]) -> list[Task]:
     """The tasks of these layers for progress; a layer without ``tasks`` tells of them as it runs."""
-    modules = [layer_part(key, "layer") for key in keys]
+    modules = [layers.layer_part(key, "layer") for key in keys]
     return [task for module in modules if hasattr(module, "tasks") for task in module.tasks(profile)]
 
 
@@ -367,11 +349,11 @@ def _every_part(profile: Profile) -> list[Part]:
 
 def _endpoints(profile: Profile, keys: Sequence[str]) -> Iterator[Endpoint]:
     """The endpoints elsewhere that these layers ask."""
-    if profile.generation.backend == "api" and set(keys) - {API, HELDOUT}:
+    if profile.generation.backend == "api" and set(keys) - {layers.API, layers.HELDOUT}:
         yield profile.generation.api
-    if profile.generation.backend == "server" and set(keys) - {API, HELDOUT}:
+    if profile.generation.backend == "server" and set(keys) - {layers.API, layers.HELDOUT}:
         yield profile.generation.served
-    if API in keys and profile.api is not None and profile.api.endpoint is not None:
+    if layers.API in keys and profile.api is not None and profile.api.endpoint is not None:
         yield profile.api.endpoint
 
 
@@ -380,13 +362,13 @@ def parts_with_models(profile: Profile, keys: Sequence[str]) -> list[Part]:
 
     A reference through an endpoint and a held-out evaluation load none.
     """
-    elsewhere = {API} if profile.api is not None and profile.api.endpoint is not None else set()
+    elsewhere = {layers.API} if profile.api is not None and profile.api.endpoint is not None else set()
     cells: list[Part] = []
-    if {BREADTH, UPDATES} & set(keys):
+    if {layers.BREADTH, layers.UPDATES} & set(keys):
         cells += profile.breadth
-    if AUDIT in keys:
+    if layers.AUDIT in keys:
         cells += profile.audit
-    standing = set(keys) - {BREADTH, AUDIT, HELDOUT} - elsewhere
+    standing = set(keys) - {layers.BREADTH, layers.AUDIT, layers.HELDOUT} - elsewhere
     return [profile, *cells] if standing else cells
 
 
@@ -451,7 +433,7 @@ def reproduce(
 
 
 def _audit_and_report(results: Path, progress: Progress) -> Path | None:
-    if not (results / COHORT / SUMS).is_file():
+    if not (results / layers.COHORT / SUMS).is_file():
         progress.say("no report: the cohort has not run")
         return None
     if left := unfinished(results):
@@ -460,7 +442,7 @@ def _audit_and_report(results: Path, progress: Progress) -> Path | None:
     progress.say("touring one instance with the seed and with the best heuristic, for a picture")
     record_tours(results)
     progress.say("replaying the recorded groups under every mapping and normalizer")
-    audit_results(results, results / AUDIT)
+    audit_results(results, results / layers.AUDIT)
     return write_report(results, results / REPORT)
 
 

@@ -11,12 +11,24 @@ from numpy.typing import NDArray
 
 from search_to_signal.base.errors import NotFiniteError
 from search_to_signal.learner.adapter import adapter_sha256
-from search_to_signal.learner.base import StepResult, TrainingGroup
-from search_to_signal.learner.captured_passes import CapturedPasses, can_capture
-from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, grpo_loss, token_log_probabilities
+from search_to_signal.learner.base import (
+    LearnerDump,
+    StepResult,
+    TrainingGroup,
+    WaitingGroup,
+    read_dump,
+    waiting_group,
+)
+from search_to_signal.learner.grpo_loss import (
+    CapturedPasses,
+    TokenGroup,
+    can_capture,
+    fitting_group,
+    grpo_loss,
+    token_log_probabilities,
+)
 from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
-from search_to_signal.learner.waiting import LearnerDump, WaitingGroup, read_dump, waiting_group
 
 PUBLISHED = GrpoSettings()
 
@@ -116,7 +128,6 @@ class GrpoLearner:
 
     @torch.no_grad()
     def _sampled(self, group: TokenGroup) -> torch.Tensor:
-        """Token log-probabilities of the policy as it is, (G, C)."""
         parts = self._parts(group)
         return torch.cat([token_log_probabilities(self.model, group.rows(part)) for part in parts])
 

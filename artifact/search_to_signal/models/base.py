@@ -169,8 +169,6 @@ def completion_text(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
-# How messages become tokens, and which tokens end an answer.
-
 # What a template may add to messages, and how often it may repeat them.
 _MOST_TEXT, _MOST_GROWTH = 1 << 20, 16
 # Some templates tell the model the date: a prompt has to be the same on any day.
@@ -190,10 +188,7 @@ def encoded(
 
 
 def rendered(
-    tokenizer: Any,
-    chat: list[Message],
-    for_template: Mapping[str, object],
-    at: Callable[[str], object] = str,
+    tokenizer: Any, chat: list[Message], for_template: Mapping[str, object], at: Callable[[str], object] = str
 ) -> tuple[str, list[int]]:
     """The same in this process; ``at`` is told what is about to be done, as what fails is named."""
     at("chat_template")

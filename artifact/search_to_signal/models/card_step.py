@@ -33,7 +33,6 @@ def embed(tokens, table, x, squares, K, BLOCK: tl.constexpr, BLOCKS: tl.constexp
 
 @triton.jit
 def _input(x, gain, scale, row, here, k, K, NORMED: tl.constexpr):
-    """Some columns of a projection's input (16, columns)."""
     values = tl.load(x + row[:, None] * K + k[None, :], mask=here[:, None], other=0.0)
     if NORMED:
         values = (values.to(tl.float32) * scale[:, None]).to(values.dtype) * tl.load(gain + k)[None, :]
@@ -430,7 +429,6 @@ class CardStep:
         )
 
     def _add(self, x: Tensor, matrix: Matrix) -> None:
-        """The residual stream plus a projection."""
         self._project(x, matrix)
         outputs = len(matrix.weight)
         add_output[(self._blocks,)](

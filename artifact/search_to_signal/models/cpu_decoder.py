@@ -105,7 +105,6 @@ def _gives_its_logits(model: Any) -> bool:
 
 
 def _weight(linear: Any) -> torch.Tensor:
-    """What the layer multiplies with, its active LoRA product included."""
     if not hasattr(linear, "lora_A"):
         return linear.weight  # type: ignore[no-any-return]
     weight: torch.Tensor = linear.base_layer.weight

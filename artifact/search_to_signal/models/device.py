@@ -136,7 +136,6 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _card_memory() -> str:
-    """How much memory the card has, for people; empty where it does not answer."""
     with suppress(RuntimeError):
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             sizes = (*torch.cuda.mem_get_info(), torch.cuda.memory_reserved())

@@ -18,6 +18,7 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from search_to_signal.base.errors import ConfigError, ModelFileError, RunDirectoryError, S2SError
+from search_to_signal.base.package_data import SOURCE
 from search_to_signal.base.processes import called_every
 from search_to_signal.base.progress import Progress, one_line
 from search_to_signal.models.files import (
@@ -124,8 +125,6 @@ def _given(request: FetchRequest, given: Path, known: KnownModel | None) -> "Ggu
     return GgufSource(request.name, gguf_files(given), known, request.sha256)
 
 
-# Files of a known model from the hub, at its pinned revision, in the hub's own cache.
-
 _MB = 1_000_000
 
 
@@ -187,9 +186,6 @@ def _reaching(name: str) -> Iterator[None]:
         ) from error
 
 
-# A directory made under another name and renamed when it is whole: what has its name is finished.
-
-
 @contextmanager
 def renamed_when_whole(out: Path) -> Iterator[Path]:
     """Yield an empty directory next to ``out`` that gets its name at the end, and is removed on any error.
@@ -241,10 +237,7 @@ def _locked(work: Path) -> int:
     raise RunDirectoryError(f"another process is writing into {work}: wait until it ends, or stop it")
 
 
-# Files read once, in blocks: hashed, copied where asked for, with progress.
-
 _BLOCK = 1 << 22
-_MB = 1_000_000
 
 
 class Reading:
@@ -274,7 +267,6 @@ class Reading:
 
 
 def _total_size(files: Sequence[Path]) -> int:
-    """Bytes of all of them."""
     return sum(path.stat().st_size for path in files)
 
 
@@ -284,9 +276,7 @@ def _remove_cached(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-# The files next to a model's weights: their origin, licence and checksums.
-
-SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
+CARD, LICENCE = "README.md", "LICENSE"
 _LICENCES = Path(__file__).parent / "licences"
 
 
@@ -305,7 +295,6 @@ class ModelOrigin(NamedTuple):
 
 
 def _describe(out: Path, origin: ModelOrigin, progress: Progress) -> None:
-    """Write source.json, README.md, the licence where it is ours to give, and the list of checksums last."""
     source = {
         "name": origin.name,
         "repository": origin.known and origin.known.repository,
@@ -326,38 +315,30 @@ def _describe(out: Path, origin: ModelOrigin, progress: Progress) -> None:
 
 def _card(origin: ModelOrigin) -> str:
     files = "".join(f"- `{name}`, SHA-256 `{sha256}`\n" for name, sha256 in sorted(origin.files.items()))
+    if origin.known is None:
+        whose = "A model that this package does not know: only its publisher vouches for the bytes."
+    elif origin.revision is None:
+        whose = (
+            f"Given as {origin.known.repository} of huggingface.co; these bytes were not checked against it:"
+        )
+    else:
+        whose = f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
+    how = f"The files are the distributor's, byte for byte{origin.edited}.\n"
+    if origin.converted:
+        how = (
+            f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
+            f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat "
+            "template are the file's.\nResults with it are results with a quantized model.\n"
+        )
     return f"""# {origin.name}
 
-{_whose(origin)}
+{whose}
 
 {files}
-{_how(origin)}
+{how}
 Licence: {origin.known.licence if origin.known else "that of its distributor, who has to be asked"}.
 Made by `s2s model fetch {origin.name}`; `source.json` says the same for programs.
 """
-
-
-def _whose(origin: ModelOrigin) -> str:
-    if origin.known is None:
-        return "A model that this package does not know: only its publisher vouches for the bytes."
-    if origin.revision is None:
-        return (
-            f"Given as {origin.known.repository} of huggingface.co; these bytes were not checked against it:"
-        )
-    return f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
-
-
-def _how(origin: ModelOrigin) -> str:
-    if not origin.converted:
-        return f"The files are the distributor's, byte for byte{origin.edited}.\n"
-    return (
-        f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
-        f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template "
-        "are the file's.\nResults with it are results with a quantized model.\n"
-    )
-
-
-# A model directory from a GGUF file or its parts, when the bytes are those that were published.
 
 
 class GgufSource(NamedTuple):
@@ -403,8 +384,6 @@ class GgufSource(NamedTuple):
         revision = self.known.revision if self.known else None
         return ModelOrigin(self.name, self.known, {published: sha256}, revision, converted=True)
 
-
-# A model directory from safetensors files as a distributor publishes them: checked and copied.
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 # Any of these sets makes a tokenizer.

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
-from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite, prod
 from pathlib import Path
@@ -13,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from search_to_signal.base.errors import ModelFileError, RunDirectoryError
-from search_to_signal.base.package_data import INSTALLED, MODELS
+from search_to_signal.base.package_data import INSTALLED, MODELS, SOURCE
 from search_to_signal.base.progress import one_line
 from search_to_signal.records.checksums import sha256_file
 
@@ -123,6 +122,11 @@ def checked_files(directory: Path) -> dict[str, str]:
     return sums
 
 
+def same_model(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whether two lists of checksums are of the same model; ``SOURCE`` may differ, no run reads it."""
+    return {**files, SOURCE: ""} == {**others, SOURCE: ""}
+
+
 def shipped(directory: Path) -> bool:
     """Whether a model came with this package; any other one was made by somebody else."""
     return MODELS in directory.absolute().parents
@@ -182,6 +186,8 @@ def refuse_odd_settings(directory: Path) -> None:
 
 def reads_rope_theta_alone() -> bool:
     """Whether the installed transformers is of the pinned kind; loading it would take seconds."""
+    from importlib.metadata import version  # a check of records needs none
+
     return find_spec("transformers") is not None and version("transformers").startswith("4.")
 
 
@@ -271,8 +277,6 @@ def listed_files(directory: Path) -> Mapping[str, str | None]:
         )
     return sums
 
-
-# What the headers of weight files say, without the weights: tensors by name, and where a file ends.
 
 _LENGTH_BYTES = 8
 # Of thousands of tensors; the format allows 100 MB.

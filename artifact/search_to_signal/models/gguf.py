@@ -17,9 +17,8 @@ from gguf.quants import dequantize
 
 from search_to_signal.base.errors import ModelFileError
 from search_to_signal.base.progress import Progress, one_line
-from search_to_signal.models.confined import Answer, At, Budget, Confined, ConfinedError
+from search_to_signal.models import foreign
 from search_to_signal.models.files import refuse_little_room
-from search_to_signal.models.foreign import ForeignTokenizer, try_model
 
 # The bytes of a GGUF file, from one file or from its parts, joined in the order of their numbers.
 
@@ -137,7 +136,7 @@ class StoredTensor(NamedTuple):
     row_bytes: int
 
 
-def _read(path: Path, at: At) -> Answer:
+def _read(path: Path, at: foreign.At) -> foreign.Answer:
     """Gives, in a confined child, the texts of the model directory by file name, and every StoredTensor."""
     at("its header")
     reader = gguf.GGUFReader(path)
@@ -167,7 +166,6 @@ def _value(field: gguf.ReaderField) -> Any:
 
 
 def _names(path: Path, said: dict[str, Any], tensors: dict[str, Any]) -> dict[str, str]:
-    """The name in transformers by the name in the file, in the order in which they are written."""
     layers = range(said[f"{ARCHITECTURE}.block_count"])
     inside = {f"blk.{n}.{own}": f"model.layers.{n}.{name}" for n in layers for own, name in _INSIDE.items()}
     names = {**_OUTSIDE, **inside}
@@ -191,7 +189,6 @@ def _stored(tensor: gguf.ReaderTensor, name: str) -> StoredTensor:
 
 
 def _texts(said: dict[str, Any], tied: bool) -> dict[str, Any]:
-    """The JSON files of the model directory by name."""
     tokens, kinds = (said[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
     listed = list(enumerate(zip(tokens, kinds, strict=True)))
     control = {token: place for place, (token, kind) in listed if kind == _CONTROL}
@@ -296,10 +293,12 @@ def convert(path: Path, out: Path, progress: Progress) -> None:
     a damaged file.
     """
     # It maps the file into its memory; half a million tokens and merges take seconds.
-    confined = Confined(partial(_read, path), Budget(seconds=120, memory=(4 << 30) + path.stat().st_size))
+    confined = foreign.Confined(
+        partial(_read, path), foreign.Budget(seconds=120, memory=(4 << 30) + path.stat().st_size)
+    )
     try:
         texts, stored = confined()
-    except ConfinedError as error:
+    except foreign.ConfinedError as error:
         raise ModelFileError(
             f"{path} is not a readable GGUF file ({error.place}: {one_line(error.what, 160)}): it is "
             "damaged or unfinished; get it again"
@@ -310,8 +309,8 @@ def convert(path: Path, out: Path, progress: Progress) -> None:
         (out / name).write_text(text, encoding="utf-8")
     _write_weights(path, out / "model.safetensors", [StoredTensor(*each) for each in stored], progress)
     try:
-        try_model(out)
-        ForeignTokenizer(out)
+        foreign.try_model(out)
+        foreign.ForeignTokenizer(out)
     except ModelFileError as error:
         raise ModelFileError(f"{path} cannot be turned into a model ({error})") from error
 

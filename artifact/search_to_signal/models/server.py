@@ -82,10 +82,7 @@ class Server:
         key = endpoint_key(settings)
         self._secret = key if settings.key_variable else "\0"
         self._client = OpenAI(
-            api_key=key,
-            base_url=settings.base_url,
-            timeout=settings.timeout_s,
-            max_retries=settings.retries,
+            api_key=key, base_url=settings.base_url, timeout=settings.timeout_s, max_retries=settings.retries
         )
 
     def error(self, problem: str) -> GenerationError:

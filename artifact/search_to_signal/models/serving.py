@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from search_to_signal.base.errors import UNREADABLE, ConfigError, GenerationError, ModelFileError, reason
+from search_to_signal.base.processes import answering
 from search_to_signal.base.progress import one_line
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.models.base import GenerationSettings
@@ -256,15 +257,8 @@ def serving(
         raise ConfigError(
             f"cannot listen on port {port} ({reason(error)}): give another port, or 0 for any"
         ) from error
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with answering(server):
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 # An endpoint of a run's own: its model behind real HTTP on this machine, for as long as the run lasts.

@@ -175,9 +175,6 @@ class GenerationSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_o
         return ServerSettings() if self.server is msgspec.UNSET else self.server
 
 
-# The key of an endpoint, which is no setting: an environment variable holds it.
-
-
 def endpoint_key(settings: Endpoint) -> str:
     """The key, ``none`` where no variable is named; raises ConfigError where the variable is not set."""
     if not settings.key_variable:

@@ -121,7 +121,6 @@ class VllmGenerator:
             raise GenerationError("the engine still works on an earlier group: restart the run")
 
     def _sampling(self, seed: int) -> Any:
-        """Temperature and by default nothing else (D23), and a random stream of the completion's own."""
         return self._engine.sampling_params(
             n=1,
             seed=seed,

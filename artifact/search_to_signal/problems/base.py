@@ -234,9 +234,6 @@ def as_matrix(answer: Any, shape: tuple[int, ...], by_rows: bool = False) -> Arr
     return matrix
 
 
-# Frozen instances, and checks that regenerated arrays are the recorded ones, to the last bit.
-
-
 def sha256_of(array: Array) -> str:
     """SHA-256 of an array as little-endian float64 in C order."""
     return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").tobytes()).hexdigest()
@@ -277,9 +274,6 @@ def euclidean(coordinates: Array) -> Array:
     delta = coordinates[:, :, None, :] - coordinates[:, None, :, :]
     out: Array = np.sqrt((delta**2).sum(axis=-1))
     return out
-
-
-# What a problem offers to any prompt, whatever the host's words.
 
 
 @dataclass(frozen=True)

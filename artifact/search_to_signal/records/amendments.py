@@ -158,12 +158,10 @@ def find_awaited_runs(results: Path, names: Collection[str] | None = None) -> st
 
 
 def _has_rosters(directory: Path) -> bool:
-    """Whether a directory holds the layers of a profile."""
     return any(next((directory / layer.key).rglob(ROSTER), None) for layer in LAYERS)
 
 
 def _awaited_of(profile: Path, top: Path) -> Partial:
-    """Return the layers of a profile's directory that lack runs; none where it follows no plan."""
     found = {name: finished_manifest(profile / name) for name in planned_runs(profile)}
     recorded = {name: manifest for name, manifest in found.items() if manifest is not None}
     followed = {str(run.plan_sha256) for run in recorded.values() if run.plan_sha256 is not msgspec.UNSET}
@@ -206,7 +204,6 @@ def missing_runs(packed: Path, names: Sequence[str], closed: Mapping[str, str]) 
 
 
 def _gaps(recorded: Sequence[str], planned: set[str], closed: Mapping[str, str]) -> Iterator[tuple[str, Gap]]:
-    """The layers with fewer recorded than planned runs."""
     for layer in sorted({_layer(name) for name in planned}):
         count, total = (sum(_layer(name) == layer for name in names) for names in (recorded, planned))
         if count < total:

@@ -111,11 +111,6 @@ def floats(values: Sequence[object]) -> Floats:
     return np.array(values, dtype=np.float64)
 
 
-def _scores(group: Sequence[CompletionRecord]) -> list[float | None]:
-    """Of the valid; a typed failure has none, even where its evaluation returned one."""
-    return [r.score if r.outcome is Outcome.VALID else None for r in group]
-
-
 def padded(rows: Sequence[Sequence[float]]) -> Floats:
     """Rows of several lengths as one array, filled with NaN."""
     width = max((len(row) for row in rows), default=0)
@@ -155,7 +150,8 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
     bases = [() if h.operator == CREATION else h.base_scores for h in heads]
     return GroupBatch(
         outcome=np.array([[_CODE[r.outcome] for r in g] for g in groups], dtype=np.int8),
-        score=floats([_scores(g) for g in groups]),
+        # A typed failure has none, even where its evaluation returned one.
+        score=floats([[r.score if r.outcome is Outcome.VALID else None for r in g] for g in groups]),
         bases=padded(bases),
         frontier=floats([h.frontier for h in heads]),
         archive_gap=floats([[r.archive_gap for r in g] for g in groups]),
@@ -253,8 +249,6 @@ def _responses(group: ExternalGroup) -> list[int]:
         for index, c in enumerate(group.candidates)
     ]
 
-
-# Stream recorded groups, ours or from outside, as batches of bounded size.
 
 BATCH = 4096
 

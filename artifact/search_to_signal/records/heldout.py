@@ -11,8 +11,6 @@ from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
 
-# What final heuristics score on instances that no search has seen, and what programs do on a small set.
-
 HELDOUT_MANIFEST = "heldout.json"
 SCORES = "scores.jsonl"
 BEHAVIOURS = "behaviours.jsonl"
@@ -104,8 +102,6 @@ def stored_heldout(directory: Path) -> HeldoutManifest:
     missing = f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
     return read_json(directory / HELDOUT_MANIFEST, HeldoutManifest, missing)
 
-
-# One instance with the tours of the seed and of the best heuristic, for a picture.
 
 TOURS = "tours.json"
 

@@ -7,27 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.base.errors import UNREADABLE, RecordError, RunDirectoryError
+from search_to_signal.records import files, schema
 from search_to_signal.records.conditions import FROZEN, Condition, run_name
-from search_to_signal.records.files import (
-    files_named,
-    is_component,
-    read_json,
-    read_regular,
-    write_atomically,
-    write_json,
-)
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.schema import (
-    BARE_FENCE,
-    FIRST_HOST,
-    FIRST_RULE,
-    HostFacts,
-    IdeaEnd,
-    RuleFacts,
-    StepTiming,
-    facts_of_host,
-    facts_of_rule,
-)
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -39,15 +21,8 @@ _MOST = (1_000_000, 1024)
 # The sandbox reports these facts of a worker; a manifest's ``isolation`` may contain no others.
 ISOLATION_FACTS = frozenset(
     {
-        "clock",
-        "landlock",
-        "landlock_abi",
-        "limits",
-        "mode",
-        "no_new_privs",
-        "seccomp",
-        "timers",
-        "unprivileged",
+        *("clock", "landlock", "landlock_abi", "limits", "mode"),
+        *("no_new_privs", "seccomp", "timers", "unprivileged"),
     }
 )
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
@@ -151,9 +126,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
     interruptions: int = 0
-    host: str = FIRST_HOST
-    host_facts: HostFacts | msgspec.UnsetType = msgspec.UNSET
-    rule_facts: RuleFacts | msgspec.UnsetType = msgspec.UNSET
+    host: str = schema.FIRST_HOST
+    host_facts: schema.HostFacts | msgspec.UnsetType = msgspec.UNSET
+    rule_facts: schema.RuleFacts | msgspec.UnsetType = msgspec.UNSET
     checkout: Checkout | None = None
     mapping_name: str | msgspec.UnsetType = msgspec.UNSET
     plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
@@ -172,16 +147,20 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return msgspec.structs.replace(msgspec.convert(self.config, RunFacts), host=self.host)
 
     @property
-    def of_host(self) -> HostFacts:
+    def of_host(self) -> schema.HostFacts:
         """What its host can, whichever version wrote it."""
         recorded = self.host_facts
-        return recorded if isinstance(recorded, HostFacts) else facts_of_host(self.host)
+        return recorded if isinstance(recorded, schema.HostFacts) else schema.facts_of_host(self.host)
 
     @property
-    def of_rule(self) -> RuleFacts:
+    def of_rule(self) -> schema.RuleFacts:
         """What its learning rule does, whichever version wrote it."""
         recorded, rule = self.rule_facts, self.facts.learning_rule
-        return recorded if isinstance(recorded, RuleFacts) else facts_of_rule(rule, self.rule_settings)
+        return (
+            recorded
+            if isinstance(recorded, schema.RuleFacts)
+            else schema.facts_of_rule(rule, self.rule_settings)
+        )
 
     @property
     def rule_settings(self) -> dict[str, Any]:
@@ -232,10 +211,10 @@ class RunFacts(msgspec.Struct, frozen=True):
     generation: _Generation
     layer: str = COHORT
     normalizer: str = "group"
-    learning_rule: str = FIRST_RULE
-    host: str = FIRST_HOST
+    learning_rule: str = schema.FIRST_RULE
+    host: str = schema.FIRST_HOST
     parent: _Parent | None = None
-    idea_end: IdeaEnd = BARE_FENCE
+    idea_end: schema.IdeaEnd = schema.BARE_FENCE
 
     @property
     def group_size(self) -> int:
@@ -268,20 +247,20 @@ class RunFacts(msgspec.Struct, frozen=True):
         return run_name(self.condition, self.seed)
 
 
-def sum_timings(steps: Sequence[StepTiming]) -> Timing:
+def sum_timings(steps: Sequence[schema.StepTiming]) -> Timing:
     """The timing of a run from that of its steps; raises TypeError for phases that are not those of a run."""
     seconds = {name: sum(step.seconds[name] for step in steps) for name in steps[0].seconds}
     return Timing(**seconds, groups_per_minute=60 * len(steps) / seconds["total"])
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    write_json(directory / MANIFEST, manifest)
+    files.write_json(directory / MANIFEST, manifest)
 
 
 def read_manifest(directory: Path) -> Manifest:
     """Read a run's manifest; raises RunDirectoryError when it is missing, unreadable, or of no run."""
     missing = f"{directory} has no {MANIFEST}: it is not a run directory"
-    manifest = read_json(directory / MANIFEST, Manifest, missing)
+    manifest = files.read_json(directory / MANIFEST, Manifest, missing)
     try:
         facts = msgspec.convert(manifest.config, RunFacts)
         msgspec.convert(manifest.config, _Tables)
@@ -305,7 +284,7 @@ def finished_manifest(directory: Path) -> Manifest | None:
 
 def write_roster(directory: Path, names: Iterable[str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / ROSTER, msgspec.json.encode(sorted(names)) + b"\n")
+    files.write_atomically(directory / ROSTER, msgspec.json.encode(sorted(names)) + b"\n")
 
 
 def read_roster(directory: Path) -> list[str]:
@@ -314,9 +293,9 @@ def read_roster(directory: Path) -> list[str]:
     Raises RunDirectoryError for an unreadable list, and for a name that is not that of a directory in here.
     """
     path = directory / ROSTER
-    names = read_json(path, list[str], f"{path} was removed while it was read") if path.exists() else []
+    names = files.read_json(path, list[str], f"{path} was removed while it was read") if path.exists() else []
     for name in names:
-        if not is_component(name):
+        if not files.is_component(name):
             raise RunDirectoryError(
                 f"{path} names {name!r}, which is not the name of a directory: restore the file"
             )
@@ -337,11 +316,9 @@ def run_directories(directory: Path) -> list[Path]:
 
 def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
-    directories = (path.parent for path in files_named(directory, MANIFEST))
+    directories = (path.parent for path in files.files_named(directory, MANIFEST))
     return sorted(path for path in directories if INTERRUPTED not in path.relative_to(directory).parts)
 
-
-# The program database that a search ends with, by the ids of its programs: ``database.json``.
 
 DATABASE = "database.json"
 VERSION = 1
@@ -362,14 +339,14 @@ class _StoredVersion(msgspec.Struct):
 
 def write_database(directory: Path, database: Database) -> None:
     """Write the database of a run directory."""
-    write_json(directory / DATABASE, database)
+    files.write_json(directory / DATABASE, database)
 
 
 def read_database(directory: Path) -> Database:
     """The database of a run directory; raises RecordError where there is none of this version."""
     path = directory / DATABASE
     try:
-        data = read_regular(path)
+        data = files.read_regular(path)
         if (version := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
             raise RecordError(
                 f"{path} is a database of version {version}, but only version {VERSION} can be read: "

@@ -18,8 +18,6 @@ from search_to_signal.base.processes import kernels_in_force
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.manifest import Accelerator, Environment, Source
 
-# The source of a result: a hash over the files that determine it, the checkout, and the locked packages.
-
 
 def _git(*arguments: str) -> str | None:
     if INSTALLED:  # its environment may lie in the checkout of another project
@@ -57,22 +55,9 @@ def read_lock(path: Path = LOCK) -> dict[str, Any]:
     return lock
 
 
-# Facts about the machine and the software, without names of machine and user.
-
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "trl",
-    "peft",
-    "numpy",
-    "scipy",
-    "numba",
-    "msgspec",
-    "unsloth",
-    "vllm",
-    "bitsandbytes",
-    "ray",
+    *("torch", "transformers", "tokenizers", "trl", "peft", "numpy", "scipy"),
+    *("numba", "msgspec", "unsloth", "vllm", "bitsandbytes", "ray"),
 )
 
 # Of these, the ones that decide the bits of a run wherever it is computed.

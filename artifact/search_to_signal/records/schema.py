@@ -169,7 +169,7 @@ class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An admitted heuristic; ``id`` is the SHA-256 of its canonical code.
 
-    Step -1 is that of a population that the run was given to begin with (``population.py``).
+    Step -1 is that of a population that the run was given to begin with (``GIVEN``).
     ``instance_scores`` are there for a host that asks for them, as in completions.
     """
 

@@ -171,7 +171,6 @@ def hash_findings(text: RecordedText, code: str | None) -> Iterator[Finding]:
 
 
 def _compare_instances(text: RecordedText, actual: EvaluatedCompletion) -> Iterator[Finding]:
-    """Recorded scores of the instances that differ from the program's, though their mean is the same."""
     recorded, evaluation = getattr(text.record, "instance_scores", UNSET), actual.evaluation
     if recorded is UNSET or evaluation is None or not same_bits(text.record.score, actual.score):
         return

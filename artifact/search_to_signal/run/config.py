@@ -11,13 +11,7 @@ from search_to_signal.base.settings import Range, canonical_sha256, check_ranges
 from search_to_signal.credit.normalizers import DEFAULT
 from search_to_signal.learner import GRPO
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models.settings import (
-    ENGINES,
-    NF4,
-    GenerationSettings,
-    ModelLoading,
-    ModelSettings,
-)
+from search_to_signal.models.settings import ENGINES, NF4, GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.conditions import FROZEN, Condition, file_name, run_name
@@ -140,7 +134,6 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def _start(self) -> tuple[str, ...]:
-        """The directory of restarts with an archive, within their layer's."""
         if self.parent is None or self.parent.archive_sha256 is msgspec.UNSET:
             return ()
         return (INITIAL_ARCHIVE if self.parent.adapter_sha256 is None else FINAL_ARCHIVE,)

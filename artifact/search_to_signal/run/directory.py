@@ -20,6 +20,9 @@ from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.files import (
     LARGEST,
     TEMPORARY,
+    Mark,
+    RecordWriter,
+    RunFiles,
     read_regular,
     sync_directory,
     write_all,
@@ -36,7 +39,6 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import PREFERENCES, StepTiming
-from search_to_signal.records.writer import Mark, RecordWriter, RunFiles
 from search_to_signal.run.config import CONFIG
 from search_to_signal.sandbox.pool import Run
 
@@ -251,8 +253,6 @@ def move_aside(directory: Path) -> Path:
         number += 1
     return directory.rename(target)
 
-
-# The record files of one run directory while it is written.
 
 # Where each kind of record goes, within the run directory.
 NAMES = {

@@ -237,7 +237,6 @@ class RunProcesses:
             _end(process)
 
     def _ask(self) -> list["subprocess.Popen[bytes]"]:
-        """Send every process SIGTERM and return those that ran."""
         with self._lock:
             self.stopped = True
         running = list(self._running)

@@ -112,22 +112,15 @@ def evaluate_group(
     ]
 
 
-def admitted_programs(
-    evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent]
-) -> dict[int, str]:
-    """The texts of the programs that entered the archive, by place in the group."""
-    return {
-        index: item.proposal.code
-        for index, (item, event) in enumerate(zip(evaluated, events, strict=True))
-        if event is ArchiveEvent.ADMITTED and item.proposal is not None
-    }
-
-
 def replay_admitted(
     evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
 ) -> list[EvaluatedCompletion]:
     """Repeat what entered the archive in a differently seeded fork server; outcomes and scores stay (D20)."""
-    codes = admitted_programs(evaluated, events)
+    codes = {
+        index: item.proposal.code
+        for index, (item, event) in enumerate(zip(evaluated, events, strict=True))
+        if event is ArchiveEvent.ADMITTED and item.proposal is not None
+    }
     confirmed = list(evaluated)
     for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
         if (evaluation := evaluated[index].evaluation) is not None:

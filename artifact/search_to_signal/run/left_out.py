@@ -1,9 +1,9 @@
 """Credit left out: the classes of a run's completions, and its advantages as if a class had taught nothing.
 
-A completion of the class gets the advantage 0. The others keep theirs as recorded: the statistics of its
-group's normalizer stay, since the run had them. So the learner sees the same tokens in the same order, is
-held to the base model by its KL term as before, and is pushed neither to nor from that class. The search is
-not asked again: what the run would have sampled without the class is another question.
+A completion of the class gets the advantage 0, and the mean of the others is taken off theirs, as if the
+group had been drawn without it; the deviation that its normalizer divided by stays. So the learner sees the
+same tokens in the same order, is held to the base model by its KL term as before, and is pushed neither to
+nor from that class. The search is not asked again: what the run would have sampled is another question.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Floats
@@ -20,6 +21,7 @@ from search_to_signal.records.schema import CompletionRecord, GenerationRecord, 
 from search_to_signal.sandbox.programs import code_spans, differ_in_numbers
 
 COPIES, CONSTANTS, FORMS, FAILED = "copies", "constants", "forms", "failed"
+Mask = NDArray[np.bool_]
 KINDS = (COPIES, CONSTANTS, FORMS, FAILED)
 """The classes of completions: each completion is of exactly one, so all credit is that of these four."""
 VALIDITY, ALL_VALID = "validity", "all-valid"
@@ -87,21 +89,25 @@ def classed_groups(run: Path) -> Iterator[tuple[Group, GenerationRecord, list[st
         yield group, generation, programs.kinds(group, generation)
 
 
+def left_out(kinds: Sequence[str], what: str) -> Mask:
+    """Which completions (G,) of a group of these classes have no advantage without ``what``."""
+    names = what.split("+")
+    whole = ALL_VALID in names and FAILED not in kinds
+    return np.array([whole or kind in names for kind in kinds])
+
+
 def advantages_without(advantages: Floats, kinds: Sequence[str], what: str) -> Floats:
     """Advantages (G,) of a group as if ``what`` had taught nothing; ``kinds`` are its completions' classes.
 
-    ``validity`` takes the mean advantage off the valid completions and off the failed ones, so that what is
-    left compares each with its like. ``all-valid`` leaves out the whole group.
+    Those left out get 0. The others keep their distances, and their mean is 0: otherwise a group that loses
+    its best would only push away. ``validity`` does the same within the valid and within the failed.
     """
-    left, kind = advantages.copy(), np.array(kinds)
-    failed = kind == FAILED
-    for name in what.split("+"):
-        if name == ALL_VALID:
-            left[:] = np.where(failed.any(), left, 0.0)
-        elif name == VALIDITY:
-            for part in (failed, ~failed):
-                left[part] -= left[part].mean() if part.any() else 0.0
-            left[np.abs(left) < _ROUNDING] = 0.0
-        else:
-            left[kind == name] = 0.0
+    gone, failed = left_out(kinds, what), np.array(kinds) == FAILED
+    by_validity = VALIDITY in what.split("+")
+    if not (gone.any() or by_validity):
+        return advantages.copy()
+    left = np.zeros_like(advantages)
+    for part in (failed & ~gone, ~failed & ~gone) if by_validity else (~gone,):
+        left[part] = advantages[part] - advantages[part].mean() if part.any() else 0.0
+    left[np.abs(left) < _ROUNDING] = 0.0
     return left

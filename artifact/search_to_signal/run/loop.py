@@ -25,17 +25,11 @@ from search_to_signal.models.opening import generator_errors, open_generator
 from search_to_signal.models.serving import reachable
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
+from search_to_signal.records import schema
 from search_to_signal.records.checksums import SUMS
-from search_to_signal.records.files import storage_errors
-from search_to_signal.records.manifest import Manifest, write_database
-from search_to_signal.records.schema import (
-    CompletionRecord,
-    HeuristicRecord,
-    PreferenceRecord,
-    StepRecord,
-    population_sha256,
-)
-from search_to_signal.records.writer import RunFiles
+from search_to_signal.records.files import RunFiles, storage_errors
+from search_to_signal.records.manifest import Manifest, write_database, write_manifest
+from search_to_signal.run import learning, resuming
 from search_to_signal.run.clock import StepClock
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import (
@@ -57,19 +51,7 @@ from search_to_signal.run.group import (
     replayed_record,
     step_record,
 )
-from search_to_signal.run.learning import Training, begin_restart, begin_training, open_run_generator
 from search_to_signal.run.recorded import final_population
-from search_to_signal.run.resuming import (
-    ResumePoint,
-    begin_again_where_changed,
-    known_evaluations,
-    open_run,
-    record_interruption,
-    refuse_changed_credit,
-    refuse_changed_problem,
-    replayed_state,
-)
-from search_to_signal.run.retraining import remake_learner
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import Proposal, parse
@@ -94,7 +76,7 @@ class Parts(NamedTuple):
     host: Host
     generator: Generator
     pool: EvaluationPool
-    training: Training | None
+    training: learning.Training | None
 
 
 class Position(NamedTuple):
@@ -116,7 +98,7 @@ class Live:
     host: Host
     generator: Generator
     pool: EvaluationPool
-    training: Training | None
+    training: learning.Training | None
     files: RunFiles
     checkpoint_every: int = 1
     replays_behind: bool = False
@@ -126,11 +108,11 @@ class LiveGroup(NamedTuple):
     """A group that search and learner have taken; ``replayed`` is what it evaluated, after the replay."""
 
     state: Any
-    step: StepRecord
+    step: schema.StepRecord
     transition: Transition
     generation: Generation
-    records: list[CompletionRecord]
-    pairs: PreferenceRecord | None
+    records: list[schema.CompletionRecord]
+    pairs: schema.PreferenceRecord | None
     replayed: "Future[list[EvaluatedCompletion]]"
 
 
@@ -156,7 +138,7 @@ _SEED_REMEDIES = {
 }
 
 
-def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRecord, ...]:
+def starting_population(config: RunConfig, directory: Path) -> tuple[schema.HeuristicRecord, ...]:
     """The population that a run starts from, besides the seed: its parent's last archive, if configured.
 
     Raises RunDirectoryError when that is not the archive that the configuration was made of.
@@ -165,7 +147,7 @@ def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRe
     if parent is None or parent.archive_sha256 is msgspec.UNSET:
         return ()
     population = final_population(directory / parent.run, config.search)
-    if population_sha256(population) != parent.archive_sha256:
+    if schema.population_sha256(population) != parent.archive_sha256:
         raise RunDirectoryError(
             f"{directory / parent.run} does not end with the archive that this run has to begin with: "
             "restore it"
@@ -299,7 +281,7 @@ def write_group(live: Live, group: LiveGroup, found: Mapping[str, str], clock: S
     return nondeterministic_programs(replayed)
 
 
-def _note(step: StepRecord) -> str:
+def _note(step: schema.StepRecord) -> str:
     best = [] if step.frontier_after is None else [f"best {step.frontier_after:.4f}"]
     cut = [f"prompt cut by {step.prompt_tokens_cut} tokens"] if step.prompt_tokens_cut else []
     dropped = ["no advantage, drawn again"] if step.dropped else []
@@ -329,8 +311,8 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
         if settings.backend == "api" and not config.trained:
             yield Parts(problem, host, open_generator(settings, config.model, scratch), pool, None)
             return
-        generator = open_run_generator(config, settings, scratch)
-        training = begin_training(config, generator) if config.trained else None
+        generator = learning.open_run_generator(config, settings, scratch)
+        training = learning.begin_training(config, generator) if config.trained else None
         yield Parts(problem, host, generator, pool, training)
 
 
@@ -359,20 +341,22 @@ def run(
     ConfigError where a card has too little memory.
     """
     if plan is not None:
-        begin_again_where_changed(directory, config, plan)
+        resuming.begin_again_where_changed(directory, config, plan)
     refuse_occupied(directory, resume)
     keep_freed_memory()
     prepare_processor(config.threads)
     then = "give the same command again" if resume else "go on with --resume"
     with storage_errors(directory, then), lock_directory(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
-        manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)
+        manifest, point = resuming.open_run(directory, descriptor, config, plan or msgspec.UNSET)
         if manifest.status == "running":
             paired = config.trained and manifest.of_rule.pairs
             with assemble(config) as parts, run_files(directory, point and point.marks, paired) as files:
                 if point is not None:
-                    manifest = record_interruption(directory, manifest)
-                restarted = begin_restart(config, directory, parts.generator)
+                    more = manifest.interruptions + 1
+                    manifest = msgspec.structs.replace(manifest, interruptions=more)
+                    write_manifest(directory, manifest)
+                restarted = learning.begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every, can_replay_behind(config))
                 state = run_live(live, _position(live, point, progress), progress, stop)
@@ -387,20 +371,20 @@ def run(
     return manifest
 
 
-def _position(live: Live, point: ResumePoint | None, progress: Progress) -> Position:
+def _position(live: Live, point: resuming.ResumePoint | None, progress: Progress) -> Position:
     directory, training = live.files.directory, live.training
     if point is None or not point.marks["heuristics"].bytes:
         return starting_position(live)
     if training is not None and point.learner is not None:
         training.restore(point.learner)
     elif training is not None and point.learner_sha256 is not None:
-        remake_learner(training, live.config, directory, point.learner_sha256, progress)
+        learning.remake_learner(training, live.config, directory, point.learner_sha256, progress)
     if training is not None:
-        refuse_changed_credit(directory, training.mapping, training.normalizer, point.done)
-    known = known_evaluations(directory)
-    refuse_changed_problem(directory, live.problem, known, live.pool.key)
+        resuming.refuse_changed_credit(directory, training.mapping, training.normalizer, point.done)
+    known = resuming.known_evaluations(directory)
+    resuming.refuse_changed_problem(directory, live.problem, known, live.pool.key)
     live.pool.remember(known)
-    return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
+    return Position(resuming.replayed_state(directory, live.host, live.config, point.done), point.done)
 
 
 def _completed(manifest: Manifest, live: Live) -> Manifest:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.base.errors import ConfigError, ModelFileError
-from search_to_signal.layers.audit.settings import AuditCell
-from search_to_signal.layers.breadth.settings import BreadthCell
+from search_to_signal.layers.settings import AuditCell, BreadthCell
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.settings import (
@@ -50,24 +49,37 @@ def required_bytes(
 ) -> dict[str, int]:
     """Return the bytes of the same run's tensors by what they are; raises as ``required_mib``."""
     sizes = _sizes(directory)
-    parts = {"weights": _weights(sizes, loading), "cache": _cache(sizes, loading, generation)}
+    layers, vocabulary, hidden = (sizes[n] for n in ("num_hidden_layers", "vocab_size", "hidden_size"))
+    inner, number = sizes["intermediate_size"], 4 if loading.dtype == "float32" else 2
+    heads, others = (sizes[n] * sizes["head_dim"] for n in ("num_attention_heads", "num_key_value_heads"))
+    # (outputs, inputs) of a layer's seven projections.
+    attention = [(heads, hidden), (others, hidden), (others, hidden), (hidden, heads)]
+    projections = [*attention, (inner, hidden), (inner, hidden), (hidden, inner)]
+    weights = layers * sum(out * into for out, into in projections)
+    # The sampler unpacks weights that are stored in 4 bits.
+    stored = weights * number + (weights * 9 // 16 if loading.quantization == "nf4" else 0)
+    # The embedding, the output head in float32, and the sampler's copy of the head.
+    table = vocabulary * hidden * (number + 4 + number)
+    # Keys, values and logits of every row, and of the pass over the prompt.
+    tokens = generation.max_prompt_tokens + generation.max_completion_tokens
+    cache = (generation.group_size + 1) * (tokens * 2 * others * number * layers + 16 * vocabulary)
+    parts = {"weights": stored + table, "cache": cache}
     if learner is None:
         return parts
     if loading.device == "cpu":
         parts["weights"] *= 2  # adapters are merged into a copy
-    update = _update(sizes, loading, generation, learner)
-    return {**parts, "adapter": _adapter(sizes, learner), "update": update}
-
-
-def memory_line(profile: Profile, model: str, trained: bool) -> str:
-    """Say what memory a run of a local model takes, for people; raises as ``required_mib``."""
-    loading, learner = _loading(profile), profile.learner if trained else None
-    made = (model_directory(model), loading, profile.generation, learner)
-    told = ", ".join(f"{name} {size / (1 << 30):.1f}" for name, size in required_bytes(*made).items())
-    run, of_card = "trained" if trained else "frozen", loading.device == "cuda"
-    whole = required_mib(*made) / 1024 if of_card else sum(required_bytes(*made).values()) / (1 << 30)
-    where = "of a card, libraries included" if of_card else "of memory, and what libraries take"
-    return f"{model}: a {run} run takes up to {whole:.1f} GiB {where} (GiB: {told})"
+    ranks = sum(out + into for out, into in projections)
+    # What the backward pass stores for every token, and the logits of one completion.
+    layer = 16 * hidden * number + 7 * inner * number
+    checkpoints = layers * hidden * number + layer
+    of_token = checkpoints if learner.gradient_checkpointing else layers * layer
+    logits = 3 * 4 * generation.max_completion_tokens * vocabulary
+    return {
+        **parts,
+        # Adapter, gradient, two moments, the sampler's copy and its pieces, and the hashed copy.
+        "adapter": 8 * 4 * layers * learner.lora_rank * ranks,
+        "update": generation.group_size * tokens * of_token + logits,
+    }
 
 
 def _sizes(directory: Path) -> dict[str, int]:
@@ -85,55 +97,15 @@ def _sizes(directory: Path) -> dict[str, int]:
     return sizes
 
 
-def _projections(sizes: dict[str, int]) -> list[tuple[int, int]]:
-    """(outputs, inputs) of a layer's seven projections."""
-    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
-    heads, others = (sizes[n] * sizes["head_dim"] for n in ("num_attention_heads", "num_key_value_heads"))
-    attention = [(heads, hidden), (others, hidden), (others, hidden), (hidden, heads)]
-    return [*attention, (inner, hidden), (inner, hidden), (hidden, inner)]
-
-
-def _bytes(loading: ModelLoading) -> int:
-    return 4 if loading.dtype == "float32" else 2
-
-
-def _weights(sizes: dict[str, int], loading: ModelLoading) -> int:
-    """Bytes of the layers, the embedding, the output head in float32, and the sampler's copy of the head."""
-    layers = sizes["num_hidden_layers"] * sum(out * into for out, into in _projections(sizes))
-    table = sizes["vocab_size"] * sizes["hidden_size"]
-    size = _bytes(loading)
-    # The sampler unpacks weights that are stored in 4 bits.
-    stored = layers * size + (layers * 9 // 16 if loading.quantization == "nf4" else 0)
-    return stored + table * (size + 4 + size)
-
-
-def _cache(sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings) -> int:
-    """Bytes of keys, values and logits of every row, and of the pass over the prompt."""
-    tokens = generation.max_prompt_tokens + generation.max_completion_tokens
-    token_bytes = 2 * sizes["num_key_value_heads"] * sizes["head_dim"] * _bytes(loading)
-    rows = generation.group_size + 1
-    return rows * (tokens * token_bytes * sizes["num_hidden_layers"] + 16 * sizes["vocab_size"])
-
-
-def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
-    """Bytes of adapter, gradient, two moments, the sampler's copy and its pieces, and the hashed copy."""
-    ranks = sum(out + into for out, into in _projections(sizes))
-    return 8 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
-
-
-def _update(
-    sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings
-) -> int:
-    """Bytes that the backward pass stores for every token, and the logits of one completion."""
-    longest = generation.max_prompt_tokens + generation.max_completion_tokens
-    hidden, inner, layers = (
-        sizes[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers")
-    )
-    layer = 16 * hidden * _bytes(loading) + 7 * inner * _bytes(loading)
-    checkpoints = layers * hidden * _bytes(loading) + layer
-    stored = checkpoints if learner.gradient_checkpointing else layers * layer
-    logits = 3 * 4 * generation.max_completion_tokens * sizes["vocab_size"]
-    return generation.group_size * longest * stored + logits
+def memory_line(profile: Profile, model: str, trained: bool) -> str:
+    """Say what memory a run of a local model takes, for people; raises as ``required_mib``."""
+    loading, learner = _loading(profile), profile.learner if trained else None
+    made = (model_directory(model), loading, profile.generation, learner)
+    told = ", ".join(f"{name} {size / (1 << 30):.1f}" for name, size in required_bytes(*made).items())
+    run, of_card = "trained" if trained else "frozen", loading.device == "cuda"
+    whole = required_mib(*made) / 1024 if of_card else sum(required_bytes(*made).values()) / (1 << 30)
+    where = "of a card, libraries included" if of_card else "of memory, and what libraries take"
+    return f"{model}: a {run} run takes up to {whole:.1f} GiB {where} (GiB: {told})"
 
 
 # Checks that engines, low precision and endpoints of a profile can start here, before its first run does.
@@ -189,7 +161,6 @@ def require_engine(
 def _packages(
     generation: GenerationSettings, learner: LearnerSettings | None, nf4: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the packages of the extra ``gpu`` that are needed, each with a setting that needs it."""
     if generation.backend in ENGINES:
         backend = f'generation.backend = "{generation.backend}"'
         yield generation.backend, backend
@@ -288,7 +259,6 @@ def _computes_on_card(device: str, generation: GenerationSettings) -> bool:
 
 
 def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
-    """The model and the memory in MiB of one run of a part; none for runs without the card."""
     learner = profile.learner if trains(part) else None
     if not _needs_card(profile) or (learner is None and profile.generation.backend == "server"):
         return

@@ -11,14 +11,16 @@ from search_to_signal.base.package_data import PROFILES
 from search_to_signal.base.settings import check_ranges, load_toml
 from search_to_signal.credit import get_mapping, reads_exposure
 from search_to_signal.credit.normalizers import DEFAULT, get_normalizer
-from search_to_signal.layers.anchor.settings import AnchorSettings
-from search_to_signal.layers.api.settings import ApiReference
-from search_to_signal.layers.audit.settings import AuditCell
-from search_to_signal.layers.breadth.settings import BreadthCell
-from search_to_signal.layers.heldout.settings import HeldoutSettings
-from search_to_signal.layers.probe.settings import ProbeSettings
-from search_to_signal.layers.restart.settings import RestartSettings
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import (
+    AnchorSettings,
+    ApiReference,
+    AuditCell,
+    BreadthCell,
+    HeldoutSettings,
+    ProbeSettings,
+    RestartSettings,
+    UpdateSettings,
+)
 from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.opening import get_backend
@@ -26,10 +28,7 @@ from search_to_signal.models.settings import GenerationSettings, ModelSettings, 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.records.conditions import FROZEN, Condition
-from search_to_signal.records.layers import (
-    COHORT,
-    LAYERS,
-)
+from search_to_signal.records.layers import COHORT, LAYERS
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
 from search_to_signal.run.config import Count, Groups, RunConfig, Seeds, host_setup
 from search_to_signal.sandbox.settings import EvaluationSettings

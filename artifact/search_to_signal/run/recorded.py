@@ -197,11 +197,7 @@ class AsRecorded:
     def move(self, request: Request, results: Sequence[Evaluated], recorded: RecordedGroup) -> Transition:
         before: SearchState = request.state
         after, events = transition(
-            before,
-            results,
-            operator=request.operator,
-            step=recorded.step.step,
-            settings=self.settings,
+            before, results, operator=request.operator, step=recorded.step.step, settings=self.settings
         )
         admitted = after.archive[len(before.archive) :]
         return Transition(after, events, admitted, after.archive, after.stagnation)
@@ -255,8 +251,6 @@ class OfAnyHost(AsRecorded):
         admitted = _admissions(results, recorded)
         return Transition(None, _events(recorded), admitted, (*request.archive, *admitted))
 
-
-# The replay.
 
 Search = DrawnAgain | AsRecorded
 Credit = tuple[RewardMapping, Normalizer]

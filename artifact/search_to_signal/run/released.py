@@ -22,10 +22,9 @@ from search_to_signal.models.files import model_directory
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.records.checksums import sha256_file
-from search_to_signal.records.files import storage_errors
+from search_to_signal.records.files import RecordWriter, storage_errors
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
 from search_to_signal.records.schema import ANY_FENCE, HostFacts, IdeaEnd
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.clock import StepClock
 from search_to_signal.run.directory import (
     begin,
@@ -58,6 +57,7 @@ from search_to_signal.search.hosts.released.intervention import (
     Observer,
     intervene,
     play,
+    relayed,
     stoppable,
 )
 from search_to_signal.search.hosts.released.plan import (
@@ -262,9 +262,6 @@ def _reporting(options: Any, observer: Observer, served: bool) -> Iterator[None]
     if not served or not options.base_url:
         yield
         return
-    # Only now: it takes a client, which a trained model does not need.
-    from search_to_signal.search.hosts.released.relay import relayed
-
     with relayed(options.base_url) as relay:
         options.base_url, observer.requests = relay.url, relay.taken
         yield

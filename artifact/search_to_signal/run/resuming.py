@@ -17,17 +17,15 @@ from search_to_signal.models.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem, score_unit
 from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.files import START, Mark
 from search_to_signal.records.manifest import (
     Accelerator,
     Environment,
     Manifest,
     read_manifest,
-    write_manifest,
 )
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_groups, read_records
-from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.records.writer import START, Mark
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import (
     NAMES,
@@ -39,12 +37,10 @@ from search_to_signal.run.directory import (
     move_aside,
     newest_checkpoint,
 )
-from search_to_signal.run.recorded import host_search, recorded_seeds, recorded_start, replayed
+from search_to_signal.run.recorded import CREDIT, host_search, recorded_seeds, recorded_start, replayed
 from search_to_signal.sandbox.pool import Run
 from search_to_signal.search.host import Host, host_facts
 from search_to_signal.search.hosts import open_host
-
-# The manifest of a run that begins here and now, and of one that goes on.
 
 
 def manifest_now(config: RunConfig) -> Manifest:
@@ -88,13 +84,6 @@ def first_manifest(
     )
     # As it will be read back: lists where the settings have tuples.
     return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)
-
-
-def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
-    """The manifest of a run that goes on; written before its first new group."""
-    manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
-    write_manifest(directory, manifest)
-    return manifest
 
 
 # Facts of a machine that decide no bit of a record.
@@ -217,21 +206,13 @@ def refuse_changed_credit(directory: Path, mapping: RewardMapping, normalizer: N
     if all(any(part is ours for ours in built_in) for part in (mapping, normalizer)):
         return
     for group in islice(read_groups(directory), done):
-        now = assign_credit(group, mapping, normalizer)
-        if not all(map(_same_credit, group, now)):
+        pairs = zip(group, assign_credit(group, mapping, normalizer), strict=True)
+        if any(getattr(old, name) != getattr(new, name) for old, new in pairs for name in CREDIT):
             raise RunDirectoryError(
                 f"{directory}: mapping {mapping.name} and its normalizer give step {group[0].step} other "
                 "rewards or advantages than the recorded ones: their code has changed, or is not "
                 "deterministic; go back to the code of then, or give another --out"
             )
-
-
-def _same_credit(recorded: CompletionRecord, now: CompletionRecord) -> bool:
-    return (recorded.components, recorded.reward, recorded.advantage) == (
-        now.components,
-        now.reward,
-        now.advantage,
-    )
 
 
 def known_evaluations(directory: Path) -> dict[str, Run]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.package_data import MODELS, SOURCE
 from search_to_signal.models.base import ChatPrompt, cut_prompt, encoded, messages, sent_messages
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.records.checksums import sha256_file
@@ -79,8 +79,6 @@ def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | 
     return None
 
 
-# Token ids, compared with the texts where the model's tokenizer is available.
-
 _LARGEST_ID = 2**31 - 1
 NO_TOKENIZER = (
     "token ids: no tokenizer with the recorded checksums was found here (give its model by --model)"
@@ -110,11 +108,15 @@ class Tokenizers:
         return None if directory is None else self._load(directory)
 
     def directory_of(self, model_files: Mapping[str, str]) -> Path | None:
-        """Return where these files of a model lie, weights aside; None where no known directory has them.
+        """Return where these files of a model lie, but weights and source; None where no directory has them.
 
         Recorded names are no paths: only files of the known directories with these checksums are read.
         """
-        needed = {name: sha for name, sha in model_files.items() if not name.endswith(".safetensors")}
+        needed = {
+            name: sha256
+            for name, sha256 in model_files.items()
+            if not name.endswith(".safetensors") and name != SOURCE
+        }
         if "tokenizer.json" not in needed:
             return None
         key = frozenset(needed.items())

@@ -186,7 +186,6 @@ def _functions() -> dict[str, int]:
 
 @functools.cache
 def _maps() -> tuple[tuple[str, int, int], ...]:
-    """Name, start and size of every mapping; first read while files can be."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         lines = [line.split() for line in maps]
     places = [(line[-1], *line[0].split("-")) for line in lines]
@@ -194,12 +193,10 @@ def _maps() -> tuple[tuple[str, int, int], ...]:
 
 
 def _mappings(kind: str) -> list[tuple[int, int]]:
-    """Start and size of every mapping whose name begins so."""
     return [(start, size) for name, start, size in _maps() if name.startswith(kind)]
 
 
 def _protect(protection: int) -> bool:
-    """Change the protection of the whole vDSO."""
     protected = [syscall("mprotect", start, size, protection) == 0 for start, size in _mappings(_CODE)]
     return not _functions() or (bool(protected) and all(protected))
 

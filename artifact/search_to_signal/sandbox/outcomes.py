@@ -30,6 +30,11 @@ class Isolation(str, Enum):
     SANDBOX_ERROR = "sandbox_error"
 
 
+_FAILED = (
+    *(Isolation.GATE, Isolation.EXCEPTION, Isolation.MEMORY, Isolation.BAD_OUTPUT),
+    *(Isolation.INVALID_DECISION, Isolation.TIMEOUT, Isolation.VIOLATION, Isolation.CRASH),
+    *(Isolation.EXIT, Isolation.KILLED, Isolation.PROTOCOL),
+)
 # SANDBOX_ERROR is absent on purpose: it raises errors.SandboxError and is never an outcome.
 # NONDETERMINISTIC is valid by itself: by default the host's textual rule decides (D20).
 OUTCOMES = MappingProxyType(
@@ -37,17 +42,7 @@ OUTCOMES = MappingProxyType(
         Isolation.OK: Outcome.VALID,
         Isolation.NONDETERMINISTIC: Outcome.VALID,
         Isolation.NO_FUNCTION: Outcome.MISSING_FUNCTION,
-        Isolation.GATE: Outcome.RUNTIME_FAILURE,
-        Isolation.EXCEPTION: Outcome.RUNTIME_FAILURE,
-        Isolation.MEMORY: Outcome.RUNTIME_FAILURE,
-        Isolation.BAD_OUTPUT: Outcome.RUNTIME_FAILURE,
-        Isolation.INVALID_DECISION: Outcome.RUNTIME_FAILURE,
-        Isolation.TIMEOUT: Outcome.RUNTIME_FAILURE,
-        Isolation.VIOLATION: Outcome.RUNTIME_FAILURE,
-        Isolation.CRASH: Outcome.RUNTIME_FAILURE,
-        Isolation.EXIT: Outcome.RUNTIME_FAILURE,
-        Isolation.KILLED: Outcome.RUNTIME_FAILURE,
-        Isolation.PROTOCOL: Outcome.RUNTIME_FAILURE,
+        **dict.fromkeys(_FAILED, Outcome.RUNTIME_FAILURE),
     }
 )
 

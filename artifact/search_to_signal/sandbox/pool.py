@@ -16,8 +16,7 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
-from search_to_signal.base.errors import SandboxError
-from search_to_signal.base.extras import require
+from search_to_signal.base.errors import SandboxError, require
 from search_to_signal.problems.base import (
     Array,
     InfeasibleAnswerError,
@@ -46,9 +45,9 @@ from search_to_signal.sandbox.fork_server import (
     ForkServerGoneError,
     Variation,
 )
+from search_to_signal.sandbox.fork_server_main import needs_wide
 from search_to_signal.sandbox.locks import ALL, Barrier
 from search_to_signal.sandbox.outcomes import CandidateError, Evaluation, Isolation, outcome_of
-from search_to_signal.sandbox.preload import needs_wide
 from search_to_signal.sandbox.settings import EvaluationSettings, RandomnessRule
 
 # One candidate from spawn to reap.

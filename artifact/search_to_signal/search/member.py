@@ -14,8 +14,6 @@ from search_to_signal.problems.base import Heuristic
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, Operator, Outcome
 from search_to_signal.sandbox.programs import program_sha256
 
-# A heuristic that a search keeps, and its record.
-
 
 @dataclass(frozen=True)
 class Member:
@@ -62,8 +60,6 @@ def heuristic_record(member: Member) -> HeuristicRecord:
     )
 
 
-# A prompt as data: what a host asks, whatever its words.
-
 PromptForm = Literal["compact", "released"]
 """How a host that has both lays its prompts out (D36)."""
 
@@ -74,9 +70,6 @@ class Prompt:
 
     system: str
     user: str
-
-
-# What a search sees of a completion, and what it says became of it.
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,6 @@ def _published_differences(outcome: QuestionOutcome) -> list[float]:
 
 @cache
 def _published_seeds() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """The published rows by condition, named as here, and seed."""
     rows: dict[str, dict[str, Mapping[str, str]]] = {}
     with (PUBLISHED / "core_seeds.csv").open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):

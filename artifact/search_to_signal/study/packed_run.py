@@ -92,9 +92,6 @@ def _with(line: Line, rule: Mapping[str, Any], fields: Iterable[str]) -> Line:
     return {name: whole[name] for name in fields if name in whole}
 
 
-# --- generations: the only lines with texts, from which most other fields follow ---
-
-
 def short_generations(lines: Sequence[Line], encode: Encode | None, ends: Sequence[int]) -> list[Line]:
     """Return generations without the token ids that the tokenizer gives; unchanged without ``encode``."""
     if encode is None:
@@ -134,9 +131,6 @@ def whole_generations(lines: Sequence[Line], encode: Encode, ends: Sequence[int]
         ids = [computed if row is None else row for row, computed in rows]
         rule = {"prompt_ids": prompt}
         yield _with({**line, "completion_ids": ids}, rule, GenerationRecord.__struct_fields__)
-
-
-# --- completions, steps, heuristics ---
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ from pathlib import Path
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress
 from search_to_signal.records.adapters import ADAPTER, left_out
-from search_to_signal.records.checksums import DATA_SUMS, SUMS, UNSHIPPED, sha256_file, sum_problems
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    CRATE,
+    DATA_SUMS,
+    SUMS,
+    UNSHIPPED,
+    sha256_file,
+    sum_problems,
+)
 from search_to_signal.records.files import TEMPORARY, read_regular, refuse_special_files
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -26,7 +34,6 @@ from search_to_signal.records.manifest import (
     read_manifest,
     runs_below,
 )
-from search_to_signal.records.seal import BLOCKS, CRATE
 from search_to_signal.run.texts import Tokenizers
 from search_to_signal.study import container
 from search_to_signal.study.packed_run import pack_run, tokenizer
@@ -106,7 +113,6 @@ def pack(
 
 
 def _is_packed(run: Path, packed: Path) -> bool:
-    """Whether a readable container with the same checksum list is packed already."""
     try:
         container.read_container(packed / container.RECORDS)
         return read_regular(packed / SUMS) == read_regular(run / SUMS)

@@ -16,23 +16,23 @@ from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.plan import Plan, Question, Study
-from search_to_signal.report.figures.course import COURSES, Planned, describe_courses, draw_courses
-from search_to_signal.report.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
-from search_to_signal.report.figures.plot import CsvFrame, Value, draw_from_csv, embed_picture, lines
+from search_to_signal.report.figures.cohort import COURSES, Planned, describe_courses, draw_courses
+from search_to_signal.report.figures.plot import (
+    BLUE,
+    GREY,
+    ORANGE,
+    RED,
+    CsvFrame,
+    Value,
+    draw_from_csv,
+    embed_picture,
+    lines,
+    zero_line,
+)
 from search_to_signal.report.summary import PageFinding
 from search_to_signal.report.tables.cells import to_markdown, write_table
 from search_to_signal.report.tables.measures import MEASURES
-from search_to_signal.study.conclusions import (
-    ASKED_BESIDES,
-    ContinuedRuns,
-    add_exploratory_questions,
-    build_continued_table,
-    conclude,
-    describe_continued_runs,
-    group_by_verdict,
-    read_continued_runs,
-    split_exploratory,
-)
+from search_to_signal.study import conclusions
 from search_to_signal.study.formatting import (
     BESIDE_NOTE,
     NAME,
@@ -157,7 +157,7 @@ class PlanSummary:
     recorded: int
     unit: str
     exploratory: tuple[QuestionOutcome, ...] = ()
-    longer: tuple[ContinuedRuns, ...] = ()
+    longer: tuple[conclusions.ContinuedRuns, ...] = ()
     closed: Mapping[str, Amendment] = field(default_factory=dict)
     problem: str = ""
 
@@ -203,8 +203,8 @@ def build_plan_summary(
     Raises RunDirectoryError for a run that is incomplete or changed.
     """
     runs = read_recorded_runs(root)
-    planned, exploratory = split_exploratory(
-        plan, compute_outcomes(root, add_exploratory_questions(plan), closed)
+    planned, exploratory = conclusions.split_exploratory(
+        plan, compute_outcomes(root, conclusions.add_exploratory_questions(plan), closed)
     )
     units = [manifest.score_unit for manifest in runs.values() if manifest.score_unit]
     unit = units[0] if len(set(units)) == 1 else "score"
@@ -212,7 +212,7 @@ def build_plan_summary(
     problems = {manifest.facts.problem for run, manifest in runs.items() if run.startswith(first)}
     problem = problems.pop() if len(problems) == 1 else ""
     deviations = find_deviations(plan, sha256, runs, planned, closed, amendments)
-    longer = read_continued_runs(root, plan)
+    longer = conclusions.read_continued_runs(root, plan)
     packed = sum(place.partition("/")[0] not in plan.controls for place in runs)
     return PlanSummary(
         plan, tuple(planned), deviations, packed, unit, tuple(exploratory), tuple(longer), closed, problem
@@ -243,7 +243,7 @@ def write_plan_report(
     if any(outcome.values for outcome in summary.exploratory):
         tables.append(build_exploratory_table(summary.exploratory, summary.plan))
     if summary.longer:
-        tables.append(build_continued_table(summary.longer))
+        tables.append(conclusions.build_continued_table(summary.longer))
     if standings is not None:
         tables.append(standings.table)
         if standings.beside_seed is not None:
@@ -288,9 +288,9 @@ def _page_values(summary: PlanSummary) -> dict[str, Any]:
         "plan": plan,
         "partial": summary.partial,
         "counts": summary.counts,
-        "lead": conclude(outcomes),
+        "lead": conclusions.conclude(outcomes),
         "beside_note": BESIDE_NOTE,
-        "decided": group_by_verdict(outcomes, summary.exploratory, longer),
+        "decided": conclusions.group_by_verdict(outcomes, summary.exploratory, longer),
         "primary": [
             ("" if number else study.title, *answered)
             for study, own in parts
@@ -310,7 +310,7 @@ def _page_values(summary: PlanSummary) -> dict[str, Any]:
             )
             for study, own in parts
         ],
-        "besides": ASKED_BESIDES,
+        "besides": conclusions.ASKED_BESIDES,
         "everywhere": summary.deviations[""],
         "markdown": to_markdown,
     }
@@ -341,7 +341,7 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
 
 
 def _questions(
-    outcomes: Sequence[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()
+    outcomes: Sequence[QuestionOutcome], longer: Sequence[conclusions.ContinuedRuns] = ()
 ) -> list[tuple[Question, list[str]]]:
     questions = []
     for question, members in groupby(outcomes, key=lambda outcome: outcome.question):
@@ -350,7 +350,7 @@ def _questions(
         if all(outcome.verdict in (OutcomeVerdict.MISSING, OutcomeVerdict.DROPPED) for outcome in same):
             planned = f"{counted(len(same), 'comparison')} of {counted(same[0].planned, 'seed')}"
             answers = [f"{same[0].verdict.value}: {planned} planned"]
-        questions.append((question, [*answers, *describe_continued_runs(question, longer)]))
+        questions.append((question, [*answers, *conclusions.describe_continued_runs(question, longer)]))
     return questions
 
 

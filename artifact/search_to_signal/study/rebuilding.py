@@ -34,7 +34,7 @@ from search_to_signal.records.manifest import REPORT, planned_runs, runs_below
 from search_to_signal.records.plan import PLAN, Plan, evidence_roots, plan_sha256, read_plan
 from search_to_signal.report.build import FIGURES, write_evidence
 from search_to_signal.report.build import HTML as PROFILE_PAGE
-from search_to_signal.report.figures.course import COURSE, COURSES, courses_of
+from search_to_signal.report.figures.cohort import COURSE, COURSES, courses_of
 from search_to_signal.report.results import NoTableError, Results
 from search_to_signal.report.summary import PageFinding, build_findings, read_facts
 from search_to_signal.report.tables.catalogue import read_evidence
@@ -59,8 +59,6 @@ from search_to_signal.study.standings import (
     find_final_bests,
     score_problems,
 )
-
-# Comparison of shipped and rebuilt CSV tables, value by value.
 
 _LONG_FORM = ["row", "column", "value", "spread", "n"]
 # The last bits of a mean depend on the processor.
@@ -131,8 +129,6 @@ def _equal(first: str, second: str) -> bool:
         return False
 
 
-# The evidence of one plan: tables, figures and pages rebuilt from records, compared with shipped tables.
-
 _TABLES = "*.csv"
 
 
@@ -158,13 +154,6 @@ class PlanRebuild:
         return bool(self.answers) and not any(outcome.pending or outcome.closed_short for outcome in outcomes)
 
 
-class OtherPlans(NamedTuple):
-    """Other plans' pages by title, relative to a plan's own, and the CSVs of earlier cohorts' courses."""
-
-    pages: Mapping[str, str]
-    courses: Mapping[str, str]
-
-
 class _ProfileReport(NamedTuple):
     findings: list[PageFinding]
     reason: str = ""
@@ -172,12 +161,19 @@ class _ProfileReport(NamedTuple):
 
 
 def rebuild_plan(
-    root: Path, out: Path, names: Sequence[str], others: OtherPlans, progress: Progress, ship: bool
+    root: Path,
+    out: Path,
+    names: Sequence[str],
+    others: Mapping[str, str],
+    earlier: Mapping[str, str],
+    progress: Progress,
+    ship: bool,
 ) -> PlanRebuild:
     """Rebuild tables, figures and pages of checked evidence into an empty directory.
 
-    ``names`` are its packed directories. ``ship`` writes the rebuilt tables over the shipped ones. Raises
-    RunDirectoryError for damaged evidence.
+    ``names`` are its packed directories, ``others`` pages of other plans by title, relative to its own, and
+    ``earlier`` the CSVs of the courses of the cohorts before it, by profile. ``ship`` writes the rebuilt
+    tables over the shipped ones. Raises RunDirectoryError for damaged evidence.
     """
     plan = read_plan(root / PLAN.name)
     amendments = read_amendments(root / PLAN.name, plan)
@@ -213,14 +209,14 @@ def rebuild_plan(
     survived: Sequence[PageFinding] = reports[answered].findings if answered else []
     pages = {name: f"../{name}/{PROFILE_PAGE}" for name in reported}
     courses = _courses(plan, root, out)
-    drawn = {**courses, **others.courses} if courses else {}
+    drawn = {**courses, **earlier} if courses else {}
     control_scores = [scored for other in dict.fromkeys(roots) for scored in all_scores(other)]
     standings, unscored = _build_standings(root, found, finals, controls, control_scores, plan.analysis.level)
     problems += unscored
     if standings is None and found:
         remarks.append(f"no {FILE}: s2s standings compares the best programs with published heuristics")
     page = write_plan_report(
-        summary, out / REPORT, survived, pages, others.pages, embedded, drawn, standings, answered
+        summary, out / REPORT, survived, pages, others, embedded, drawn, standings, answered
     )
     tables, sources = first_of({name: load_report(out / name) for name in reported})
     write_ledger(
@@ -407,13 +403,12 @@ def rebuild(
         rebuilds: dict[Path, PlanRebuild] = {}
         for plan, output in outputs.items():
             earlier = {name: text for rebuilt in rebuilds.values() for name, text in rebuilt.courses.items()}
-            other_pages = {
+            others = {
                 titles[other]: Path(os.path.relpath(page, pages[plan].parent)).as_posix()
                 for other, page in pages.items()
                 if other != plan
             }
-            others = OtherPlans(other_pages, earlier)
-            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, progress, ship)
+            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, earlier, progress, ship)
         copy_files(top, out)
     problems, remarks = list[str](), list[str]()
     for plan in packed:

@@ -21,9 +21,9 @@ from search_to_signal.base.processes import Interrupts, called_every
 from search_to_signal.base.progress import progress_display
 from search_to_signal.layers.reproduction import chosen_layers, planned_work, require_parts, run_layer
 from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.checksums import seal
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
-from search_to_signal.records.seal import seal
 from search_to_signal.run.execution import Execution, stoppable
 from search_to_signal.run.machine_check import cards_of
 from search_to_signal.run.planned_runs import Reproduction

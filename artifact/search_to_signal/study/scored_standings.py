@@ -15,7 +15,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.layers.heldout.layer import first_instances
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.tsp_known import known_heuristics, known_scores
+from search_to_signal.problems.tsp import known_heuristics, known_scores
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.layers import COHORT
@@ -35,8 +35,6 @@ from search_to_signal.study.standings import (
     find_final_bests,
     scores_by_place,
 )
-
-# Programs scored on the held-out TSP instances, in isolation: the field's, and the best ones found.
 
 PROBLEM = "tsp"
 

@@ -93,7 +93,6 @@ def read_runs(paths: Iterable[Path], reward: str | None = None) -> tuple[SearchR
 
 
 def _places(path: Path) -> list[Path]:
-    """A log, or the logs of several runs below a directory."""
     if not path.is_dir():
         return [path]
     refuse_packed(path, "s2s worth")
@@ -255,7 +254,6 @@ def _records(form: Format, files: Sequence[Path]) -> Iterator[Mapping[str, Any]]
 
 
 def _facts(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, int], _Fact]]:
-    """Facts by step and program; a program that was copied to another island is its original by its code."""
     codes = {str(record["id"]): record.get("code") for record in records if "id" in record}
     for record in records:
         step = next((record[name] for name in _STEPS if name in record), None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import mean
-from typing import Protocol
 
 import numpy as np
 
@@ -18,9 +17,9 @@ from search_to_signal.base.numerics import Floats
 from search_to_signal.base.progress import counted, listed
 from search_to_signal.layers.heldout.tables import optimality_gap
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.tsp import Tsp
-from search_to_signal.problems.tsp_known import (
+from search_to_signal.problems.tsp import (
     KnownHeuristic,
+    Tsp,
     known_heuristics,
     known_scores,
     reference_file,
@@ -103,22 +102,12 @@ SIZES = tuple(split.rpartition("_")[2] for split in SPLITS)
 """Their numbers of nodes."""
 
 
-class ScoredProgram(Protocol):
-    """A program that held-out scores are wanted of: its name for people, and the hash of its text."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def sha256(self) -> str: ...
-
-
 def scores_by_place(scores: Iterable[ProgramScores]) -> dict[tuple[str, str], ProgramScores]:
     """Return scores by the hash of the program's text and the split."""
     return {(scored.code_sha256, scored.split): scored for scored in scores}
 
 
-def score_problems(wanted: Sequence[ScoredProgram], scores: Sequence[ProgramScores]) -> Iterator[str]:
+def score_problems(wanted: Sequence["ScoredProgram"], scores: Sequence[ProgramScores]) -> Iterator[str]:
     """Yield wanted programs without scores, scores of no such program, and scores that cannot be."""
     names = {(program.sha256, split): program.name for program in wanted for split in SPLITS}
     given = Counter((scored.code_sha256, scored.split) for scored in scores)
@@ -139,7 +128,6 @@ def score_problems(wanted: Sequence[ScoredProgram], scores: Sequence[ProgramScor
 
 
 def _possible(scores: ProgramScores) -> bool:
-    """Whether no tour is shorter than its instance's lower bound, and a failure has no scores."""
     bounds = [reference.lower_bound for reference in reference_file().splits[scores.split].instances]
     if not scores.scores:
         return scores.outcome.value != "valid"
@@ -312,6 +300,10 @@ class FoundProgram:
         same = ", the seed itself" if self.sha256 == SEED_SHA256 else ""
         final = self.final
         return f"{final.profile}: {final.condition}, best of {counted(self.seeds, 'seed')}{same}"
+
+
+ScoredProgram = FinalBest | FoundProgram
+"""A program that held-out scores are wanted of."""
 
 
 def best_programs(root: Path, finals: Iterable[FinalBest]) -> list[FoundProgram]:

@@ -11,35 +11,22 @@ from search_to_signal.base.errors import ConfigError, RunDirectoryError, S2SErro
 from search_to_signal.base.processes import mapped
 from search_to_signal.base.progress import Progress, counted
 from search_to_signal.records.adapters import why_left_out, write_unshipped
-from search_to_signal.records.checksums import DATA_SUMS, SUMS, read_sums, sha256_file, sum_problems
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    DATA_SUMS,
+    SUMS,
+    read_sums,
+    sha256_file,
+    sum_problems,
+    write_blocks,
+)
 from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import read_regular, refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_manifest, read_roster, write_roster
 from search_to_signal.records.reader import GENERATIONS, TEXTS
-from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.run.texts import Tokenizers
-from search_to_signal.study.container import (
-    BEGUN,
-    FILES,
-    OPEN_NAMES,
-    PLAN_FILES,
-    RECORDS,
-    TABLES,
-    is_record,
-    own_files,
-    packed_results,
-    packed_runs,
-    read_container,
-    write_files,
-)
-from search_to_signal.study.packed_run import (
-    NO_TOKENIZER,
-    needs_tokenizer,
-    tokenizer,
-    unpack_run,
-    write_texts,
-)
+from search_to_signal.study import container, packed_run
 
 # Marks a directory that is being unpacked into.
 _UNPACKING = ".unpacking"
@@ -61,8 +48,12 @@ def damages(root: Path) -> list[str]:
     amendments are left out: ``plan_checks`` compares them.
     """
     refuse_special_files(root)
-    listed = {name: digest for name, digest in read_sums(root).items() if name not in PLAN_FILES}
-    present = {path.relative_to(root).as_posix(): path for path in own_files(root) if is_record(path, root)}
+    listed = {name: digest for name, digest in read_sums(root).items() if name not in container.PLAN_FILES}
+    present = {
+        path.relative_to(root).as_posix(): path
+        for path in container.own_files(root)
+        if container.is_record(path, root)
+    }
     problems = {name: "missing" for name in listed if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in listed}
     changed = (name for name in listed if name in present and sha256_file(present[name]) != listed[name])
@@ -74,15 +65,15 @@ def _content(name: str) -> str:
     path = Path(name)
     run = "/".join(path.parts[:-1])
     known = {
-        BEGUN: "what is recorded and not packed yet",
-        RECORDS: f"the records of run {run}",
-        FILES: f"the files of {run} outside of its runs",
+        container.BEGUN: "what is recorded and not packed yet",
+        container.RECORDS: f"the records of run {run}",
+        container.FILES: f"the files of {run} outside of its runs",
         "manifest.json": f"what run {run} ran on",
         "config.json": f"the configuration of run {run}",
         SUMS: f"the list of the original files of {run}",
         "runs.json": f"the list of the runs of {run}",
     }
-    if REPORT in path.parts and path.suffix == TABLES:
+    if REPORT in path.parts and path.suffix == container.TABLES:
         return f"the shipped table {path.stem} of {path.parts[0]}"
     return known.get(path.name, f"a file of {run}")
 
@@ -113,17 +104,21 @@ def _unpack_task(task: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) -
     tokenizers = Tokenizers(models)
     for name in names:
         files = read_manifest(packed / name).model_files
-        run_tokenizer = tokenizer(tokenizers.of(files)) if tokens else None
-        unpack_run(packed / name, out / name, run_tokenizer, tokens)
+        run_tokenizer = packed_run.tokenizer(tokenizers.of(files)) if tokens else None
+        packed_run.unpack_run(packed / name, out / name, run_tokenizer, tokens)
     return len(names)
 
 
 def unpack_rest(packed: Path, out: Path) -> None:
     """Write the files outside of runs; raises RunDirectoryError for a container that cannot be read."""
-    write_files(read_container(packed / FILES), out, packed / FILES)
+    container.write_files(container.read_container(packed / container.FILES), out, packed / container.FILES)
     for path in packed.rglob("*"):
-        if path.name in OPEN_NAMES and path.is_file() and not (path.parent / RECORDS).exists():
-            write_files({path.relative_to(packed).as_posix(): read_regular(path)}, out, path)
+        if (
+            path.name in container.OPEN_NAMES
+            and path.is_file()
+            and not (path.parent / container.RECORDS).exists()
+        ):
+            container.write_files({path.relative_to(packed).as_posix(): read_regular(path)}, out, path)
 
 
 def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> Unpacked:
@@ -148,20 +143,22 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         raise ConfigError(f"{out} is not a directory: give another --out")
     if out.exists() and any(out.iterdir()):
         raise _occupied(out)
-    names = packed_runs(packed)
+    names = container.packed_runs(packed)
     if not names:
         raise RunDirectoryError(f"{packed} holds no run: restore it")
     tokenizers, lacking = Tokenizers(models), dict[str, str]()
     for name in names:
         manifest = read_manifest(packed / name)
-        if tokenizers.directory_of(manifest.model_files) is None and needs_tokenizer(packed / name):
+        if tokenizers.directory_of(manifest.model_files) is None and packed_run.needs_tokenizer(
+            packed / name
+        ):
             lacking[name] = manifest.facts.model
     with _alone_in(out):
         unpack_rest(packed, out)
         unpack_runs(packed, out, [name for name in names if name not in lacking], models, True, progress)
         unpack_runs(packed, out, list(lacking), (), False, progress)
         for name in lacking:
-            write_texts(packed / name, out / name)
+            packed_run.write_texts(packed / name, out / name)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
     if any(name.startswith(f"{REPORT}/") for name in sealed):
         write_report(out, out / REPORT)
@@ -178,8 +175,8 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     others = f" ({', '.join(map(str, models))} is not it)" if models else ""
     needed = ", ".join(sorted(set(lacking.values())))
     without_ids = (
-        f"{counted(len(lacking), 'run')} without token ids: {NO_TOKENIZER}{others}: give --model DIR of "
-        f"{needed} and another --out; {TEXTS} has the texts"
+        f"{counted(len(lacking), 'run')} without token ids: {packed_run.NO_TOKENIZER}{others}: "
+        f"give --model DIR of {needed} and another --out; {TEXTS} has the texts"
     )
     return Unpacked(problems, without_ids)
 
@@ -286,16 +283,16 @@ def readable(
     Raises RunDirectoryError as unpacking does.
     """
     refuse_special_files(directory)
-    if not packed_results(directory):
+    if not container.packed_results(directory):
         yield directory
         return
     with unpacked_apart(directory) as out:
-        for packed in packed_results(directory):
+        for packed in container.packed_results(directory):
             unpacked = out if packed == directory else out / packed.name
             prefix = "" if packed == directory else f"{packed.name}/"
             chosen = [
                 name
-                for name in packed_runs(packed)
+                for name in container.packed_runs(packed)
                 if (names is None or f"{prefix}{name}" in names) and name.split("/")[0] not in left_out
             ]
             if progress is not None:

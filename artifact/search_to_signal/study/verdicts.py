@@ -38,8 +38,8 @@ from search_to_signal.records.reader import COMPLETIONS, read_records
 from search_to_signal.records.schema import Outcome
 from search_to_signal.report.metrics.search import new_programs, ratio
 from search_to_signal.report.results import load_runs
+from search_to_signal.report.tables.core import LEAST_SEEDS, percentile_interval
 from search_to_signal.report.tables.measures import MEASURES
-from search_to_signal.report.tables.paired import LEAST_SEEDS, percentile_interval
 
 PROBE_METRICS = ("valid_rate",)
 
@@ -77,8 +77,6 @@ class SeedPair:
 
 @dataclass(frozen=True)
 class _RecordedSide:
-    """A finished run, or a checkpoint with answers to the whole bank."""
-
     place: str
     groups: int
     group_size: int

@@ -1,24 +1,45 @@
-"""Verification of a results directory by its own files: checksums, records, and the layers' lineage."""
+"""Verification of a results directory by its own files: checksums, records, and the layers' lineage.
+
+And its signature: an SSH signature over the checksum list, by OpenSSH.
+"""
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, convert
 
-from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.errors import RunDirectoryError, SignatureError
 from search_to_signal.base.package_data import MODELS
+from search_to_signal.base.progress import one_line
 from search_to_signal.base.settings import canonical_sha256
 from search_to_signal.credit import own_name
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
 from search_to_signal.records.adapters import ADAPTER, adapter_problems, unfit_names, unshipped, why_left_out
 from search_to_signal.records.adapters import CONFIG as ADAPTER_CONFIG
-from search_to_signal.records.checksums import SUMS, listed_files, nested_problems, sum_problems
+from search_to_signal.records.checksums import (
+    BLOCKS,
+    SIGNATURE,
+    SUMS,
+    explain_changes,
+    is_block_index,
+    listed_files,
+    nested_problems,
+    sum_problems,
+)
 from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.differences import Finding, VerificationResult, distinct_lines, findings_of
-from search_to_signal.records.files import files_named, read_json, read_regular, refuse_special_files
+from search_to_signal.records.files import (
+    files_named,
+    read_json,
+    read_regular,
+    refuse_special_files,
+    storage_errors,
+    write_atomically,
+)
 from search_to_signal.records.layers import COHORT, LAYERS, layer_part
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -34,7 +55,6 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepRecord, StepTiming, ability_problems
-from search_to_signal.records.seal import BLOCKS, explain_changes, is_block_index
 from search_to_signal.run.texts import ParsedTexts
 from search_to_signal.verify.records import CONFIGURATION, record_problems
 
@@ -115,9 +135,6 @@ def _excuses(directory: Path) -> dict[str, str]:
     return excuses
 
 
-# Runs of a results directory, compared with each other, and what each layer checks of itself.
-
-
 def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
     """Return the contradictions between the runs and layers of a results directory.
 
@@ -171,9 +188,6 @@ def _rosters(directory: Path) -> Iterator[str]:
         for name in names:
             if name != (expected := read_manifest(path.parent / name).facts.name):
                 yield f"{(path.parent / name).relative_to(directory)} has the configuration of {expected}"
-
-
-# One run's manifest, compared with its configuration, timings, adapter, and shipped problems and models.
 
 
 def file_problems(directory: Path, manifest: Manifest) -> list[str]:
@@ -252,3 +266,79 @@ def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str
         raise RunDirectoryError(f"{TIMINGS} has no usable seconds ({error}); restore it") from error
     if manifest.timing != total_timing:
         yield f"timing is not the sum of {TIMINGS}"
+
+
+# Signatures of other namespaces are invalid here.
+NAMESPACE = "search-to-signal"
+_SHOWN_LENGTH = 300
+# ssh-keygen takes hours for megabytes; a signature has some hundred bytes, one of RSA some kilobytes.
+_LARGEST_SIGNATURE = 1 << 16
+
+
+def sign(directory: Path, key: Path) -> Path:
+    """Sign a directory's SHA256SUMS with a private SSH key, or the public one of a key in an SSH agent.
+
+    Returns the signature's path. Raises SignatureError when a file differs from the list, the key cannot sign
+    or ssh-keygen is missing, and RunDirectoryError where there is no list.
+    """
+    refuse_special_files(directory)
+    if problems := sum_problems(directory):
+        name, what = next(iter(problems.items()))
+        raise SignatureError(f"{directory} is not what its {SUMS} says ({name}: {what}): nothing was signed")
+    if not key.is_file():
+        raise SignatureError(f"there is no key {key}: make one with ssh-keygen -t ed25519 -f {key}")
+    content = read_regular(directory / SUMS)
+    signed = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, standard_input=content)
+    if signed.returncode != 0:
+        raise SignatureError(f"ssh-keygen cannot sign with {key}: {_output(signed)}")
+    with storage_errors(directory, "give the command again"):
+        write_atomically(directory / SIGNATURE, signed.stdout)
+    return directory / SIGNATURE
+
+
+def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
+    """Return the name of the key that signed a directory's SHA256SUMS, by a file of allowed signers.
+
+    With ``identity`` it has to be that name. Raises SignatureError when the signature is missing, belongs to
+    another list or comes from a key that the file does not list, and when ssh-keygen is missing.
+    """
+    signature, listing = directory / SIGNATURE, directory / SUMS
+    for path in (listing, signature, signers):
+        if not path.is_file() or (path.is_symlink() and path != signers):
+            raise SignatureError(f"there is no file {path}: without it no signature can be checked")
+    if signature.stat().st_size > _LARGEST_SIGNATURE:
+        raise SignatureError(f"{signature} is not a signature: it has more than {_LARGEST_SIGNATURE} bytes")
+    if signers.resolve().is_relative_to(directory.resolve()):
+        raise SignatureError(f"{signers} is inside the directory that was signed: use a list of your own")
+    name = identity or _principal(signature, signers)
+    arguments = ("-f", str(signers), "-I", name, "-n", NAMESPACE, "-s", str(signature))
+    checked = _ssh_keygen("verify", *arguments, standard_input=read_regular(listing))
+    if checked.returncode != 0:
+        raise SignatureError(
+            f"{signature} is no signature of {name} on this {SUMS} ({_output(checked)}): list, signature or "
+            "signer is another one"
+        )
+    return name
+
+
+def _principal(signature: Path, signers: Path) -> str:
+    listed = _ssh_keygen("find-principals", "-f", str(signers), "-s", str(signature))
+    names = listed.stdout.decode(errors="replace").splitlines()
+    if listed.returncode != 0 or not names:
+        raise SignatureError(f"{signature} is by no key that {signers} lists ({_output(listed)})")
+    return names[0]
+
+
+def _ssh_keygen(
+    action: str, *arguments: str, standard_input: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    command = ["ssh-keygen", "-Y", action, *arguments]
+    try:
+        return subprocess.run(command, input=standard_input, capture_output=True, check=False)
+    except OSError as error:
+        raise SignatureError(f"ssh-keygen cannot be run ({error}): install OpenSSH 8.2 or newer") from error
+
+
+def _output(ended: "subprocess.CompletedProcess[bytes]") -> str:
+    text = one_line((ended.stderr + ended.stdout).decode(errors="replace"), _SHOWN_LENGTH)
+    return text or f"code {ended.returncode}"

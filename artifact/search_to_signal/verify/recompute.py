@@ -22,13 +22,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.records.differences import Finding, VerificationResult, same_bits
 from search_to_signal.records.files import StorageError, refuse_special_files
 from search_to_signal.records.layers import LAYERS, UPDATES, layer_part
-from search_to_signal.records.manifest import (
-    DATABASE,
-    Environment,
-    read_database,
-    read_manifest,
-    runs_below,
-)
+from search_to_signal.records.manifest import DATABASE, Environment, read_database, read_manifest, runs_below
 from search_to_signal.records.provenance import environment, source, stack, stack_here
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome, given
@@ -137,7 +131,6 @@ def other_stacks(directory: Path) -> tuple[str, ...]:
 
 
 def _fact(machine: Environment, name: str) -> object:
-    """A fact of a machine; kernels without threads, which a run sets for itself (programs have one)."""
     value = getattr(machine, name)
     if name != "kernels" or value is msgspec.UNSET:
         return value
@@ -165,10 +158,7 @@ def _parts(directory: Path) -> Iterator[Part]:
         if again is not None and (directory / layer.key / again.MANIFEST).is_file():
             yield layer.key, partial(again.findings, directory)
     if (directory / UPDATES).is_dir():
-        yield (
-            UPDATES,
-            lambda tools: iter([Finding("all", "matched updates: they need the learner", False)]),
-        )
+        yield (UPDATES, lambda tools: iter([Finding("all", "matched updates: they need the learner", False)]))
 
 
 def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
@@ -179,8 +169,6 @@ def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
         return released_findings(run, name, tools)
     return run_findings(run, name, tools)
 
-
-# A run directory, recomputed: texts, programs, token ids and search.
 
 NO_TOKENS = "token ids: an endpoint shows none"
 

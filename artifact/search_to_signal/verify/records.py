@@ -223,7 +223,6 @@ def _outcome_problems(group: Group) -> Iterator[str]:
 def _operator_problems(
     heuristics: Sequence[HeuristicRecord], steps: Sequence[StepRecord], host: str
 ) -> Iterator[str]:
-    """Operators that the run's host does not know; steps are compared with their completions elsewhere."""
     known = operators_of_host(host)
     if known is None:
         return
@@ -289,7 +288,6 @@ def _store_problems(
 
 
 def _heuristic_problems(heuristics: Sequence[HeuristicRecord], asked: bool) -> Iterator[str]:
-    """Instance scores of heuristics that are wrong; ``asked``: the run's host asks for them."""
     instances = _count(heuristics[0]) if heuristics else 0
     if bool(instances) is not asked:
         wanted = "them" if asked else "none"
@@ -336,9 +334,6 @@ def database_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     is_archive = size_and_best == (last.archive_size, last.frontier_after)
     if database.groups != last.step + 1 or (kind == "archive" and not is_archive):
         yield f"{DATABASE}: it is not the database after the last step"
-
-
-# The tokens and pairs that steps trained on, checked against the completions of their groups.
 
 
 def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
@@ -467,9 +462,6 @@ class _PairRounds:
         if not (0 <= recorded.accuracy <= 1 and isfinite(recorded.margin)):
             numbers = f"accuracy {recorded.accuracy} and margin {recorded.margin}"
             yield f"the round of step {step.step} has {numbers}"
-
-
-# Recorded rewards and advantages, computed again from the outcomes and scores of their groups.
 
 
 def missing_code(facts: RunFacts) -> Iterator[str]:

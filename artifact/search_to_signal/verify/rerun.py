@@ -22,7 +22,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.credit import find_mapping
 from search_to_signal.credit.normalizers import find_normalizer
 from search_to_signal.learner import GROUP, RULES
-from search_to_signal.models.files import checked_files
+from search_to_signal.models.files import checked_files, same_model
 from search_to_signal.models.settings import BACKENDS
 from search_to_signal.problems import find_problem
 from search_to_signal.records.adapters import ADAPTER, TENSORS, StoredTensor, mapped_bytes, stored_tensors
@@ -37,8 +37,6 @@ from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.machine_check import require_card_of_run
 from search_to_signal.run.recorded import run_config
 from search_to_signal.search.hosts import find_host
-
-# Two runs of one configuration, compared record for record, up to the first difference.
 
 # In the order in which a group is made: the first difference is the cause of the others.
 _FILES = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS)
@@ -287,7 +285,6 @@ def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
 
 
 def _is_run_of(directory: Path, name: str) -> bool:
-    """Whether a name, which may come from a forged manifest, is that of a run below the directory."""
     if name != "." and not is_place(os.path.normpath(name)):
         return False
     run = directory / name
@@ -345,7 +342,7 @@ def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) ->
     shipped = {path.name: path for path in MODELS.glob("*") if path.is_dir()}
     for name, path in {**shipped, **{str(model): model for model in models}}.items():
         try:
-            if checked_files(path) == manifest.model_files:
+            if same_model(checked_files(path), manifest.model_files):
                 return name
         except ModelFileError:
             continue

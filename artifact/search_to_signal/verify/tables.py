@@ -14,16 +14,15 @@ from search_to_signal.layers.audit.layer import audit_results, has_rounds
 from search_to_signal.layers.reproduction import tour_problems, write_report
 from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.problems import PROBLEMS
+from search_to_signal.records import checksums
 from search_to_signal.records.adapters import unshipped
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
-from search_to_signal.records.checksums import image_sha256, listed_files, sha256_file
 from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import HEURISTICS
-from search_to_signal.records.seal import BLOCKS, CRATE, describe_crate, is_block_index
 from search_to_signal.run.recorded import (
     Replay,
     final_population,
@@ -38,8 +37,6 @@ from search_to_signal.search.hosts import HOSTS
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.verify.recompute import database_findings
 from search_to_signal.verify.records import Follower
-
-# Every group of a recorded search, drawn again from its seed.
 
 
 def search_draw_findings(run: Path) -> Iterator[Finding]:
@@ -143,14 +140,14 @@ def _report_findings(directory: Path, out: Path) -> Iterator[Finding]:
 
 def _compare_files(recorded: Path, rebuilt: Path, run_folders: set[str]) -> Iterator[Finding]:
     """Recorded files that differ, are missing or are surplus; ``run_folders`` are not compared."""
-    actual = {p.relative_to(recorded).as_posix() for p in listed_files(recorded)}
+    actual = {p.relative_to(recorded).as_posix() for p in checksums.listed_files(recorded)}
     actual = {name for name in actual if name.split("/")[0] not in run_folders}
-    expected = {p.relative_to(rebuilt).as_posix() for p in listed_files(rebuilt)}
+    expected = {p.relative_to(rebuilt).as_posix() for p in checksums.listed_files(rebuilt)}
     for name in sorted(actual ^ expected):
         text = "missing" if name in expected else "not what these records give"
         yield Finding(f"{recorded.name}/{name}", text)
     for name in sorted(actual & expected):
-        digest = image_sha256 if name.endswith(".png") else sha256_file
+        digest = checksums.image_sha256 if name.endswith(".png") else checksums.sha256_file
         if digest(recorded / name) != digest(rebuilt / name):
             yield Finding(f"{recorded.name}/{name}", "differs from what the records give")
 
@@ -166,14 +163,14 @@ def _page_findings(directory: Path) -> Iterator[Finding]:
 
 
 def _packaging_findings(directory: Path) -> Iterator[Finding]:
-    crate = directory / CRATE
+    crate = directory / checksums.CRATE
     if crate.is_file():
         recorded = _crate_content(read_regular(crate), unshipped(directory))
-        made_again = _crate_content(describe_crate(directory, ""))
+        made_again = _crate_content(checksums.describe_crate(directory, ""))
         if recorded != made_again:
-            yield Finding(CRATE, "differs from what the directory holds")
-    if (directory / BLOCKS).is_file() and not is_block_index(directory):
-        yield Finding(BLOCKS, "it is not the index of these files")
+            yield Finding(checksums.CRATE, "differs from what the directory holds")
+    if (directory / checksums.BLOCKS).is_file() and not checksums.is_block_index(directory):
+        yield Finding(checksums.BLOCKS, "it is not the index of these files")
 
 
 def _crate_content(data: bytes, absent: frozenset[str] = frozenset()) -> object:

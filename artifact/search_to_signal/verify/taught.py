@@ -49,8 +49,9 @@ from search_to_signal.run.left_out import (
     FAILED,
     KINDS,
     NOTHING,
-    advantages_without,
+    VALIDITY,
     classed_groups,
+    left_out,
     programs_of,
 )
 
@@ -62,7 +63,7 @@ CREDIT = "Positive credit (%)"
 ALL, SINGLE, RESIDUAL = "all credit", "sum of the four classes", "interaction residual"
 WEIGHTS = (
     "Every adapter follows from the run's records and the model's files: the recorded tokens and advantages, "
-    "some set to 0, through the run's learner. Nothing is sampled for training."
+    "some left out, through the run's learner. Nothing is sampled for training."
 )
 
 Behaviour = Mapping[str, Floats]
@@ -221,7 +222,7 @@ def _answered(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
 def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     """By checkpoint and class, the mean log-probability per token of recorded completions, in nats."""
     from search_to_signal.models.device import prepare_processor
-    from search_to_signal.models.likelihood import Drawing, Exchange, read_completions, read_lora
+    from search_to_signal.models.sampling import Drawing, Exchange, read_completions, read_lora
     from search_to_signal.run.learning import model_of_files
 
     texts: dict[str, list[tuple[Sequence[int], Sequence[Sequence[int]]]]] = {kind: [] for kind in KINDS}
@@ -247,11 +248,7 @@ def _read(trial: Trial, progress: Progress) -> dict[str, Behaviour]:
     return dict(found)
 
 
-# From behaviours to tables.
-
-
 def _cells(behaviour: Behaviour) -> Cells:
-    """By column the mean, with its standard error over prompts, or over completions that were read."""
     cells = {}
     for heading, values in behaviour.items():
         n, decimals = len(values), 1 if heading.endswith("(%)") else 3
@@ -276,7 +273,7 @@ def _bought(trial: Trial, found: Mapping[str, Behaviour]) -> list[Line]:
             residual = _minus(residual, effects[kind])
         effects[SINGLE], effects[RESIDUAL] = _minus(effects[ALL], residual), residual
     credit = _credit(trial)
-    formula = "positive advantage that is left out / positive advantage, in percent"
+    formula = "positive advantage of these completions / of all, in percent"
     return [
         (name, {CREDIT: number_cell(credit.get(name), formula, decimals=1), **_cells(effect)})
         for name, effect in effects.items()
@@ -284,16 +281,21 @@ def _bought(trial: Trial, found: Mapping[str, Behaviour]) -> list[Line]:
 
 
 def _credit(trial: Trial) -> dict[str, float | None]:
-    """By variant, how much of the run's positive advantage leaving it out takes, in percent."""
-    left = dict.fromkeys(trial.variants, 0.0)
+    """By variant, the share of the run's positive advantage that its completions have, in percent.
+
+    None for what no completions have of their own, such as the contrast of valid and failed ones.
+    """
+    of_variant, total = dict.fromkeys(trial.variants, 0.0), 0.0
     for group, _, kinds in classed_groups(trial.recorded):
         if group[0].step < trial.config.groups:
-            recorded = np.array([record.advantage for record in group], dtype=np.float64)
-            for variant in left:
-                kept = advantages_without(recorded, kinds, variant)
-                left[variant] += float(np.maximum(kept, 0.0).sum())
-    total = left[NOTHING]
-    return {variant: 100.0 * (1 - part / total) if total else None for variant, part in left.items()}
+            positive = np.maximum(np.array([record.advantage for record in group], dtype=np.float64), 0.0)
+            total += float(positive.sum())
+            for variant in of_variant:
+                of_variant[variant] += float(positive[left_out(kinds, variant)].sum())
+    return {
+        variant: 100.0 * part / total if total and variant != VALIDITY else None
+        for variant, part in of_variant.items()
+    }
 
 
 def _facts(trial: Trial) -> dict[str, Any]:
@@ -311,7 +313,6 @@ def _facts(trial: Trial) -> dict[str, Any]:
 
 
 def _table(name: str, title: str, head: str, lines: Mapping[str, list[Line]]) -> Table:
-    """Rows over runs, where there are several, then rows of each run."""
     rows = [(label(run, part), cells) for run, own in lines.items() for part, cells in own]
     note = "± is the standard error over prompts, or over the recorded completions that were read."
     if len(lines) > 1:

@@ -31,9 +31,7 @@ from search_to_signal.run.recorded import run_config
 from search_to_signal.verify.rerun import model_here
 
 if TYPE_CHECKING:
-    from search_to_signal.run.retraining import Remade
-
-# The groups of a recorded run that can be read on this machine, each with the model that sampled it.
+    from search_to_signal.run.learning import Remade
 
 _UNKNOWN_NUMBERS = {
     "api": "an endpoint shows no token ids",
@@ -133,7 +131,7 @@ def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
     from search_to_signal.models.device import prepare_processor
     from search_to_signal.models.files import model_directory
     from search_to_signal.models.local import open_for_reading
-    from search_to_signal.run.retraining import Remade, remade_adapters
+    from search_to_signal.run.learning import Remade, remade_adapters
 
     config = sampled.config
     keep_freed_memory()

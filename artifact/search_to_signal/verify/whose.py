@@ -26,15 +26,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import stream
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import json_settings, model_directory
-from search_to_signal.models.likelihood import (
-    AS_IS,
-    Drawing,
-    Exchange,
-    Lora,
-    Read,
-    read_completions,
-    read_lora,
-)
+from search_to_signal.models.sampling import AS_IS, Drawing, Exchange, Lora, Read, read_completions, read_lora
 from search_to_signal.models.settings import ModelLoading
 
 Numbers = NDArray[np.float64]
@@ -230,7 +222,6 @@ def whose(found: Iterable[Rollout], named: Named, progress: Progress) -> Whose:
 
 
 def _opened(directory: Path, device: str) -> Any:
-    """The model, with weights rounded as a sampler holds them."""
     from search_to_signal.models.device import prepare_processor
     from search_to_signal.models.local import open_base_model, open_for_reading
 
@@ -256,7 +247,6 @@ _TEMPLATE = "give trainer and sampler one chat template, and log the token ids t
 
 
 def _weights(adapters: Sequence[Path]) -> list[Weights]:
-    """What may have sampled, the named one first."""
     base = Weights("the base model", _NO_ADAPTER if adapters else "")
     if not adapters:
         return [base]
@@ -289,7 +279,6 @@ def _defaults(directory: Path) -> Drawing | None:
 def _explanations(
     weights: Sequence[Weights], prompts: Mapping[str, Ids], drawing: Drawing, defaults: Drawing | None
 ) -> Iterator[Explanation]:
-    """Every explanation once, the named one first."""
     as_named, *other_prompts = prompts
     drawings = [
         *(drawing._replace(temperature=value) for value in _TEMPERATURES),
@@ -305,9 +294,6 @@ def _explanations(
     for one in whole:
         action = f"{one.action}; and {_DRAWING}" if one is not weights[0] else _DRAWING
         yield from (Explanation(one, as_named, other, action) for other in others)
-
-
-# Prompts as tokens, under each template.
 
 
 class Unit(NamedTuple):
@@ -418,8 +404,6 @@ def _user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-# Reading until one explanation is left.
-
 Logged = list[tuple[str, float]]
 
 
@@ -429,7 +413,8 @@ def _read_all(
     """Read units of completions; returns place and logged log-probability of each token, and completions."""
     logged: Logged = []
     completions = 0
-    for unit in units:
+    for whole in units:
+        unit = _cut(whole, tokens - len(logged))
         texts = [ids for _, ids in unit.rollouts]
         for (weights, template), own in _passes(accounts).items():
             exchange.use(weights.lora, weights.without)
@@ -441,7 +426,7 @@ def _read_all(
                     account.add(read)
         for rollout, ids in unit.rollouts:
             given = rollout.logprobs or (math.nan,) * len(ids)
-            logged += [(f"{rollout.where}, token {at}", value) for at, value in enumerate(given)]
+            logged += [(f"{rollout.where}, token {at}", given[at]) for at in range(len(ids))]
         completions += len(texts)
         best = max(account.total for account in accounts if account.live)
         for account in accounts:
@@ -452,8 +437,17 @@ def _read_all(
     return logged, completions
 
 
+def _cut(unit: Unit, most: int) -> Unit:
+    """A unit with so many tokens of its completions at most; the beginning of a text is read like a whole."""
+    kept = []
+    for rollout, ids in unit.rollouts:
+        if most > 0:
+            kept.append((rollout, ids[:most]))
+            most -= len(ids)
+    return Unit(unit.prompts, tuple(kept))
+
+
 def _passes(accounts: Sequence[Account]) -> dict[tuple[Weights, str], list[Account]]:
-    """The live accounts by what the model has to read once."""
     passes: dict[tuple[Weights, str], list[Account]] = {}
     for account in accounts:
         if account.live:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.command import Command
+from tests.command import Capture, Command
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -57,7 +57,7 @@ def audited(rows: list[dict[str, Any]], directory: Path) -> dict[str, Any]:
     return document
 
 
-def test_waste_comes_first_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_waste_comes_first_with_its_remedy(tmp_path: Path, capsys: Capture) -> None:
     """Four of 24 completions teach; ties are told apart; the option is TRL's, the counterfactual counted."""
     document = audited(rollouts(WASTEFUL, steps=2), tmp_path)
     first = document["findings"][0]
@@ -110,6 +110,7 @@ def test_findings_that_length_and_group_size_explain(tmp_path: Path) -> None:
     assert found["says"].startswith("Every group has one completion")
 
 
+@pytest.mark.slow
 def test_a_lower_advantage_for_a_higher_reward_has_its_reason(tmp_path: Path) -> None:
     unknown = logs.trl(tmp_path, prompts=["a"] * 4, advantage=[0.9, -0.1, -0.3, -0.5])
     gdpo = Path(__file__).parent / "real" / "trl-1.16.0-gdpo"
@@ -160,9 +161,7 @@ def test_what_nothing_explains_is_told_before_the_findings(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("digits", [2, 3])
-def test_rounded_advantages_are_recognized(
-    digits: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rounded_advantages_are_recognized(digits: int, tmp_path: Path, capsys: Capture) -> None:
     generator = np.random.default_rng(3)
     rows = rollouts([generator.random(4).tolist() for _ in range(8)])
     for row in rows:
@@ -264,7 +263,7 @@ def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> 
     assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
 
 
-def test_every_group_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_group_is_a_row(tmp_path: Path, capsys: Capture) -> None:
     audited(rollouts(WASTEFUL), tmp_path)
     with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))

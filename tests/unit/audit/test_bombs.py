@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.command import Patch
 from tests.unit.audit import logs
 
 from search_to_signal.audit.importers import read, streams
@@ -49,9 +50,7 @@ _STARTS = {
 
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("start", _STARTS)
-def test_a_packed_bomb_is_one_line(
-    start: str, packer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packed_bomb_is_one_line(start: str, packer: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(streams, "ROOM", 1024 * 1024)
     monkeypatch.setattr(streams, "GROWTH", 20)
     first, rest = _STARTS[start]
@@ -151,7 +150,7 @@ _CELLS = (
 
 
 @pytest.mark.parametrize("text", _CELLS, ids=("cell", "quoted", "header"))
-def test_a_cell_has_an_end(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_has_an_end(text: bytes, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("search_to_signal.audit.importers.streams._LONGEST", 1_000_000)
     (tmp_path / "a.csv").write_bytes(text)
     assert "unreadable from here on" in refused(tmp_path / "a.csv")
@@ -161,7 +160,7 @@ NAMES = ("a.jsonl", "a.json", "a.csv", "a.parquet", "a.pt", "a.sqlite", "a.jsonl
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_file_is_not_opened(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / name
     os.mkfifo(path)
     assert "only regular files are read" in refused(path)

@@ -149,7 +149,7 @@ CASES = {
             [0, 0, 0, 1e-5], [4], {}, {"largest.value": pytest.approx(top, rel=0.01)}, normalizer=name
         )
         for name, top in {
-            **{"trl-grpo": 0.071, "openrlhf-grpo": 1.50, "prime-rl-grpo": 7.5e-6, "verl-grpo": 1.25},
+            **{"trl-grpo": 0.071, "openrlhf-grpo": 1.50, "prime-rl-grpo": 7.5e-6, "verl-grpo": 1.25}
         }.items()
     },
     "components that do not add up": Case(

@@ -178,7 +178,7 @@ def test_texts_are_those_of_their_completions(tmp_path: Path, s2s: Command) -> N
 @pytest.mark.parametrize("name", LOGS)
 def test_equal_responses_have_equal_texts(name: str, tmp_path: Path) -> None:
     """In every format whose texts are read: what the audit took for a response is what the page shows."""
-    table, responses = GroupTable(()), dict[tuple[int, int], int]()
+    table, responses = GroupTable((), 1000), dict[tuple[int, int], int]()
     for batch in audit.read(LOGS[name][0](tmp_path)):
         audit.audit(batch, each=table.add)
         number = len({group for group, _ in responses})

@@ -21,8 +21,7 @@ from search_to_signal.audit.flags import group_flags
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import neutral, read
 from search_to_signal.audit.importers import streams as lines
-from search_to_signal.audit.importers.base import ReadOptions
-from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+from search_to_signal.audit.importers.base import ReadOptions, ScatteredGroupsError
 from search_to_signal.base.numerics import midranks
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main

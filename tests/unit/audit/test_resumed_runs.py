@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.command import Capture
 from tests.unit.audit import logs
 
 from search_to_signal import audit
@@ -44,7 +45,7 @@ def of_seed(seed: int) -> Name:
     return lambda step, group: f"{seed}/{step}/{group}"
 
 
-def told(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def told(path: Path, capsys: Capture) -> str:
     """What the command prints of a log."""
     assert main(["audit", str(path)]) == 0
     return capsys.readouterr().out
@@ -81,7 +82,7 @@ RESUMED: dict[str, tuple[Rows, str]] = {
 @pytest.mark.parametrize("kind", RESUMED)
 @pytest.mark.parametrize("container", ["jsonl", "csv", "parquet"])
 def test_what_a_resumed_run_sampled_again_is_a_step_of_its_own(
-    kind: str, container: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, container: str, tmp_path: Path, capsys: Capture
 ) -> None:
     rows, size = RESUMED[kind]
     path = tmp_path / f"log.{container}"
@@ -132,18 +133,14 @@ LATE: dict[str, Callable[[Rows], Rows]] = {
 
 
 @pytest.mark.parametrize("order", LATE)
-def test_rows_that_come_late_are_of_their_step(
-    order: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_come_late_are_of_their_step(order: str, tmp_path: Path, capsys: Capture) -> None:
     rows = LATE[order](steps(0, 6))
     out = told(logs.jsonl(tmp_path / "log.jsonl", rows), capsys)
     assert "18 groups with 72 completions in 6 steps (groups: 18 of 4)." in out
     assert "resumed" not in out
 
 
-def test_what_was_logged_twice_is_no_other_sampling(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_logged_twice_is_no_other_sampling(tmp_path: Path, capsys: Capture) -> None:
     rows = [row | {"response": f"answer {at}"} for at, row in enumerate(steps(1, 6))]
     out = told(logs.jsonl(tmp_path / "log.jsonl", [*rows, *rows[36:], *steps(6, 8)]), capsys)
     assert "24 rows stand twice" in out
@@ -192,7 +189,7 @@ SIDE_BY_SIDE: dict[str, tuple[dict[str, Rows], str]] = {
 @pytest.mark.parametrize("kind", SIDE_BY_SIDE)
 @pytest.mark.parametrize("together", [True, False])
 def test_a_step_in_several_files_is_one_step(
-    kind: str, together: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, together: bool, tmp_path: Path, capsys: Capture
 ) -> None:
     files, size = SIDE_BY_SIDE[kind]
     for name, rows in files.items():
@@ -228,7 +225,7 @@ def test_a_batch_normalizer_sees_the_whole_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [("run.jsonl", "run_resumed.jsonl"), ("b.jsonl", "a.jsonl")])
 @pytest.mark.parametrize("own", [True, False])
 def test_the_second_file_of_a_resumed_run(
-    names: tuple[str, str], own: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: tuple[str, str], own: bool, tmp_path: Path, capsys: Capture
 ) -> None:
     for seed, (name, bounds) in enumerate(zip(names, ((0, 6), (4, 9)), strict=True)):
         logs.jsonl(tmp_path / name, steps(*bounds, seed, of_seed(seed) if own else None))

@@ -64,7 +64,7 @@ def test_no_text_leaves_its_place(text: str, tmp_path: Path, printed: Printed) -
 def test_no_cell_of_a_table_is_a_formula(text: str, cell: str, tmp_path: Path) -> None:
     """Numbers stay numbers; the rest is marked as a text, and is otherwise as it was."""
     path = logs.jsonl(tmp_path / "a.jsonl", [row | {"group": text} for row in rows(text)])
-    table = GroupTable(())
+    table = GroupTable((), 1000)
     audit(read(path), each=table.add)
     (row,) = csv.DictReader(io.StringIO(table.data().decode()))
     assert (row["group"], row["prompt"]) == (cell, cell)

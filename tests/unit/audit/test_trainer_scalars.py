@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed
 
-from search_to_signal.audit.importers.event_files import read_events, read_wandb
-from search_to_signal.audit.importers.scalar_files import ScalarRun, scalar_runs
+from search_to_signal.audit.importers.scalar_files import ScalarRun, read_events, read_wandb, scalar_runs
 from search_to_signal.audit.scalars import scalars
 from search_to_signal.base.errors import RecordError
 
@@ -76,6 +75,7 @@ def honest(draw: np.random.Generator, count: int) -> ScalarRun:
     return ScalarRun("run", made | {"eval_reward": (tested + 1, evaluation)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [20, 60, 300])
 def test_honest_noise_is_no_finding(count: int) -> None:
     """In at most 5 % of the runs anything is found."""
@@ -133,6 +133,7 @@ def test_a_single_outlier_is_no_level() -> None:
     assert not scalars([run({"clip_ratio/region_mean": spike})]).findings
 
 
+@pytest.mark.slow
 def test_a_trainers_directory_has_rollouts_and_numbers(tmp_path: Path, printed: Printed) -> None:
     """TRL's files in one report, page and document: the rewards are the same, and the loss is named."""
     out = printed(TRL, "--out", str(tmp_path))

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command import Capture
 from tests.unit.audit import logs
 from tests.unit.audit.logs import Printed
 
-from search_to_signal.audit.importers.gathering import joined, runs_of
+from search_to_signal.audit.importers.base import joined, runs_of
 from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 
@@ -152,13 +153,13 @@ def own_rows(groups: int, again: Sequence[int] = ()) -> list[dict[str, Any]]:
     return [row for number, row in enumerate(rows) for _ in range(1 + again.count(number))]
 
 
-def told(rows: Sequence[dict[str, Any]], place: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def told(rows: Sequence[dict[str, Any]], place: Path, capsys: Capture) -> str:
     """What the command prints of such a log."""
     assert main(["audit", str(logs.jsonl(place / "own.jsonl", rows))]) == 0
     return capsys.readouterr().out
 
 
-def test_rows_that_stand_twice_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_stand_twice_are_said_to(tmp_path: Path, capsys: Capture) -> None:
     text = told(own_rows(2, again=[4]), tmp_path, capsys)
     place = f"{tmp_path / 'own.jsonl'}:6"
     assert f"repeat another of their group. 1 row stands twice, equal in all that is read: {place}." in text
@@ -177,9 +178,7 @@ def test_rows_that_stand_twice_are_said_to(tmp_path: Path, capsys: pytest.Captur
     assert "Change: Leave out the rows that were logged twice" in text
 
 
-def test_what_was_sampled_twice_is_a_matter_of_sampling(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_sampled_twice_is_a_matter_of_sampling(tmp_path: Path, capsys: Capture) -> None:
     rows = own_rows(4)
     rows[1] |= {"reward": 0.0, "response": "0-0"}
     text = told(rows, tmp_path, capsys)

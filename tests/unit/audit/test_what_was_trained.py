@@ -14,8 +14,9 @@ from tests.unit.audit import logs
 from search_to_signal import audit
 from search_to_signal.audit import atlas, live
 from search_to_signal.audit.advice import Advice, advice
+from search_to_signal.audit.atlas import compute
 from search_to_signal.audit.findings import Findings
-from search_to_signal.audit.group_files import MOST, GroupTable
+from search_to_signal.audit.group_files import GroupTable
 from search_to_signal.audit.live import Following
 from search_to_signal.audit.trl_callback import WARN_ABOVE
 from search_to_signal.cli import main
@@ -150,7 +151,7 @@ def test_the_rounding_of_equal_rewards_is_no_credit() -> None:
     rewards = [[0.01] * 7, [0.43] * 7, [0.99] * 7, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]
     flat = [reward for group in rewards for reward in group]
     made = live.grouped(flat, [at // 7 for at in range(28)])
-    verl = atlas.advantages(atlas.get_entry("verl-grpo"), atlas.RewardBatch(made.reward, made.offsets))
+    verl = compute.advantages(atlas.get_entry("verl-grpo"), atlas.RewardBatch(made.reward, made.offsets))
     assert np.abs(verl[:21]).max() > 1e-3
     found, _ = told(batch(rewards, verl.tolist()), "verl-grpo")
     assert (found.signal.taught, found.signal.dead, found.counts["flat_credit"]) == (7, 3, 0)
@@ -226,6 +227,29 @@ def test_causes_lie_in_the_reward_function_or_the_group_size() -> None:
     assert "Raise num_generations" not in made[0].change
 
 
+def test_where_most_dead_groups_are_copies_that_comes_before_their_size(tmp_path: Path) -> None:
+    """Headings, comments and what stands around a program make no other program of it."""
+
+    def first(programs: Sequence[str]) -> Advice:
+        rows = [
+            {"step": 1, "input": f"q{at // 4}", "score": 1.0 if at < 24 else float(at % 2), "output": output}
+            for at, output in enumerate(
+                f"# Idea {at}\nAs said:\n```python\n# variant {at}\ndef f(x):\n    return {program}\n```\n"
+                for at, program in enumerate(programs)
+            )
+        ]
+        log = logs.jsonl(tmp_path / str(len(set(programs))) / "1.jsonl", rows)
+        batches = audit.read(log, "verl")
+        return told(next(batches), "verl-grpo")[1][0]
+
+    copied = first([f"x + {at // 4}" for at in range(32)])
+    assert "in 6 of 6 dead groups" in copied.change
+    assert copied.change.startswith("Let copies score less")
+    own = first([f"x + {at}" for at in range(32)])
+    assert "copies" not in own.change
+    assert own.says == copied.says
+
+
 def test_names_that_begin_again_in_every_step_are_places(tmp_path: Path) -> None:
     def hopeless(name: str, start: int = 0) -> Any:
         rows = [
@@ -242,12 +266,12 @@ def test_names_that_begin_again_in_every_step_are_places(tmp_path: Path) -> None
 
 
 def test_a_table_of_groups_says_what_it_leaves_out() -> None:
-    table = GroupTable(())
-    groups = audit.of_arrays([0.0, 1.0] * (MOST + 5), [2] * (MOST + 5))
+    table = GroupTable((), 20)
+    groups = audit.of_arrays([0.0, 1.0] * 25, [2] * 25)
     audit.audit(groups, each=table.add)
     rows = list(csv.reader(table.data().decode().splitlines()))
     assert rows[-1][:2] == ["", "5 more groups are not in this table"]
-    assert len(rows) == MOST + 2
+    assert len(rows) == 20 + 2
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.copies import copy_to_change
 
 from search_to_signal.base.errors import ConfigError, LedgerError
 from search_to_signal.base.package_data import EVIDENCE
-from search_to_signal.claims import ledger, tables
+from search_to_signal.claims import ledger, page, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
@@ -60,11 +61,18 @@ def test_results_that_are_none_are_refused(tmp_path: Path, s2s: Command) -> None
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """The ledger beside the shipped evidence, by entry."""
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the command says of the shipped evidence, and where it writes."""
     out = tmp_path_factory.mktemp("beside")
-    assert main(["claims", "--results", str(EVIDENCE), "--out", str(out)]) == 0
-    text = (out / "claims.csv").read_text(encoding="utf-8")
+    with redirect_stdout(io.StringIO()) as said:
+        assert main(["claims", "--results", str(EVIDENCE), "--out", str(out)]) == 0
+    return said.getvalue(), out
+
+
+@pytest.fixture(scope="module")
+def beside(judged: tuple[str, Path]) -> dict[str, dict[str, str]]:
+    """The ledger beside the shipped evidence, by entry."""
+    text = (judged[1] / "claims.csv").read_text(encoding="utf-8")
     return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
@@ -82,8 +90,8 @@ def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
     assert splits > 100
 
 
-def test_one_comparison_counts_once(beside: dict[str, dict[str, str]], s2s: Command) -> None:
-    summary = s2s("claims", "--results", EVIDENCE).out.splitlines()[0]
+def test_one_comparison_counts_once(judged: tuple[str, Path], beside: dict[str, dict[str, str]]) -> None:
+    summary = judged[0].splitlines()[0]
     rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
     once = {(row["comparison"], row["direction"]) for row in rows}
     assert f"{len(rows)} have an estimate from our runs, {len(once)} comparisons (" in summary
@@ -140,9 +148,9 @@ def test_damage_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: Pat
     directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
-    for module, function in ((ledger, "load_ledger"), (ledger, "load_numbers")):
-        original = getattr(module, function)
-        monkeypatch.setattr(module, function, lambda original=original: original(directory))
+    damaged, numbers = ledger.load_ledger(directory), ledger.load_numbers(directory)
+    monkeypatch.setattr(page, "published", lambda: (damaged, None))
+    monkeypatch.setattr(ledger, "load_numbers", lambda: numbers)
     assert main(["claims"]) != 0
     out, err = capsys.readouterr()
     assert "tab:core-results: line 217 has -6.2090, the published table -6.2091" in err

@@ -15,12 +15,9 @@ from search_to_signal.claims.directions import (
     make_estimate,
 )
 from search_to_signal.claims.expressions import Scope
-from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import rounded
-from search_to_signal.claims.ledger import load_ledger
-from search_to_signal.claims.page import page
+from search_to_signal.claims.page import judge_published, page, published
 from search_to_signal.claims.tables import ClaimTable, load_report
-from search_to_signal.claims.verdicts import judge_claims
 from search_to_signal.report.build import report
 
 
@@ -138,7 +135,7 @@ def test_numbers_of_one_seed_are_one_vote() -> None:
 
 
 def test_rules_meet_entries(edited) -> None:  # type: ignore[no-untyped-def]
-    ids = [entry.id for entry in load_ledger().entries]
+    ids = [entry.id for entry in published()[0].entries]
     assert len(load_counterparts(ids)) > 400
     with pytest.raises(LedgerError, match="no entry is called 'gain_end_{trained}'"):
         load_counterparts(ids, edited("counterparts.toml", '"gain_final_{trained}"', '"gain_end_{trained}"'))
@@ -156,15 +153,12 @@ def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPath
     root = tmp_path_factory.mktemp("four") / "results"
     write_synthetic_results(root, groups=30)
     report(root, root / "report")
-    ledger = load_ledger()
-    findings = judge_claims(ledger, load_report(root / "report"))
+    findings = judge_published(None, load_report(root / "report"))
     shown = [f for f in findings if f.estimate and f.estimate.direction is not Direction.MISSING]
     assert len(shown) > 250
     assert {"cohort", "restart", "audit", "api"} <= {finding.entry.layer for finding in shown}
     text = (
-        page(ledger, check_feasibility(ledger), findings)
-        .partition("## Statements, compared with our runs")[2]
-        .partition("##")[0]
+        page(*published(), findings).partition("## Statements, compared with our runs")[2].partition("##")[0]
     )
     forms = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| ")][2:]
     assert sorted(forms, key=lambda form: form not in NEGATIVE) == forms

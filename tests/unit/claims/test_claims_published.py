@@ -11,9 +11,15 @@ from search_to_signal.base.package_data import PUBLISHED
 from search_to_signal.claims.directions import Direction, Estimate
 from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.ledger import Ledger, find_uncovered, load_ledger, load_numbers
-from search_to_signal.claims.page import misfits
+from search_to_signal.claims.page import (
+    ClaimFinding,
+    ClaimVerdict,
+    judge_claims,
+    judge_published,
+    misfits,
+    published,
+)
 from search_to_signal.claims.tables import load_published, load_report, numbers_in, plain_text, words_in
-from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +48,8 @@ def found_in(ledger: Ledger, name: str) -> ClaimFinding:
 
 
 def test_keys_reasons_and_coverage() -> None:
-    assert find_uncovered(load_ledger(), load_numbers()) == []
-    for finding in judge_claims(load_ledger()):
+    assert find_uncovered(published()[0], load_numbers()) == []
+    for finding in judge_published():
         assert finding.reason, finding.entry.id
         if finding.verdict is ClaimVerdict.NEEDS_RUN:
             assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
@@ -127,12 +133,12 @@ def test_findings_about_the_paper() -> None:
     tables = load_published()
     rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
     assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
-    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
-    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
+    assert "printed twice" in found_in(published()[0], "probe[3407 Frozen, Valid / 256]").reason
+    beside = found_in(published()[0], "anchor_equal_horizon").neighbour
     assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
-    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
+    assert "50 of 52" in found_in(published()[0], "frontier_positive_tail").reason
     for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
-        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN
+        assert found_in(published()[0], name).verdict is ClaimVerdict.NEEDS_RUN
 
 
 def report(directory: Path, native: str) -> Path:
@@ -146,8 +152,8 @@ def report(directory: Path, native: str) -> Path:
 
 def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
-    alone = {finding.entry.id: finding for finding in judge_claims(load_ledger())}
-    both = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
+    alone = {finding.entry.id: finding for finding in judge_published()}
+    both = {finding.entry.id: finding for finding in judge_published(None, tables)}
     said = "same direction in 2 of 3 seeds, opposite in 1, tied in 0; ours 0.0666667 (n = 3, -0.2 to 0.3)"
     assert both["gain_final_native"].estimate == Estimate(Direction.UNDECIDED, said)
     assert [f.verdict for f in both.values()] == [f.verdict for f in alone.values()]
@@ -158,7 +164,7 @@ def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
     assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
-    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
+    found = {finding.entry.id: finding for finding in judge_published(None, tables)}
     assert found["gain_final_native"].estimate == Estimate(
         Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
     )
@@ -168,8 +174,8 @@ def test_awaited_runs_leave_directions_undecided(tmp_path: Path) -> None:
     """What so few seeds say stands there, as no direction; the verdicts on the paper are the same."""
     seeds = "".join(f"frozen,{seed},-5.0\nnative,{seed},-4.9\n" for seed in range(6))
     (tmp_path / "core_seeds.csv").write_text(f"Condition,Seed,Final best\n{seeds}")
-    ledger, tables = load_ledger(), load_report(tmp_path)
-    whole, awaited = (judge_claims(ledger, tables, awaited=awaited) for awaited in (False, True))
+    tables = load_report(tmp_path)
+    whole, awaited = (judge_published(None, tables, awaited=awaited) for awaited in (False, True))
     decided = {Direction.SAME, Direction.OPPOSITE, Direction.TIED, Direction.HOLDS, Direction.FAILS}
     assert decided & {finding.estimate.direction for finding in whole if finding.estimate}
     assert not decided & {finding.estimate.direction for finding in awaited if finding.estimate}
@@ -194,7 +200,7 @@ def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
 def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
     (report(tmp_path, "") / "core_seeds.csv").rename(tmp_path / "smoke_core_seeds.csv")
     (tmp_path / "other.csv").unlink()
-    estimates = {f.estimate for f in judge_claims(load_ledger(), load_report(tmp_path)) if f.estimate}
+    estimates = {f.estimate for f in judge_published(None, load_report(tmp_path)) if f.estimate}
     missing = Estimate(Direction.MISSING, "the report is of a smoke run, which estimates nothing")
     assert estimates == {missing}
 
@@ -212,7 +218,7 @@ def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
 )
 def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
     directory = edited(name, old, new)
-    ledger = msgspec.structs.replace(load_ledger(), tables=load_published(directory))
+    ledger = msgspec.structs.replace(published()[0], tables=load_published(directory))
     assert any(said in problem for problem in find_uncovered(ledger, load_numbers(directory), directory))
 
 
@@ -238,7 +244,7 @@ def test_a_broken_relation_is_found(edited: Edit, name: str, old: str, new: str,
 
 def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
     """0.0056 meets each of its own checks, and cannot be right together with all others."""
-    assert check_feasibility(load_ledger()).conflicts == ()
+    assert published()[1].conflicts == ()
     directory = edited("claims.toml", 'value = "0.0054"', 'value = "0.0056"')
     ledger = load_ledger(directory)
     assert ClaimVerdict.INCONSISTENT not in {finding.verdict for finding in judge_claims(ledger)}

@@ -2,23 +2,27 @@
 
 import pytest
 
-from search_to_signal.claims.ledger import IMPLEMENTATION, load_ledger
+from search_to_signal.claims.ledger import IMPLEMENTATION
+from search_to_signal.claims.page import (
+    ClaimVerdict,
+    Implementation,
+    judge_claims,
+    judge_published,
+    published,
+)
 from search_to_signal.claims.settings import implementation
 from search_to_signal.claims.tables import load_published
-from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 
 pytestmark = pytest.mark.slow
 
 
 def verdict(entry: str, facts: Implementation) -> ClaimVerdict:
-    return judge_claims(load_ledger(), None, facts, {entry})[0].verdict
+    return judge_claims(published()[0], None, facts, {entry})[0].verdict
 
 
 def test_every_number_in_text_has_a_verdict() -> None:
     texts = {table.name for table in load_published().values() if not table.entry.columns}
-    findings = [
-        f for f in judge_claims(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts
-    ]
+    findings = [f for f in judge_published(implementation()) if f.entry.id.split("[")[0] in texts]
     assert {finding.entry.id.split("[")[0] for finding in findings} == texts
     assert ClaimVerdict.OTHERWISE not in {finding.verdict for finding in findings}
     by_table = {name: [f.verdict for f in findings if f.entry.id.startswith(f"{name}[")] for name in texts}
@@ -58,5 +62,5 @@ def test_another_setting_is_told(table: str, setting: str, value: str, entry: st
 
 
 def test_without_facts_no_setting_is_compared() -> None:
-    assert ClaimVerdict.IMPLEMENTED not in {finding.verdict for finding in judge_claims(load_ledger())}
+    assert ClaimVerdict.IMPLEMENTED not in {finding.verdict for finding in judge_published()}
     assert set(implementation()) == set(IMPLEMENTATION)

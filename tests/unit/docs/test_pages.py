@@ -17,7 +17,7 @@ from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 from search_to_signal.cli import main
 from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.records.schema import Outcome
-from search_to_signal.report.figures.course import Planned
+from search_to_signal.report.figures.cohort import Planned
 from search_to_signal.report.results import Results
 from search_to_signal.report.tables.catalogue import TRACED, added_table, build
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ContractError, RecordError
 from search_to_signal.layers.anchor import layer as anchor
 from search_to_signal.layers.anchor.layer import anchors, derive, fix_contract
-from search_to_signal.layers.anchor.settings import AnchorSettings
+from search_to_signal.layers.settings import AnchorSettings
 from search_to_signal.records.anchor import (
     CONTRACT,
     CONTRACT_SUM,
@@ -24,19 +25,9 @@ from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import ANCHOR, COHORT
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.run.profile import Profile
 
 SETTINGS = AnchorSettings(conditions=("native",), margin=0.25)
-PROFILE = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="m",
-    conditions=("frozen", "native"),
-    seeds=(42, 7),
-    groups=4,
-    anchor=SETTINGS,
-)
+PROFILE = plain_profile(seeds=(42, 7), anchor=SETTINGS)
 # Processor seconds per step of four; native costs 1.6 times as much as frozen, or less.
 SECONDS = {"frozen-s42": 1.0, "native-s42": 1.6, "frozen-s7": 2.0, "native-s7": 1.0}
 
@@ -165,7 +156,6 @@ def test_a_contract_after_the_results_is_refused(results: Path) -> None:
 
 
 def test_a_report_after_the_contract_is_no_obstacle(results: Path) -> None:
-    """A layer that goes on after a report keeps its earlier contract."""
     contract = fix_contract(PROFILE, SETTINGS, results)
     (results / REPORT).mkdir()
     assert fix_contract(PROFILE, SETTINGS, results) == contract

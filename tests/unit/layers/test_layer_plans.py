@@ -6,18 +6,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.command import Patch
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
-from search_to_signal.layers.anchor.settings import AnchorSettings
 from search_to_signal.layers.api.layer import references
-from search_to_signal.layers.api.settings import ApiReference
-from search_to_signal.layers.audit.settings import AuditCell
-from search_to_signal.layers.breadth.settings import BreadthCell
-from search_to_signal.layers.probe.settings import ProbeSettings
 from search_to_signal.layers.reproduction import chosen_layers
 from search_to_signal.layers.restart import layer as restart
 from search_to_signal.layers.restart.layer import archive_restarts, restarts
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import (
+    AnchorSettings,
+    ApiReference,
+    AuditCell,
+    BreadthCell,
+    ProbeSettings,
+    RestartSettings,
+)
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ApiSettings
 from search_to_signal.records.checksums import sha256_file
@@ -29,15 +33,6 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.planned_runs import finished_cohort
 from search_to_signal.run.profile import Profile
 
-PLAIN: dict[str, Any] = {
-    "purpose": "smoke",
-    "problem": "tsp",
-    "split": "embedded",
-    "model": "qwen2-2.1m",
-    "conditions": ("frozen", "native", "factorized"),
-    "seeds": (42, 7),
-    "groups": 4,
-}
 CELL = BreadthCell(
     problem="cvrp",
     split="embedded",
@@ -51,7 +46,8 @@ RECORDED = AuditCell(problem="obp", split="embedded", model="models/tiny", seeds
 
 def profile(**changes: Any) -> Profile:
     """Two seeds under three conditions, and whatever else is asked for."""
-    return Profile(**{**PLAIN, **changes})
+    conditions = ("frozen", "native", "factorized")
+    return plain_profile(**{"model": "qwen2-2.1m", "conditions": conditions, "seeds": (42, 7), **changes})
 
 
 @pytest.fixture
@@ -85,9 +81,7 @@ def test_restarts_can_be_chosen_and_shortened(results: Path) -> None:
     assert [(run.name, run.groups) for run in planned] == [("native-s42", 2), ("native-s7", 2)]
 
 
-def test_checkpoint_and_archive_are_crossed_where_asked(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_and_archive_are_crossed_where_asked(results: Path, monkeypatch: Patch) -> None:
     """Of the conditions named, once the initial model and once the final adapter, with the run's archive."""
     monkeypatch.setattr(restart, "final_population", lambda run, search: (run.name,))
     found = archive_restarts(profile(), RestartSettings(archive_conditions=("native",)), results / COHORT)
@@ -131,7 +125,6 @@ def test_another_parent_is_another_restart(results: Path) -> None:
 
 @pytest.mark.slow
 def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> None:
-    """Without a finished cohort the message names its runs and the command."""
     with pytest.raises(RunDirectoryError, match=r"has no complete frozen-s42.*native-s7.*--layer cohort"):
         finished_cohort(profile(), tmp_path)
 
@@ -243,7 +236,6 @@ def test_only_layers_of_the_profile_can_be_chosen() -> None:
     ],
 )
 def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message: str) -> None:
-    """Before anything starts, naming the table."""
     with pytest.raises(ConfigError, match=message):
         profile(**changes)
 
@@ -263,7 +255,6 @@ def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message:
     ],
 )
 def test_values_that_could_never_work_are_refused(make: Callable[[], object], message: str) -> None:
-    """Each knob of a layer says its own name."""
     with pytest.raises(ConfigError, match=message):
         make()
 

@@ -16,17 +16,17 @@ from tests.cohorts import Told
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.credit import PUBLISHED
 from search_to_signal.credit.normalizers import NORMALIZERS
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.layers.updates.layer import PAGE, choose_runs, matched_updates
 from search_to_signal.layers.updates.pairs import relation
-from search_to_signal.layers.updates.settings import UpdateSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.files import checked_files
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import RunConfig
 from search_to_signal.sandbox.settings import EvaluationSettings
 from search_to_signal.search.hosts.calm.settings import SearchSettings
@@ -169,7 +169,6 @@ def test_affine_normalizers_are_one_in_a_single_step(made: Path) -> None:
 
 
 def test_equal_credit_is_the_same_update(made: Path) -> None:
-    """Equal credit gives the same adapter under every variant, and compares as one to the last bit."""
     adapters = {(one.variant, one.steps, (one.mapping, one.normalizer)): one for one in updates(made)}
     equal = [pair for pair in pairs(made) if pair.relation == "equal"]
     assert {pair.variant for pair in equal} == {"fresh", "history", "sgd"}
@@ -182,7 +181,6 @@ def test_equal_credit_is_the_same_update(made: Path) -> None:
 
 
 def test_different_credit_is_a_different_update(made: Path) -> None:
-    """Mappings that disagree move the adapter and what it says of withheld completions differently."""
     (pair,) = (
         pair
         for pair in pairs(made)
@@ -214,7 +212,6 @@ def test_plain_descent_keeps_the_scale(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_again_is_kept_and_equal(made: Path, recorded: Path, tmp_path: Path) -> None:
-    """Made anew elsewhere the layer has the same bytes; made again in its place it is kept."""
     settings = UpdateSettings(groups=1, withheld=1, mappings=("native",), normalizers=("group", "rank"))
     names = (UPDATES, PAIRS, PAGE, SETUP)
     for place in ("first", "second"):
@@ -263,20 +260,17 @@ def test_another_model_is_told_before_anything_is_written(
 
 
 def test_a_short_run_is_refused(recorded: Path, tmp_path: Path) -> None:
-    """A run without enough groups is an error that counts them."""
     with pytest.raises(ConfigError, match=r"has 7 groups, .* 9$"):
         matched_updates([recorded], tmp_path / "u", UpdateSettings(groups=5, withheld=4), Told())
 
 
 @pytest.mark.parametrize("changes", [{"groups": 0}, {"withheld": 0}, {"mappings": ()}, {"normalizers": ()}])
 def test_settings_that_compare_nothing_are_refused(changes: dict[str, Any]) -> None:
-    """There has to be something to step on, to look at, and to compare."""
     with pytest.raises(ConfigError, match=r"updates\.\w+ is 0|at least one"):
         UpdateSettings(**changes)
 
 
 def test_how_credits_relate() -> None:
-    """Equal as float32, proportional step by step, different, or absent."""
     credit = np.array([[1.0, -1.0, 0.5, -0.5], [0.0, 2.0, -1.0, -1.0]])
     assert relation(credit, credit * (1 + 1e-12)) == "equal"
     assert relation(credit, credit * np.array([[3.0], [0.1]])) == "proportional"

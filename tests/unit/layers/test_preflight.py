@@ -1,5 +1,6 @@
 """Own mappings and normalizers are tried before the first run starts."""
 
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import MappingError, ModelFileError
 from search_to_signal.base.numerics import Floats
@@ -23,7 +25,6 @@ from search_to_signal.layers.reproduction import (
 )
 from search_to_signal.problems.base import frozen_instance
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.run.profile import Profile
 
 
 class Spread:
@@ -47,10 +48,7 @@ def halved(rewards: Floats) -> Floats:
     return rewards[:, : rewards.shape[1] // 2]
 
 
-def profile(**changes: Any) -> Profile:
-    """A small profile."""
-    parts = {"purpose": "smoke", "problem": "tsp", "split": "embedded", "model": "qwen2-2.1m"}
-    return Profile(**{**parts, "conditions": ("frozen", "native"), "seeds": (1,), "groups": 2, **changes})
+profile = functools.partial(plain_profile, model="qwen2-2.1m", groups=2)
 
 
 @pytest.mark.parametrize("size", [2, 4, 16])

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from spec.synthetic_runs import plain_manifest
+from tests.profiles import plain_profile
 
 from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RecordError
@@ -28,7 +29,6 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, completion_records
-from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.programs import Failure, parse, program_sha256
 from search_to_signal.search.host import Request, Transition
 from search_to_signal.search.hosts.calm.host import ReferenceHost
@@ -36,21 +36,12 @@ from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import initial_state
 from search_to_signal.search.member import frontier, seed_member
 
-CONFIG = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="grammar",
-    conditions=("frozen",),
-    seeds=(3,),
-    groups=8,
-    search=SearchSettings(population_size=4, collapse_threshold=2),
-).runs()[0]
+SEARCH = SearchSettings(population_size=4, collapse_threshold=2)
+CONFIG = plain_profile(model="grammar", conditions=("frozen",), seeds=(3,), groups=8, search=SEARCH).runs()[0]
 
 
 @pytest.mark.parametrize(("total", "count"), [(1, 1), (5, 5), (100, 7), (12, 3)])
 def test_chosen_positions_are_spread(total: int, count: int) -> None:
-    """As many as asked for, each once, in order, none outside."""
     chosen = spread(total, count)
     assert len(set(chosen)) == count
     assert chosen == sorted(chosen)
@@ -153,7 +144,6 @@ def test_bank_prompts_are_the_recorded_ones(runs: dict[Path, RunConfig]) -> None
 
 
 def test_bank_prompts_are_distinct_and_from_every_run(runs: dict[Path, RunConfig]) -> None:
-    """No prompt stands twice, and the choice is spread over the runs."""
     bank = build_bank(runs, 8)
     assert len({entry.prompt_sha256 for entry in bank}) == 8
     assert {entry.run for entry in bank} == {run.name for run in runs}
@@ -161,7 +151,6 @@ def test_bank_prompts_are_distinct_and_from_every_run(runs: dict[Path, RunConfig
 
 
 def test_a_bank_larger_than_the_records_is_refused(runs: dict[Path, RunConfig]) -> None:
-    """Prompts are never repeated to fill a bank."""
     with pytest.raises(ConfigError, match=r"probe\.prompts is 99"):
         build_bank(runs, 99)
 

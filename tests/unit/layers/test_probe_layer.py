@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cohorts import Told
+from tests.command import Patch
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers.probe import answers
 from search_to_signal.layers.probe import layer as probe
 from search_to_signal.layers.probe.answers import ProbeTask
 from search_to_signal.layers.probe.layer import checkpoints
-from search_to_signal.layers.probe.settings import ProbeSettings
+from search_to_signal.layers.settings import ProbeSettings
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
@@ -26,16 +28,7 @@ from search_to_signal.search.hosts.calm.prompts import REPLACEMENT
 
 pytestmark = pytest.mark.slow
 
-PROFILE = Profile(
-    purpose="smoke",
-    problem="tsp",
-    split="embedded",
-    model="m",
-    conditions=("frozen", "native"),
-    seeds=(42, 7),
-    groups=4,
-    probe=ProbeSettings(prompts=2, completions=3),
-)
+PROFILE = plain_profile(seeds=(42, 7), probe=ProbeSettings(prompts=2, completions=3))
 NAMES = ["initial", "native-s42", "native-s7"]
 
 
@@ -58,7 +51,7 @@ def bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch: Patch) -> list[str]:
     """Instead of a model, a file per checkpoint; lists who was asked."""
     names: list[str] = []
 
@@ -100,9 +93,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("backend", "apart"), [("unsloth", True), ("vllm", True), ("local", False)])
-def test_an_engine_answers_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Any, apart: bool
-) -> None:
+def test_an_engine_answers_apart(tmp_path: Path, monkeypatch: Patch, backend: Any, apart: bool) -> None:
     """Its process ends with the checkpoint, and gives the card back; our own sampler needs none."""
     used: list[bool] = []
 
@@ -142,7 +133,6 @@ def test_a_fresh_probe_asks_everyone_once(results: Path, asked: list[str]) -> No
 
 
 def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
-    """A second call asks nobody, says so, and changes nothing."""
     run(results)
     before = tree(results)
     asked.clear()
@@ -153,7 +143,7 @@ def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
     ]
 
 
-def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: Patch) -> None:
     """Stopped in its second checkpoint, it ends with the same files and asks the first one no more."""
     answered = probe._probe_checkpoint
 
@@ -226,7 +216,6 @@ def _unreadable(results: Path) -> Profile:
 def test_another_probe_is_refused_untouched(
     results: Path, asked: list[str], change: Callable[[Path], Profile]
 ) -> None:
-    """Whatever is not this very probe stops the layer, and not a byte changes."""
     run(results)
     profile = change(results)
     before = tree(results)

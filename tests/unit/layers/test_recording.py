@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.command import Patch
 
 from search_to_signal.base import processes
 from search_to_signal.base.errors import ConfigError, RunDirectoryError, RunFailedError, StoppedError
@@ -22,7 +23,7 @@ SHA256 = "a" * 64
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def recorded(monkeypatch: Patch) -> list[tuple[str, str]]:
     """What would run: the directory and the layer, in order."""
     found: list[tuple[str, str]] = []
 
@@ -51,7 +52,7 @@ def test_every_study_in_the_order_of_the_plan(recorded: list[tuple[str, str]], t
 
 
 @pytest.mark.parametrize("stop", ["minutes", "file"])
-def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_stops_when_told(stop: str, monkeypatch: Patch, tmp_path: Path) -> None:
     """After the minutes, or once the file exists, what runs is interrupted; it is no error."""
     monkeypatch.setattr(recording, "_POLL_S", 0.01)
     file = tmp_path / "stop"
@@ -89,7 +90,7 @@ def test_minutes_that_are_no_time_are_refused(
     assert recorded == []
 
 
-def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: Patch, tmp_path: Path) -> None:
     """A run that failed before it was time to stop is an error still."""
     monkeypatch.setattr(recording, "_POLL_S", 0.01)
     file = tmp_path / "stop"
@@ -105,9 +106,7 @@ def test_a_planned_stop_does_not_hide_a_failure(monkeypatch: pytest.MonkeyPatch,
         record(PLAN, SHA256, tmp_path / "out", Stop(file=file))
 
 
-def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Somebody's own interruption is told as one."""
-
+def test_ctrl_c_is_no_planned_stop(monkeypatch: Patch, tmp_path: Path) -> None:
     def run_layer(layer: Layer, reproduction: Reproduction) -> None:
         raise KeyboardInterrupt
 
@@ -116,7 +115,7 @@ def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         record(PLAN, SHA256, tmp_path, Stop())
 
 
-def test_a_planned_stop_does_not_break_off_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_planned_stop_does_not_break_off_another(monkeypatch: Patch, tmp_path: Path) -> None:
     """What is due while runs end their groups after Ctrl-C is no second signal."""
     monkeypatch.setattr(recording, "_POLL_S", 0.01)
     monkeypatch.setattr(processes, "_TOGETHER_S", 0.0)
@@ -134,7 +133,7 @@ def test_a_planned_stop_does_not_break_off_another(monkeypatch: pytest.MonkeyPat
         record(PLAN, SHA256, tmp_path / "out", Stop(file=file))
 
 
-def test_the_advice_on_a_full_disk_fits_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_advice_on_a_full_disk_fits_the_command(monkeypatch: Patch, tmp_path: Path) -> None:
     """Recording has no option for going on: it always does."""
 
     def run_layer(layer: Layer, reproduction: Reproduction) -> None:
@@ -151,9 +150,7 @@ def wait_for_signal() -> None:
     raise AssertionError("nothing interrupted the study")
 
 
-def test_jobs_of_this_machine_replace_those_of_the_profile(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_jobs_of_this_machine_replace_those_of_the_profile(monkeypatch: Patch, tmp_path: Path) -> None:
     """The profile says what is usual; a machine with more cards takes more runs, and none is refused."""
     seen: list[int] = []
     monkeypatch.setattr(recording, "seal", lambda results, title: None)

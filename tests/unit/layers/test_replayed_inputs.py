@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.command import Capture
 from tests.forging import edit_line
 
 from search_to_signal.base.errors import RunDirectoryError
@@ -27,7 +28,7 @@ def cohort(make_run: Make, tmp_path: Path) -> Path:
     return tmp_path / "cohort"
 
 
-def replayed(capsys: pytest.CaptureFixture[str], *inputs: Path) -> Said:
+def replayed(capsys: Capture, *inputs: Path) -> Said:
     """Exit code, output and errors of a replay under one mapping."""
     out = inputs[0].parent / "audit"
     capsys.readouterr()
@@ -36,7 +37,7 @@ def replayed(capsys: pytest.CaptureFixture[str], *inputs: Path) -> Said:
     return code, told.out, told.err
 
 
-def test_a_replay_says_what_it_compared(cohort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_says_what_it_compared(cohort: Path, capsys: Capture) -> None:
     """Checksums of finished runs; not the recorded credit, which is another command's."""
     code, out, _ = replayed(capsys, cohort)
     compared, not_compared, last = out.splitlines()[-3:]
@@ -45,9 +46,7 @@ def test_a_replay_says_what_it_compared(cohort: Path, capsys: pytest.CaptureFixt
     assert not_compared.startswith("not compared: ")
 
 
-def test_records_without_a_list_are_read_and_counted(
-    cohort: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_without_a_list_are_read_and_counted(cohort: Path, capsys: Capture) -> None:
     """An unfinished run, or a file from outside, has no checksums to hold."""
     (cohort / "native-s1" / "SHA256SUMS").unlink()
     code, out, _ = replayed(capsys, cohort)
@@ -76,7 +75,7 @@ def _edit_manifest(run: Path) -> None:
     ],
 )
 def test_an_edited_record_is_refused_whatever_replay_reads_of_it(
-    cohort: Path, capsys: pytest.CaptureFixture[str], name: str, change: Callable[[Path], None]
+    cohort: Path, capsys: Capture, name: str, change: Callable[[Path], None]
 ) -> None:
     """Fields of which no reward depends, too: the file is named in one line, and nothing is written."""
     run = cohort / "native-s1"
@@ -89,9 +88,7 @@ def test_an_edited_record_is_refused_whatever_replay_reads_of_it(
         assert not (given.parent / "audit").exists()
 
 
-def test_records_that_a_list_does_not_have_are_refused(
-    cohort: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_that_a_list_does_not_have_are_refused(cohort: Path, capsys: Capture) -> None:
     """Whoever drops a file from its list does not pass for having none."""
     sums = cohort / "native-s1" / "SHA256SUMS"
     kept = [line for line in sums.read_text().splitlines() if not line.endswith("completions.jsonl")]
@@ -100,7 +97,7 @@ def test_records_that_a_list_does_not_have_are_refused(
     assert (code, "completions.jsonl is missing or differs" in err) == (RunDirectoryError.exit_code, True)
 
 
-def test_a_run_without_its_adapter_is_replayed(cohort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_its_adapter_is_replayed(cohort: Path, capsys: Capture) -> None:
     """No reward stands on it, and shipped runs lack it."""
     shutil.rmtree(cohort / "native-s1" / "adapter")
     assert replayed(capsys, cohort)[0] == 0

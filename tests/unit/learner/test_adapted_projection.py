@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.captured_passes import use_fewer_passes
+from search_to_signal.learner.grpo_loss import use_fewer_passes
 from search_to_signal.learner.settings import LearnerSettings
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [11, 12, 13, 2, 4]])
 

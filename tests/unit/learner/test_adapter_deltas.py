@@ -13,6 +13,8 @@ from search_to_signal.learner.adapter import (
     raw_inner,
 )
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 MODULES = {"q": (5, 7), "up": (9, 4)}
 RANK = 3
 

@@ -9,8 +9,14 @@ from torch.nn import functional
 from trl.trainer.utils import selective_log_softmax
 
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.captured_passes import CapturedPasses, ChosenTokens, _Scores, can_capture
-from search_to_signal.learner.grpo_loss import token_group, token_log_probabilities
+from search_to_signal.learner.grpo_loss import (
+    CapturedPasses,
+    ChosenTokens,
+    _Scores,
+    can_capture,
+    token_group,
+    token_log_probabilities,
+)
 from search_to_signal.learner.settings import LearnerSettings
 
 pytestmark = pytest.mark.slow

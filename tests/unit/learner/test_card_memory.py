@@ -15,6 +15,8 @@ from search_to_signal.models.device import memory_errors, prepare_device
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.loop import Parts, run
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 GIB = 1 << 30
 
 

@@ -13,6 +13,8 @@ from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 PROMPT = (5, 6, 7, 8)
 COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
 ADVANTAGES = np.array([1.2, -0.9, 0.4, -0.7])

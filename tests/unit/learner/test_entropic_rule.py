@@ -9,9 +9,8 @@ import torch
 
 from search_to_signal.base.errors import LearnerError
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup, WaitingGroup
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.learner.waiting import WaitingGroup
 from search_to_signal.records.schema import facts_of_rule
 from search_to_signal.search.hosts.entropic.learner import EntropicLearner
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings

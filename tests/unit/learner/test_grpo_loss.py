@@ -20,6 +20,8 @@ from search_to_signal.learner.grpo_loss import (
 )
 from search_to_signal.learner.settings import LearnerSettings
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 trl = pytest.importorskip("trl")
 OLD = trl.__version__ == "0.15.1"
 

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from recipe.training import Example, Optimization, Pretraining, batches, begin, train
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 SETTINGS = Optimization(
     examples=24,

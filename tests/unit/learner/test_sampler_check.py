@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from search_to_signal.base.errors import GenerationError
-from search_to_signal.learner.grpo_loss import fitting_group, token_log_probabilities
-from search_to_signal.learner.sampler_check import sampler_difference
+from search_to_signal.learner.grpo_loss import fitting_group, sampler_difference, token_log_probabilities
 from search_to_signal.models.base import Completion, Generation
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 PROMPT, ANSWERS = (5, 6, 7), ((8, 9, 10, 2), (11, 2))
 

@@ -14,6 +14,8 @@ from search_to_signal.models.base import GenerationSettings
 from search_to_signal.models.local import LocalGenerator
 from search_to_signal.run.learning import load_stored_adapter
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 SETTINGS = LearnerSettings(lora_rank=2, lora_alpha=4)
 IDS = torch.tensor([[3, 4, 5]])
 

@@ -14,6 +14,8 @@ from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.optimizer import dump_state, load_state
 from search_to_signal.learner.settings import GrpoSettings, LearnerSettings
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
 Make = Callable[..., GrpoLearner]
 
@@ -42,7 +44,6 @@ def steps(learner: GrpoLearner, first: int, last: int) -> list[str]:
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", [{}, {"prompts_per_step": 2, "redraws": 1}])
 def test_a_learner_goes_on_where_it_was(learner: Make, rule: dict[str, int]) -> None:
     """Six groups, two of them flat, are the same six adapters with a dump and another learner after any."""

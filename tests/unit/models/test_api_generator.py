@@ -18,6 +18,8 @@ from search_to_signal.models.serving import serving
 from search_to_signal.models.settings import ApiSettings, GenerationSettings
 from search_to_signal.search.member import Prompt
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4 # é")
 KEY = "sk-very-secret"
 LIMITS: dict[str, Any] = {"group_size": 3, "max_completion_tokens": 16, "max_prompt_tokens": 200}
@@ -147,7 +149,6 @@ def test_what_is_recorded_is_what_was_reported(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("fault", [BUSY, BROKEN, hang, hang_up, MALFORMED, EMPTY, UNCOUNTED, TWO])
-@pytest.mark.slow
 def test_what_passes_is_tried_again(endpoint: Endpoint, fault: Answer) -> None:
     """A rate limit, a server error, a hang, a lost connection and an unusable body cost a repetition only."""
     # On a busy machine the answer itself takes a while.

@@ -11,8 +11,7 @@ from search_to_signal.base.package_data import MODELS
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded, end_ids, request_seeds
-from search_to_signal.models.card_sampler import CardSampler, StepSettings
-from search_to_signal.models.local import load_model, load_tokenizer
+from search_to_signal.models.local import CardSampler, StepSettings, load_model, load_tokenizer
 from search_to_signal.models.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
 from search_to_signal.models.token_step import copy_adapter, join_projections, joined_layer
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 _COMPARE = """
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
-from search_to_signal.models import card_sampler
+from search_to_signal.models import local
 from search_to_signal.models.card_step import CardStep
 from search_to_signal.models.card_step import can_step
 from search_to_signal.models.token_step import copy_adapter
@@ -31,9 +31,9 @@ for name, parameter in adapted.named_parameters():
     if "lora_B" in name:
         parameter.data.normal_(0, 0.05)
 factors = []
-weights = card_sampler._weights(adapted, 80, factors)
+weights = local._weights(adapted, 80, factors)
 copy_adapter(factors)
-plain, ours = (card_sampler._state(adapted, 2, 80) for _ in range(2))
+plain, ours = (local._state(adapted, 2, 80) for _ in range(2))
 for cache, other in zip(plain.caches, ours.caches):
     for part, same in zip(cache, other):
         same.copy_(part.normal_())

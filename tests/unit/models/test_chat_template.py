@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.training import END, PAD, START
 from search_to_signal.models.base import messages
 from search_to_signal.search.member import Prompt
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 # Whatever UTF-8 can write; a lone surrogate is no text.
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)

@@ -13,6 +13,8 @@ from search_to_signal.models import cpu_decoder
 from search_to_signal.models.cpu_decoder import CpuDecoder, can_decode
 from search_to_signal.models.sampling import CachedDecoder, Decoder, open_decoder
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 IDS = [40, 41, 42, 43, 44, 3, 2, 1]
 SIZES = {
     "vocab_size": 90,

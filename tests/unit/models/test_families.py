@@ -13,10 +13,12 @@ import transformers
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, load_adapter, save_adapter
 from search_to_signal.learner.grpo_loss import fitting_group, grpo_loss, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.models.card_sampler import gives_its_logits
 from search_to_signal.models.cpu_decoder import CpuDecoder, can_decode, has_fitting_layers
+from search_to_signal.models.local import gives_its_logits
 from search_to_signal.models.releases import OLDER
 from search_to_signal.models.sampling import CachedDecoder, open_decoder, sample
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 SIZES = {
     **{"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4},

@@ -19,11 +19,10 @@ from safetensors.torch import load_file, save_file
 from search_to_signal.base.errors import ModelFileError, S2SError
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.cli import main
-from search_to_signal.models import confined
+from search_to_signal.models import foreign
 from search_to_signal.models.base import encoded
-from search_to_signal.models.confined import Budget
 from search_to_signal.models.files import tensor_shapes
-from search_to_signal.models.foreign import ForeignTokenizer
+from search_to_signal.models.foreign import Budget, ForeignTokenizer
 from search_to_signal.models.local import load_model, load_tokenizer
 from search_to_signal.sandbox.locks import footprint
 
@@ -42,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A budget that ends soon."""
-    monkeypatch.setattr(confined, "BUDGET", SMALL)
+    monkeypatch.setattr(foreign, "BUDGET", SMALL)
 
 
 def put(path: Path, changes: dict[str, Any]) -> None:
@@ -156,7 +155,7 @@ def test_a_template_that_waits_for_its_text_has_the_budget_then(
 
 def test_a_stop_of_all_processes_leaves_the_tokenizer_to_its_run() -> None:
     """A run that is told to stop still finishes its group, though its child was told so, too."""
-    child = confined.Confined(lambda at: os.getpid)
+    child = foreign.Confined(lambda at: os.getpid)
     own = child()
     os.kill(own, signal.SIGTERM)
     assert child() == own

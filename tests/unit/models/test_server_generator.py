@@ -17,6 +17,8 @@ from search_to_signal.models.server import ServerGenerator
 from search_to_signal.models.settings import GenerationSettings, ServerSettings
 from search_to_signal.search.member import Prompt
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 MODEL = "qwen2-2.1m"
 PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4")
 SCRIPTED = [300, 301, 302]

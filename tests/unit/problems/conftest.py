@@ -12,8 +12,8 @@ GOLDEN = json.loads((TESTS / "golden" / "heuristics.json").read_text())
 
 
 COLONIES = [entry for entry in GOLDEN if entry["problem"] in ("cvrp", "op")]
-# The oracle takes a second for each: every third of both problems stands for all, whose scores are recorded.
-FIXTURES = {"golden": GOLDEN, "golden_colony": COLONIES[::3]}
+# The oracle takes a second for each: every fourth of both problems stands for all, whose scores are recorded.
+FIXTURES = {"golden": GOLDEN, "golden_colony": COLONIES[::4]}
 
 
 def pytest_generate_tests(metafunc: Any) -> None:

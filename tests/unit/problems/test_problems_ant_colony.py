@@ -10,9 +10,9 @@ import torch
 from colonies import MATRICES, orienteering_case, routing_case
 
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.ant_colony import colonies, kernels, noise
+from search_to_signal.problems.ant_colony import colonies, kernels
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.worker import function_of
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,6 @@ def _routing_expected(kind, seed, customers):
     return _routing_oracle(case, MATRICES[kind](np.random.RandomState(seed), case[0].shape), 6)
 
 
-@functools.cache
-def _orienteering_expected(kind, seed, nodes):
-    case = orienteering_case(seed, nodes)
-    return _orienteering_oracle(case, MATRICES[kind](np.random.RandomState(seed), case[1].shape), 6)
-
-
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Keep noise of odd shapes out of the user's cache."""
@@ -79,7 +73,7 @@ def test_orienteering_equals_the_oracle(kind):
         case = orienteering_case(seed, nodes)
         matrix = MATRICES[kind](np.random.RandomState(seed), case[1].shape)
         ours = _outcome(lambda c=case, m=matrix: colonies.best_prize(*c, m, 20, 6), InfeasibleAnswerError)
-        assert ours == _orienteering_expected(kind, seed, nodes)
+        assert ours == _orienteering_oracle(case, matrix, 6)
 
 
 def test_a_row_without_weight_is_refused_where_an_ant_could_go_on():
@@ -128,19 +122,19 @@ ROWS = {
 
 
 @pytest.mark.parametrize("form", ROWS)
-def test_routing_reads_rows_as_the_oracle_does(form):
+def test_routing_reads_rows_as_the_oracle_does(form, monkeypatch):
     """What torch indexes and broadcasts by accident scores so here too; no ant reads the last rows."""
     problem = PROBLEMS["cvrp"]
+    monkeypatch.setattr("search_to_signal.problems.cvrp.ITERATIONS", 10)
     instance = problem.instances("embedded")[1]
     case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
     matrix = ROWS[form](1 / instance["distance"])
     assert matrix.shape != instance["distance"].shape
-    assert problem.score(instance, matrix) == -colony_oracles.cvrp_best_cost(*case, matrix)
+    assert problem.score(instance, matrix) == -colony_oracles.cvrp_best_cost(*case, matrix, iterations=10)
 
 
 @pytest.mark.parametrize("shape", [(20, 21), (1, 21), (21,), (21, 20), (21, 2), (21, 22), (21, 21, 1)])
 def test_routing_refuses_what_the_oracle_cannot_read(shape):
-    """Too few rows, other numbers of columns and of dimensions fail in both."""
     problem = PROBLEMS["cvrp"]
     instance = problem.instances("embedded")[1]
     case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
@@ -152,7 +146,7 @@ def test_routing_refuses_what_the_oracle_cannot_read(shape):
 
 def test_near_ties_are_decided_by_division():
     """Weights made proportional to the noise leave quotients a few ulp apart; the exact maximum wins."""
-    table = noise.noise_for(noise.Colony(100, 30, 21))
+    table = colonies.noise_for(colonies.Colony(100, 30, 21))
     rng = np.random.RandomState(0)
     for draw in range(100):
         weight = table.exact[draw] * (1.0 + rng.randint(-3, 4, (30, 21)) * 2.0**-52)
@@ -169,7 +163,7 @@ def test_near_ties_are_decided_by_division():
 
 def test_ratings_lost_to_single_precision_are_decided_by_division():
     """Allowed weights around the smallest single-precision numbers, next to a closed huge one."""
-    table = noise.noise_for(noise.Colony(100, 30, 21))
+    table = colonies.noise_for(colonies.Colony(100, 30, 21))
     rng = np.random.RandomState(1)
     need = np.full((30, 64), np.inf, np.float32)
     need[:, 1:21] = 0.0
@@ -192,34 +186,28 @@ def test_waiting_at_the_depot_is_laid_once():
     assert np.array_equal(pheromone, expected)
 
 
-def test_pheromone_floor_binds(routing_path, monkeypatch):
-    """A floor high enough to matter within a few iterations changes both alike."""
-    monkeypatch.setattr(colonies, "PHEROMONE_FLOOR", 5.0)
+def test_pheromone_floor_binds(monkeypatch):
     case = routing_case(0, 14)
     matrix = 1.0 / case[0]
     learned = _routing_oracle(case, matrix, 25)
-    monkeypatch.setattr(colony_oracles, "PHEROMONE_FLOOR", 5.0)
-    assert colonies.best_cost(*case, matrix, 30, 25) == _routing_oracle(case, matrix, 25)
-    assert learned != _routing_oracle(case, matrix, 25)
+    for module in (colonies, colony_oracles):
+        monkeypatch.setattr(module, "PHEROMONE_FLOOR", 5.0)
+    expected = _routing_oracle(case, matrix, 25)
+    assert learned != expected
+    for path in ("fast", "fallback"):
+        monkeypatch.setattr(colonies, "score_path", lambda *_, path=path: path)
+        assert colonies.best_cost(*case, matrix, 30, 25) == expected
 
 
-@functools.cache
-def _paths_that_meet_their_limit():
-    found = []
+def test_limit_that_a_path_meets_exactly():
+    """Single-precision travel and the order of its sum decide whether the last node is still in reach."""
     for seed in range(6):
         prize, distance, _ = orienteering_case(seed, 5)
         for i, j, k in itertools.permutations(range(1, 5), 3):
             travelled = np.float32(np.float64(np.float32(distance[0, i])) + distance[i, j])
             limit = float(np.float64(travelled) + distance[j, k] + distance[k, 0])
-            case = (prize, distance, limit)
-            found.append((case, _orienteering_oracle(case, np.ones((5, 5)), 1)))
-    return found
-
-
-def test_limit_that_a_path_meets_exactly():
-    """Single-precision travel and the order of its sum decide whether the last node is still in reach."""
-    for case, expected in _paths_that_meet_their_limit():
-        assert colonies.best_prize(*case, np.ones((5, 5)), 20, 1) == expected
+            case, matrix = (prize, distance, limit), np.ones((5, 5))
+            assert colonies.best_prize(*case, matrix, 20, 1) == _orienteering_oracle(case, matrix, 1)
 
 
 @pytest.mark.parametrize("ants", [2, 5, 15, 16, 20, 30, 33, 64])
@@ -254,7 +242,6 @@ def test_customer_that_fits_no_vehicle_is_refused():
 
 @pytest.mark.parametrize("name", ["cvrp", "op"])
 def test_colonies_take_the_compiled_path_here(name):
-    """No training instance needs the fallback."""
     problem = PROBLEMS[name]
     instance = problem.instances("train")[0]
     assert problem.score_path(instance, np.ones_like(instance["distance"])) == "fast"

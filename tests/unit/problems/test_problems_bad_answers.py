@@ -6,7 +6,7 @@ from spec.in_process import run_in_process
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.worker import function_of
 
 COLONIES = ("cvrp", "op")
 
@@ -51,7 +51,6 @@ def test_choice_of_a_bin_that_does_not_fit(choice):
 
 @pytest.mark.parametrize("choices", [np.zeros(199, int), np.zeros(200), np.zeros((200, 1), int)])
 def test_choices_of_the_wrong_form(choices):
-    """One integer per item, nothing else."""
     problem = PROBLEMS["obp"]
     with pytest.raises(InfeasibleAnswerError):
         problem.score(problem.instances("embedded")[0], choices)

@@ -127,7 +127,6 @@ def test_matrix_arguments_follow_the_number_of_parameters():
 
 
 def test_both_forms_of_a_routing_heuristic_score_alike():
-    """The same idea written with two or with four arguments has the same scores."""
     problem = PROBLEMS["cvrp"]
     four = run_in_process(problem, lambda distance, xy, demands, capacity: 1 / distance, "embedded")
     two = run_in_process(problem, lambda distance, demands: 1 / distance, "embedded")

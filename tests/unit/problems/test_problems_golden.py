@@ -19,7 +19,6 @@ def _old_stream(recorded):
 
 
 def test_golden_scores_per_instance(golden):
-    """Every golden heuristic has its recorded score on every training instance."""
     problem = PROBLEMS[golden["problem"]]
     scores = run_in_process(problem, golden["code"], "train")
     assert scores == _old_stream(golden["per_instance"])
@@ -40,7 +39,6 @@ def test_seed_heuristic_has_its_published_score(name):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_seed_heuristic_scores_on_every_other_small_split(name):
-    """The embedded split evaluates in well under a second and gives finite scores."""
     problem = PROBLEMS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -21,7 +21,6 @@ def test_problems_import_neither_torch_nor_numba():
 
 
 def test_kernels_compile_where_nothing_can_be_cached():
-    """A function that numba finds no cache for is compiled for this process alone."""
     namespace = {}
     exec("def divide(a, b):\n    return a / b\n", namespace)
     assert compiled(namespace["divide"])(1.0, 0.0) == float("inf")

@@ -32,7 +32,6 @@ def test_split_regenerates_frozen(name, split):
 
 @pytest.mark.parametrize(("name", "field"), RECORDED)
 def test_training_fields_have_the_recorded_bytes(name, field):
-    """What the heuristics see, not only what was drawn, has the recorded hash."""
     stacked = np.stack([instance[field] for instance in PROBLEMS[name].instances("train")])
     assert sha256_of(stacked) == RECORDED[name, field]
 
@@ -47,13 +46,11 @@ def test_other_random_numbers_stop_the_run(name, split, monkeypatch):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_unknown_split_names_the_known_ones(name):
-    """A misspelt split tells which ones exist."""
     with pytest.raises(ConfigError, match="train"):
         PROBLEMS[name].instances("trian")
 
 
 def test_unknown_problem_names_the_known_ones():
-    """A misspelt problem tells which ones exist."""
     with pytest.raises(ConfigError):
         get_problem("vrp")
 

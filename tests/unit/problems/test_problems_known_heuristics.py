@@ -6,15 +6,15 @@ from spec.in_process import build_tour, evaluate_in_process
 
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
-from search_to_signal.problems.tsp_known import (
+from search_to_signal.problems.tsp import (
     KnownHeuristic,
     known_heuristics,
     known_scores,
     reference_file,
     reference_lengths,
 )
-from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import sha256_text
+from search_to_signal.sandbox.worker import function_of
 
 TSP = get_problem("tsp")
 RECORDED = {(one.code_sha256, one.split): one for one in known_scores()}
@@ -35,7 +35,6 @@ def test_every_heuristic_has_scores_on_every_size() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("known", known_heuristics(), ids=lambda known: known.name)
 def test_recorded_scores_are_those_of_the_program(known: KnownHeuristic) -> None:
-    """The first instance of both smaller sizes, scored again."""
     for split in heldout_splits(TSP)[:2]:
         again = evaluate_in_process(TSP, known.program, TSP.instances(split)[:1])
         recorded = RECORDED[sha256_text(known.program), split].scores

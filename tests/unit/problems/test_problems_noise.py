@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.problems.ant_colony import noise
-from search_to_signal.problems.ant_colony import noise as store
+from search_to_signal.problems.ant_colony import colonies
 
 pytestmark = pytest.mark.slow
 
-SHAPE = noise.Colony(40, 6, 9)
+SHAPE = colonies.Colony(40, 6, 9)
 
 
 @pytest.fixture
@@ -28,8 +27,8 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.skipif(not torch.__version__.startswith("2.5."), reason="newer releases draw other noise")
 def test_blocks_are_those_of_torch_multinomial():
     """The k-th block decides the k-th draw of torch 2.5.1, whatever the weights."""
-    table = noise.draw_exponentials(SHAPE)
-    generator = torch.Generator().manual_seed(noise.GENERATOR_SEED)
+    table = colonies.draw_exponentials(SHAPE)
+    generator = torch.Generator().manual_seed(colonies.GENERATOR_SEED)
     for block in table:
         weight = torch.rand(6, 9, dtype=torch.float64)
         drawn = torch.multinomial(weight, 1, generator=generator).squeeze(1).numpy()
@@ -38,9 +37,9 @@ def test_blocks_are_those_of_torch_multinomial():
 
 def test_stored_noise_comes_back_unchanged(cache):
     """What was saved is loaded bit for bit, and cannot be written to."""
-    drawn = noise.draw_noise(SHAPE)
-    store.save("table", drawn)
-    found = store.load("table")
+    drawn = colonies.draw_noise(SHAPE)
+    colonies.save("table", drawn)
+    found = colonies.load("table")
     assert np.array_equal(found.exact, drawn.exact)
     assert np.array_equal(found.coarse, drawn.coarse)
     with pytest.raises(ValueError, match="read-only"):
@@ -50,7 +49,7 @@ def test_stored_noise_comes_back_unchanged(cache):
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "note"])
 def test_damaged_noise_is_not_used(cache, damage):
     """A flipped byte, a cut file, a missing file or a broken note counts as no cache at all."""
-    store.save("table", noise.draw_noise(SHAPE))
+    colonies.save("table", colonies.draw_noise(SHAPE))
     path = max(cache.glob("*.npy"), key=lambda file: file.stat().st_size)
     content = bytearray(path.read_bytes())
     if damage == "flip":
@@ -62,7 +61,7 @@ def test_damaged_noise_is_not_used(cache, damage):
         path.unlink()
     else:
         (cache / "table.json").write_text("{}")
-    assert store.load("table") is None
+    assert colonies.load("table") is None
 
 
 def test_no_cache_directory_falls_back_to_memory(tmp_path, monkeypatch):
@@ -70,23 +69,23 @@ def test_no_cache_directory_falls_back_to_memory(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
-    assert np.array_equal(noise.noise_for.__wrapped__(SHAPE).exact, noise.draw_exponentials(SHAPE))
-    assert store.load("anything") is None
+    assert np.array_equal(colonies.noise_for.__wrapped__(SHAPE).exact, colonies.draw_exponentials(SHAPE))
+    assert colonies.load("anything") is None
 
 
 def test_writers_at_the_same_time_leave_whole_files(cache):
     """Several writers of one table leave it loadable, with no drafts behind."""
-    drawn = noise.draw_noise(SHAPE)
+    drawn = colonies.draw_noise(SHAPE)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: store.save("table", drawn), range(32)))
-    assert store.load("table") is not None
+        list(pool.map(lambda _: colonies.save("table", drawn), range(32)))
+    assert colonies.load("table") is not None
     assert len(list(cache.iterdir())) == 3
 
 
 def test_noise_needs_no_torch(cache):
     """Drawn or stored, a score's noise is there without torch."""
     code = (
-        "import sys; from search_to_signal.problems.ant_colony.noise import Colony, noise_for;"
+        "import sys; from search_to_signal.problems.ant_colony.colonies import Colony, noise_for;"
         "noise_for(Colony(40, 6, 9)); sys.exit('torch' in sys.modules)"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache.parents[1])}
@@ -96,5 +95,5 @@ def test_noise_needs_no_torch(cache):
 
 def test_the_noise_of_the_training_sets_is_one_everywhere():
     """Another numpy, processor or logarithm that gave other numbers would be found here."""
-    digest = hashlib.sha256(noise.draw_exponentials(noise.Colony(200, 30, 51)).tobytes()).hexdigest()
+    digest = hashlib.sha256(colonies.draw_exponentials(colonies.Colony(200, 30, 51)).tobytes()).hexdigest()
     assert digest == "f3da2a99d2d661614b1c217fba8033256de48c6e35f3f6b284dbf26b4398d706"

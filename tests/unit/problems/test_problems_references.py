@@ -6,8 +6,7 @@ from spec.in_process import evaluate_in_process
 
 from search_to_signal.base.errors import ConfigError
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.tsp import tour_length
-from search_to_signal.problems.tsp_known import reference_file, reference_lengths
+from search_to_signal.problems.tsp import reference_file, reference_lengths, tour_length
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +52,11 @@ def test_a_bound_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_seed_heuristic_is_above_the_reference() -> None:
-    """A heuristic's tours are no shorter than the references."""
     problem = get_problem("tsp")
     scores = evaluate_in_process(problem, problem.seed.code, problem.instances("heldout_50")[:16])
     assert (-np.array(scores) >= reference_lengths("heldout_50")[:16] - 1e-9).all()
 
 
 def test_other_splits_have_no_references() -> None:
-    """Asking for a split without references lists those that have some."""
     with pytest.raises(ConfigError, match="heldout_100"):
         reference_lengths("train")

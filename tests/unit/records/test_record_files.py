@@ -11,10 +11,10 @@ from spec.strategies import record
 
 from search_to_signal.base.errors import RecordError, RunDirectoryError
 from search_to_signal.records.checksums import SUMS, read_sums, sum_problems, write_sums
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.groups import record_files
 from search_to_signal.records.manifest import MANIFEST, read_manifest, write_manifest
 from search_to_signal.records.reader import read_completions, read_groups
-from search_to_signal.records.writer import RecordWriter
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

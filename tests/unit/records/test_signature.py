@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.command import Command, Make, Patch
+from tests.command import Capture, Command, Make, Patch
 from tests.disk import on_a_full_disk
 
 from search_to_signal.base.errors import SignatureError
@@ -14,8 +14,7 @@ from search_to_signal.cli import main
 from search_to_signal.records.checksums import SIGNATURE, write_sums
 from search_to_signal.verify import SIGNATURE as LEVEL
 from search_to_signal.verify import VERIFY, promise
-from search_to_signal.verify.directory import verify
-from search_to_signal.verify.signature import sign, signer
+from search_to_signal.verify.directory import sign, signer, verify
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
@@ -119,9 +118,7 @@ def test_what_is_missing_is_one_line(
     assert not (run / SIGNATURE).exists()
 
 
-def test_a_signature_of_megabytes_is_refused_at_once(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signature_of_megabytes_is_refused_at_once(run: Path, tmp_path: Path, capsys: Capture) -> None:
     """ssh-keygen would read in it for hours."""
     signers = allowed(tmp_path, me=key(tmp_path, "mine"))
     with (run / SIGNATURE).open("wb") as file:

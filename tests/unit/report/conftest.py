@@ -8,6 +8,7 @@ from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.claims.page import write_ledger
 from search_to_signal.report.build import report
+from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with not_drawn():
         report(root, root / "report", write_ledger)
     return root
+
+
+@pytest.fixture(scope="session")
+def evidence(results: Path) -> Evidence:
+    """What figures, pages and findings are made of."""
+    return read_evidence(results)
 
 
 @pytest.fixture(scope="session")

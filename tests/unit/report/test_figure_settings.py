@@ -12,8 +12,8 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.drawing import COMMAND, drawn
 
 from search_to_signal.cli import main
+from search_to_signal.records.checksums import seal
 from search_to_signal.records.provenance import source
-from search_to_signal.records.seal import seal
 
 pytestmark = pytest.mark.slow
 
@@ -58,39 +58,20 @@ def latex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return started
 
 
-def run(command: list[str], where: Path, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def run(where: Path, code: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a program in a directory."""
-    whole = {**os.environ, **variables}
+    command, env = [sys.executable, "-c", code, *arguments], {**os.environ, **variables}
     return subprocess.run(
-        command, cwd=where, env=whole, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=where, env=env, capture_output=True, text=True, timeout=300, check=False
     )
 
 
-def draw(results: Path, where: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Draw one figure of the report in a directory, from a copy of its data."""
-    shutil.copy(results / "report" / "figures" / "best_so_far.csv", where.parent)
-    return run([sys.executable, "-c", DRAW, str(where.parent / "best_so_far.csv")], where, variables)
-
-
-def test_no_settings_that_lie_beside_or_that_variables_name_are_read(
-    results: Path, latex: Path, tmp_path: Path
-) -> None:
-    where = tmp_path / "where"
-    where.mkdir()
-    (where / "matplotlibrc").write_text(FORGED)
-    done = draw(results, where, MATPLOTLIBRC=str(where), MPLCONFIGDIR=str(where))
-    assert done.returncode == 0, done.stderr
-    assert not latex.exists()
-    drawn_elsewhere = results / "report" / "figures" / "best_so_far.png"
-    assert (tmp_path / "best_so_far.png").read_bytes() == drawn_elsewhere.read_bytes()
-
-
-def test_tables_are_checked_within_a_prepared_directory(results: Path, latex: Path) -> None:
-    """``verify --tables .`` names the planted file as one that is not listed, and does not obey it."""
+def test_no_settings_that_lie_beside_or_that_variables_name_are_read(results: Path, latex: Path) -> None:
+    """``verify --tables .`` names the planted file as one that is not listed, and draws as it is recorded."""
     planted = results / "matplotlibrc"
     planted.write_text(FORGED)
-    undrawn = [sys.executable, "-c", COMMAND.replace("NAMES", '["best_so_far"]'), "verify", "--tables", "."]
-    done = run(undrawn, results, {})
+    one_drawn, variables = COMMAND.replace("NAMES", '["best_so_far"]'), ("MATPLOTLIBRC", "MPLCONFIGDIR")
+    done = run(results, one_drawn, "verify", "--tables", ".", **dict.fromkeys(variables, str(results)))
     planted.unlink()
     assert not latex.exists()
     assert "PROBLEM matplotlibrc: not listed in SHA256SUMS" in done.stdout
@@ -108,5 +89,6 @@ def test_settings_of_no_text_are_not_read(results: Path, tmp_path: Path, kind: s
         os.mkfifo(where / "matplotlibrc")
     else:
         (where / "matplotlibrc").write_bytes(b"\xff\xfe\x00")
-    done = draw(results, where)
+    shutil.copy(results / "report" / "figures" / "best_so_far.csv", tmp_path)
+    done = run(where, DRAW, str(tmp_path / "best_so_far.csv"))
     assert (done.returncode, done.stderr) == (0, "")

@@ -17,7 +17,7 @@ from tests.synthetic_updates import write_updates
 
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.report.figures import PLOTS, draw_all
-from search_to_signal.report.figures.course import (
+from search_to_signal.report.figures.cohort import (
     COURSE,
     UNPAIRED,
     Planned,
@@ -25,8 +25,18 @@ from search_to_signal.report.figures.course import (
     draw_courses,
     draw_side_by_side,
 )
-from search_to_signal.report.figures.drawing import display_name, letter, line_style, score_unit, seed_count
-from search_to_signal.report.figures.plot import CsvFrame, Plot, lines, redraw, write_data
+from search_to_signal.report.figures.plot import (
+    CsvFrame,
+    Plot,
+    display_name,
+    letter,
+    line_style,
+    lines,
+    redraw,
+    score_unit,
+    seed_count,
+    write_data,
+)
 from search_to_signal.report.figures.style import house_style
 from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
@@ -40,12 +50,6 @@ def drawings() -> Iterator[None]:
     """Figures are drawn: these tests look at them."""
     with drawn():
         yield
-
-
-@pytest.fixture(scope="session")
-def evidence(results: Path) -> Evidence:
-    """What the figures were made from."""
-    return read_evidence(results)
 
 
 def rows(figures: Path, name: str) -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.command import Patch
 
 from search_to_signal.base.package_data import MODELS
 from search_to_signal.cli import main
@@ -50,7 +51,7 @@ def run(profile: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def with_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int) -> None:
+def with_card(tmp_path: Path, monkeypatch: Patch, free_mib: int) -> None:
     """Stand in for the driver's tool, which says the same of every card that it is asked for."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
@@ -77,7 +78,7 @@ def test_the_estimate_covers_what_long_runs_took(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_card_is_told(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No run begins, and the profile that needs no card is named."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -87,7 +88,7 @@ def test_a_machine_without_a_card_is_told(
 
 
 def test_as_many_jobs_as_the_card_holds_are_named(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line says how much is needed, how much there is, and which ``jobs`` would fit."""
     with_card(tmp_path, monkeypatch, 5000)
@@ -98,14 +99,13 @@ def test_as_many_jobs_as_the_card_holds_are_named(
 
 
 def test_a_card_that_holds_no_run_is_told(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fewer jobs would not help."""
     with_card(tmp_path, monkeypatch, 100)
     assert "use another card" in run(profile, capsys)
 
 
-def with_two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_two_cards(tmp_path: Path, monkeypatch: Patch) -> None:
     """Stand in for the driver's tool: card 0 has 5,000 MiB free, card 1 has 100."""
     with_card(tmp_path, monkeypatch, 100)
     tool = tmp_path / "bin" / "nvidia-smi"
@@ -115,7 +115,7 @@ def with_two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_least_free_memory_of_the_visible_cards_counts(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CUDA_VISIBLE_DEVICES decides whose memory is asked for; without it all cards are."""
     with_two_cards(tmp_path, monkeypatch)
@@ -127,9 +127,7 @@ def test_the_least_free_memory_of_the_visible_cards_counts(
     assert "which has 100 MiB free" in run(profile, capsys)
 
 
-def test_cards_keep_the_names_that_the_variable_has_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cards_keep_the_names_that_the_variable_has_for_them(tmp_path: Path, monkeypatch: Patch) -> None:
     """A run is given one of them in the same variable; unnamed cards have their UUID. All have a number."""
     with_two_cards(tmp_path, monkeypatch)
     assert visible_cards() == [("GPU-a", "0", 5000, 81559), ("GPU-b", "1", 100, 81559)]
@@ -138,7 +136,7 @@ def test_cards_keep_the_names_that_the_variable_has_for_them(
 
 
 def test_several_cards_share_the_jobs(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Eight runs on two cards are four on each, and what fits is said of both together."""
     with_card(tmp_path, monkeypatch, 5000)

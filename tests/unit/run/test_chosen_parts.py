@@ -1,5 +1,6 @@
 """Normalizer, learning rule and host of a run: chosen by name, refused in one line, told apart in results."""
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.base.numerics import Floats
@@ -20,14 +22,12 @@ from search_to_signal.credit.normalizers import (
     get_normalizer,
 )
 from search_to_signal.layers.heldout.layer import heldout
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.report.results import load_runs
-from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, replayed
-from search_to_signal.run.released import Order, run_released
 from search_to_signal.search.host import HostSetup, Transition, update_search
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.member import Evaluated, seed_member
@@ -37,11 +37,7 @@ REWARDS = np.array([[0.0, 1.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0]])
 Make = Callable[..., Path]
 
 
-def profile(**changes: Any) -> Profile:
-    """A small profile."""
-    plain: dict[str, Any] = {"conditions": ("frozen", "native"), "seeds": (1,), "groups": 2}
-    parts = {"purpose": "smoke", "problem": "tsp", "split": "embedded", "model": "qwen2-2.1m"}
-    return Profile(**{**parts, **plain, **changes})
+profile = functools.partial(plain_profile, model="qwen2-2.1m", groups=2)
 
 
 def raising(rewards: Floats) -> Floats:
@@ -107,7 +103,6 @@ def test_a_run_normalizes_every_group_alone(name: str) -> None:
     ],
 )
 def test_unknown_names_list_the_known_ones(changes: dict[str, Any], known: str) -> None:
-    """Before anything runs, one line says which names there are."""
     with pytest.raises(ConfigError, match=f"^unknown name 'nothing': use one of [^\n]*{known}[^\n]*$"):
         profile(**changes)
 
@@ -177,8 +172,11 @@ def test_a_directory_s_word_runs_no_code() -> None:
     assert "antigravity" not in sys.modules
 
 
+@pytest.mark.slow
 def test_the_released_host_has_one_normalizer(tmp_path: Path) -> None:
     """Another one is refused before the checkout is looked at."""
+    from search_to_signal.run.released import Order, run_released  # which loads the largest libraries
+
     order = Order(tmp_path, "config.yaml", tmp_path / "out", normalizer="rank")
     with pytest.raises(ConfigError, match="normalizer 'rank': the trainer of the released host"):
         run_released(order, PlainProgress())

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.command import Patch
 
 from search_to_signal.problems import get_problem
 from search_to_signal.run import clock
@@ -83,9 +84,7 @@ def test_workers_of_an_evaluation_count() -> None:
     assert (busy.step, idle.step) == (0, 1)
 
 
-def test_a_kernel_that_lists_no_children_gives_no_number(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kernel_that_lists_no_children_gives_no_number(monkeypatch: Patch, tmp_path: Path) -> None:
     """A sum without the workers would look right; the step then has its wall time alone."""
     monkeypatch.setattr(clock, "PROC", tmp_path)
     assert tree_seconds() is None

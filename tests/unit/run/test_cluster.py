@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cohorts import nine_groups
+from tests.command import Patch
 
 from search_to_signal.base.errors import ConfigError, RunFailedError, StoppedError
-from search_to_signal.run import cluster
-from search_to_signal.run.cluster import node_resources
+from search_to_signal.run import planned_runs
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun
-from search_to_signal.run.planned_runs import run_missing
+from search_to_signal.run.planned_runs import node_resources, run_missing
 from search_to_signal.sandbox.settings import EvaluationSettings
 
 
@@ -109,7 +109,7 @@ class Ray:
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
+def ray(monkeypatch: Patch) -> Iterator[Ray]:
     """A Ray without GPUs, on which runs are played by hand."""
     made = Ray({"CPU": 4.0})
     before = signal.getsignal(signal.SIGINT)
@@ -129,7 +129,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
         progress.say(f"{run.config.name}: fast")
 
     monkeypatch.setitem(sys.modules, "ray", made)
-    monkeypatch.setattr(cluster, "execute_run", execute_run)
+    monkeypatch.setattr(planned_runs, "execute_run", execute_run)
     yield made
     signal.signal(signal.SIGINT, before)
 
@@ -211,7 +211,7 @@ def test_a_run_that_somebody_else_cancels_has_failed(ray: Ray, tmp_path: Path) -
         run_missing(planned(tmp_path, "other"), Execution(ray="auto"), Quiet())
 
 
-def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     """Ctrl-C ends what runs there, and the connection."""
 
     def wait(references: list[Any], timeout: float) -> None:
@@ -223,9 +223,7 @@ def test_a_stop_on_ray_ends_every_run(ray: Ray, tmp_path: Path, monkeypatch: pyt
     assert (ray.cancelled, ray.connected) == ([("runs", True), ("waits", True)], None)
 
 
-def test_a_stop_on_ray_does_not_hide_a_failure(
-    ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_on_ray_does_not_hide_a_failure(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     """As on this machine: the failure stays the error, and the rest is said to have stopped."""
     plain = ray.wait
 
@@ -242,8 +240,7 @@ def test_a_stop_on_ray_does_not_hide_a_failure(
     assert (ray.cancelled, ray.connected) == ([("runs", True)], None)
 
 
-def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong address and a missing package are errors that say which."""
+def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: Patch) -> None:
     todo = planned(tmp_path, "native")
     with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):
         run_missing(todo, Execution(ray="nowhere"), Quiet())
@@ -263,7 +260,6 @@ def test_a_run_asks_for_what_it_uses() -> None:
 
 
 def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:
-    """On a cluster with GPUs every run gets one."""
     ray.resources["GPU"] = 2.0
     run_missing(planned(tmp_path, "native"), Execution(ray="auto"), Quiet())
     assert ray.options == [{"num_cpus": 1, "num_gpus": 1}]

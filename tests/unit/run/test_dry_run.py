@@ -121,7 +121,6 @@ def _pickled(model: Path) -> None:
 def test_a_model_that_cannot_run_is_refused(
     model: Path, capsys: pytest.CaptureFixture[str], change: Any, code: int, expected: str
 ) -> None:
-    """Before anything is sampled, in one line."""
     change(model)
     assert expected in told(model, capsys, code)
 

@@ -2,14 +2,15 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.command import Command, Patch
 from tests.profiles import profile_head
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.package_data import MODELS
-from search_to_signal.cli import main
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.run.machine_check import cards_of
 from search_to_signal.run.profile import load_profile
@@ -33,6 +34,7 @@ model = "theirs"
 key_variable = "KEY_OF_NOBODY"
 """
 
+Refused = Callable[..., str]
 PACKAGES = ("vllm", "unsloth", "bitsandbytes")
 BEGUN = "the layer would begin here"
 
@@ -52,24 +54,28 @@ def write_profile(
     return path
 
 
-def refused(profile: Path, capsys: pytest.CaptureFixture[str], *layer: str) -> str:
-    """Run it, and have it refused with nothing left behind; returns the one line."""
-    out = profile.parent / "out"
-    assert main(["run", "--profile", str(profile), "--out", str(out), *layer]) == 2
-    assert not out.exists()
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+@pytest.fixture
+def refused(s2s: Command) -> Refused:
+    """Run a profile, and have it refused with nothing left behind; returns the one line."""
+
+    def call(profile: Path, *layer: str, code: int | None = 2) -> str:
+        out = profile.parent / "out"
+        (line,) = s2s("run", "--profile", profile, "--out", out, *layer, code=code).err.splitlines()
+        assert code is None or not out.exists()
+        return line
+
+    return call
 
 
 @pytest.fixture(autouse=True)
-def nothing_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_imported(monkeypatch: Patch) -> None:
     """Stand-ins that tests of hosts imported, whose place on the path is gone, are no packages."""
     for name in PACKAGES:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def engines(tmp_path: Path, monkeypatch: Patch) -> None:
     """Packages by the names of the engines."""
     for name in PACKAGES:
         (tmp_path / "packages" / name).mkdir(parents=True)
@@ -78,7 +84,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cards(tmp_path: Path, monkeypatch: Patch) -> None:
     """Two cards of 80 GB; the second has a fifth of it free."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
@@ -100,98 +106,88 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_not_installed_is_told(
-    tmp_path: Path, backend: str, optimizer: str, told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backend: str, optimizer: str, told: str, refused: Refused
 ) -> None:
     """The setting, the package and the extra that brings it."""
-    line = refused(write_profile(tmp_path, backend, optimizer), capsys)
+    line = refused(write_profile(tmp_path, backend, optimizer))
     assert f"{told}, which is not installed: install the extra 'gpu'" in line
 
 
 @pytest.mark.usefixtures("engines")
 @pytest.mark.parametrize("backend", ["unsloth", "local"])
 def test_a_machine_without_a_card_is_told(
-    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, backend: str, monkeypatch: Patch, refused: Refused
 ) -> None:
     """An engine needs one, and so does the optimizer in 8 bits, whatever samples."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "needs an NVIDIA card, and nvidia-smi finds none" in refused(
-        write_profile(tmp_path, backend), capsys
-    )
+    line = refused(write_profile(tmp_path, backend))
+    assert "needs an NVIDIA card, and nvidia-smi finds none" in line
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_a_card_that_others_use_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_that_others_use_is_told(tmp_path: Path, monkeypatch: Patch, refused: Refused) -> None:
     """Every visible card has to have the engine's share free; one may be chosen."""
     profile = write_profile(tmp_path)
-    assert "card 1 has 16,000 of 81,559 MiB free" in refused(profile, capsys)
+    assert "card 1 has 16,000 of 81,559 MiB free" in refused(profile)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert "KEY_OF_NOBODY is not set" in refused(profile, capsys)
+    assert "KEY_OF_NOBODY is not set" in refused(profile)
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_engines_that_would_share_a_card_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_engines_that_would_share_a_card_are_told(tmp_path: Path, refused: Refused) -> None:
     """Two with 0.8 of it each do not fit; the number of cards does."""
-    line = refused(write_profile(tmp_path, top="jobs = 3"), capsys)
+    line = refused(write_profile(tmp_path, top="jobs = 3"))
     assert "2 engines on a card" in line
     assert line.endswith("set jobs = 2, one for each card here")
 
 
 @pytest.mark.usefixtures("engines", "cards")
-def test_cards_of_engines_are_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cards_of_engines_are_numbers(tmp_path: Path, monkeypatch: Patch, refused: Refused) -> None:
     """Every run gets a card of its own, by the number that vLLM reads; a UUID is refused."""
     profile = write_profile(tmp_path)
     assert cards_of(load_profile(profile)) == ("0", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7")
-    assert ": set it to 0" in refused(profile, capsys)
+    assert ": set it to 0" in refused(profile)
 
 
 def test_a_key_is_asked_for_before_the_days_that_come_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
     """Its layer is the last but two; without that layer nobody needs the key."""
     profile = write_profile(tmp_path, "local", "adamw")
-    line = refused(profile, capsys)
+    line = refused(profile)
     assert "KEY_OF_NOBODY is not set" in line
     assert "--layer" in line
     monkeypatch.setattr("search_to_signal.layers.reproduction.run_layer", begin)
-    main(["run", "--profile", str(profile), "--out", str(tmp_path / "out"), "--layer", "cohort"])
-    assert BEGUN in capsys.readouterr().err
+    assert BEGUN in refused(profile, "--layer", "cohort", code=None)
 
 
 def test_a_dry_run_looks_and_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, refused: Refused, s2s: Command
 ) -> None:
     """What a run would be refused for is told in the same line; else which layers can start."""
     profile = write_profile(tmp_path, "local", "adamw")
     monkeypatch.setattr("search_to_signal.layers.reproduction.run_layer", begin)
-    assert refused(profile, capsys, "--dry-run") == refused(profile, capsys)
-    command = ["run", "--profile", str(profile), "--out", str(tmp_path / "out"), "--dry-run"]
-    assert main([*command, "--layer", "cohort"]) == 0
-    assert capsys.readouterr().out == f"s2s: cohort can start in {tmp_path / 'out'}\n"
+    assert refused(profile, "--dry-run") == refused(profile)
+    said = s2s("run", "--profile", profile, "--out", tmp_path / "out", "--dry-run", "--layer", "cohort")
+    assert said.out == f"s2s: cohort can start in {tmp_path / 'out'}\n"
     assert not (tmp_path / "out").exists()
 
 
 def test_models_of_other_layers_are_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
     """A cohort runs without the model of a breadth cell, and the cell does not."""
     profile = write_profile(tmp_path, "local", "adamw")
     cell = 'problem = "tsp"\nsplit = "train"\nmodel = "mounts/absent"\nconditions = ["frozen"]\nseeds = [1]\n'
     profile.write_text(f"{profile.read_text()}\n[[breadth]]\n{cell}groups = 20\n")
     monkeypatch.setattr("search_to_signal.layers.reproduction.run_layer", begin)
-    out = str(tmp_path / "out")
-    assert main(["run", "--profile", str(profile), "--out", out, "--layer", "breadth"]) == 3
-    assert "mounts/absent" in capsys.readouterr().err
-    main(["run", "--profile", str(profile), "--out", out, "--layer", "cohort"])
-    assert BEGUN in capsys.readouterr().err
+    assert "mounts/absent" in refused(profile, "--layer", "breadth", code=3)
+    assert BEGUN in refused(profile, "--layer", "cohort", code=None)
 
 
 @pytest.fixture
-def two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def two_models(tmp_path: Path, monkeypatch: Patch) -> tuple[Path, Path]:
     """A profile of an engine on one card with a model of its own, and that of a breadth cell beside it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("KEY_OF_NOBODY", "a key")
@@ -212,7 +208,7 @@ def damage(model: Path) -> None:
 @pytest.mark.usefixtures("engines", "cards")
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_a_damaged_model_is_told_before_the_first_one_runs(
-    two_models: tuple[Path, Path], which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    two_models: tuple[Path, Path], which: str, tmp_path: Path, refused: Refused
 ) -> None:
     """The layer of the second comes days later where an engine samples."""
     profile, model = two_models
@@ -220,17 +216,12 @@ def test_a_damaged_model_is_told_before_the_first_one_runs(
         model = Path(shutil.copytree(MODELS / "qwen2-2.1m", tmp_path / "first"))
         profile.write_text(profile.read_text().replace('"qwen2-2.1m"', f'"{model}"'))
     damage(model)
-    assert main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")]) == 3
-    assert f"{model / 'model.safetensors'} does not match" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert f"{model / 'model.safetensors'} does not match" in refused(profile, code=3)
 
 
 @pytest.mark.usefixtures("engines", "cards")
 def test_weights_are_read_once_before_the_first_run(
-    two_models: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    two_models: tuple[Path, Path], tmp_path: Path, monkeypatch: Patch, refused: Refused
 ) -> None:
     """An engine's have tens of gigabytes."""
     profile, second = two_models
@@ -243,6 +234,5 @@ def test_weights_are_read_once_before_the_first_run(
 
     monkeypatch.setattr("search_to_signal.models.files.sha256_file", remember)
     monkeypatch.setattr("search_to_signal.run.planned_runs.run_missing", begin)
-    main(["run", "--profile", str(profile), "--out", str(tmp_path / "out")])
-    assert BEGUN in capsys.readouterr().err
+    assert BEGUN in refused(profile, code=None)
     assert sorted(read) == sorted([MODELS / "qwen2-2.1m", second])

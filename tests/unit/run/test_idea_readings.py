@@ -128,7 +128,6 @@ def test_new_profiles_read_as_the_host() -> None:
 
 @pytest.mark.parametrize("name", ["main", "entropic", "evotune"])
 def test_recorded_evidence_keeps_its_reading_and_its_hash(name: str) -> None:
-    """Its profiles make the recorded configurations, to the hash, so that its recording and reruns go on."""
     profile: Profile = load_profile(str(PROFILES / "evidence" / f"{name}.toml"))
     config = profile.runs()[0]
     manifest = read_manifest(EVIDENCE / name / "cohort" / config.name)

@@ -22,6 +22,7 @@ from search_to_signal.run.left_out import (
     Programs,
     advantages_without,
     checked_classes,
+    left_out,
 )
 from search_to_signal.sandbox.programs import program_sha256
 
@@ -57,13 +58,23 @@ def test_an_unknown_parent_is_damage() -> None:
 
 
 @given(GROUPS)
-def test_the_four_classes_share_all_credit(group: list[tuple[float, str]]) -> None:
-    """What the classes lose one by one is the group's advantages; without all of them nothing is left."""
+def test_every_completion_is_left_out_with_one_class(group: list[tuple[float, str]]) -> None:
+    """So that the shares of the four classes add up; without all of them nothing is left."""
     advantages, kinds = np.array([value for value, _ in group]), [kind for _, kind in group]
-    lost = [advantages - advantages_without(advantages, kinds, kind) for kind in KINDS]
-    assert np.array_equal(np.sum(lost, axis=0), advantages)
+    assert np.array_equal(np.sum([left_out(kinds, kind) for kind in KINDS], axis=0), np.ones(len(kinds)))
     assert not advantages_without(advantages, kinds, "+".join(KINDS)).any()
     assert np.array_equal(advantages_without(advantages, kinds, NOTHING), advantages)
+
+
+@given(GROUPS)
+def test_those_that_stay_keep_their_distances_and_push_to_no_side(group: list[tuple[float, str]]) -> None:
+    """A group that only lost its best would push away whatever is left of it."""
+    advantages, kinds = np.array([value for value, _ in group]), [kind for _, kind in group]
+    gone = np.array(kinds) == COPIES
+    left = advantages_without(advantages, kinds, COPIES)
+    assert not left[gone].any()
+    assert np.allclose(np.diff(left[~gone]), np.diff(advantages[~gone]))
+    assert abs(left.sum()) < 1e-9 or not gone.any()
 
 
 @given(GROUPS)

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.cohorts import Told
+from tests.profiles import plain_profile
 
 from recipe.pairs import pairs, sources
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
@@ -28,7 +29,6 @@ from search_to_signal.records.schema import CompletionRecord, StepRecord, StepTi
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import read_timing, run_files
 from search_to_signal.run.loop import Live, can_replay_behind, run, run_live, starting_position
-from search_to_signal.run.profile import Profile
 from search_to_signal.sandbox.outcomes import Evaluation, Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.settings import EvaluationSettings
@@ -45,18 +45,12 @@ RECORDS = ("completions", "steps", "generations", "heuristics")
 
 def configuration(condition: str, **changes: Any) -> RunConfig:
     """Twelve groups in which the population collapses now and then."""
-    profile = Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model="grammar",
-        conditions=(condition,),
-        seeds=(3,),
-        groups=12,
-        search=SearchSettings(population_size=4, collapse_threshold=2),
-        generation=GenerationSettings(group_size=4),
-        evaluation=LIMITS,
-    )
+    settings = {
+        "search": SearchSettings(population_size=4, collapse_threshold=2),
+        "generation": GenerationSettings(group_size=4),
+        "evaluation": LIMITS,
+    }
+    profile = plain_profile(model="grammar", conditions=(condition,), seeds=(3,), groups=12, **settings)
     return msgspec.structs.replace(profile.runs()[0], **changes)
 
 
@@ -207,7 +201,7 @@ def test_programs_that_began_while_others_were_sampled_change_no_byte(
     monkeypatch.setattr(EvaluationPool, "begin", counted)
     for name, generator in (("whole", Grammar()), ("streamed", Streaming())):
         with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
-            play(tmp_path / name, pool, "native", generator, 5)
+            play(tmp_path / name, pool, "native", generator, 3)
         assert (len(begun) > 5) is (name == "streamed")
     for file in RECORDS:
         assert len({(tmp_path / name / f"{file}.jsonl").read_bytes() for name in ("whole", "streamed")}) == 1
@@ -276,27 +270,26 @@ def test_live_records_are_consistent(
 
 
 def played(directory: Path, condition: str) -> Path:
-    """Six groups, with a pool that knows nothing yet."""
+    """Four groups, with a pool that knows nothing yet."""
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(directory, fresh, condition, groups=6)
+        play(directory, fresh, condition, groups=4)
     return directory
 
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six groups, credited."""
-    return played(tmp_path_factory.mktemp("six") / "native", "native")
+    """Four groups, credited."""
+    return played(tmp_path_factory.mktemp("four") / "native", "native")
 
 
 def test_equal_seeds_write_equal_records(native: Path, tmp_path: Path) -> None:
-    """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
     again = played(tmp_path / "again", "native")
     for name in RECORDS:
         first, second = ((one / f"{name}.jsonl").read_bytes() for one in (native, again))
         assert first == second, name
     split = read_timing(native)
     assert split.total == pytest.approx(split.generation + split.evaluation + split.update + split.other)
-    assert split.groups_per_minute == pytest.approx(60 * 6 / split.total)
+    assert split.groups_per_minute == pytest.approx(60 * 4 / split.total)
 
 
 def test_conditions_share_everything_but_credit(native: Path, tmp_path: Path) -> None:
@@ -330,7 +323,6 @@ def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """Not a byte of an earlier run is touched, its manifest least of all."""
     directory = make_run(tmp_path / "run")
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     with pytest.raises(RunDirectoryError):
@@ -339,6 +331,5 @@ def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., P
 
 
 def test_manifest_hash_is_that_of_its_configuration() -> None:
-    """The configuration as a manifest stores it has the hash of the configuration itself."""
     config = configuration("native")
     assert canonical_sha256(msgspec.to_builtins(config)) == config.sha256

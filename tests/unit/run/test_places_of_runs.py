@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cohorts import Told, run_cohort
+from tests.profiles import plain_profile
 
 from search_to_signal.base.errors import RunDirectoryError, RunFailedError
 from search_to_signal.base.settings import canonical_json
@@ -39,16 +40,7 @@ def profile(tmp_path: Path) -> Profile:
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"w")
     (model / "SHA256SUMS").write_text(f"{hashlib.sha256(b'w').hexdigest()}  model.safetensors\n")
-    return Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model=str(model),
-        conditions=("frozen", "native"),
-        seeds=(42,),
-        groups=4,
-        generation=GenerationSettings(group_size=4),
-    )
+    return plain_profile(model=str(model), seeds=(42,), generation=GenerationSettings(group_size=4))
 
 
 @pytest.fixture
@@ -108,7 +100,6 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
-    """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
     progress, out = Told(), tmp_path / "results" / "deep"
     made = run_cohort(profile, out, progress)
     assert launched == list(profile.runs())[::-1]
@@ -122,7 +113,6 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
 
 
 def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
-    """A second call starts nothing, says so, and changes nothing."""
     run_cohort(profile, tmp_path / "out", Told())
     before, progress = tree(tmp_path / "out"), Told()
     launched.clear()

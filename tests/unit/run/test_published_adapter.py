@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
@@ -18,6 +19,8 @@ from search_to_signal.search.hosts.calm.host import ReferenceHost
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import initial_state
 from search_to_signal.search.member import Prompt, seed_member
+
+pytestmark = pytest.mark.slow  # it loads the largest libraries
 
 PROMPT = Prompt("", "score += 0.4")
 

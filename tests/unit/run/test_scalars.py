@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.base import extras
+from search_to_signal.base import errors
 from search_to_signal.base.errors import ConfigError
+from search_to_signal.cli import running
+from search_to_signal.cli.running import SCALARS, Scalars, require_tensorboard
 from search_to_signal.records.reader import STEPS, read_records
 from search_to_signal.records.schema import StepRecord
-from search_to_signal.run import scalars
-from search_to_signal.run.scalars import SCALARS, Scalars, require_tensorboard
 
 Written = list[tuple[str, float, int]]
 
@@ -46,16 +46,15 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest
     """Without the package, and for a directory that would be sealed."""
     with pytest.raises(ConfigError):
         require_tensorboard(tmp_path, tmp_path / "scalars")
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(ConfigError):
         require_tensorboard(tmp_path / "results", tmp_path / "scalars")
 
 
 def test_tensorboard_reads_what_is_written(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """Its own reader gives the recorded scores."""
     loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = make_run(tmp_path / "results" / "native-s42", "native")
-    with scalars.written_while_running(tmp_path / "results", tmp_path / "scalars"):
+    with running.written_while_running(tmp_path / "results", tmp_path / "scalars"):
         pass
     found = loading.EventAccumulator(str(tmp_path / "scalars" / "native-s42")).Reload()
     recorded = [step.frontier_after for step in read_records(run / STEPS, StepRecord)]

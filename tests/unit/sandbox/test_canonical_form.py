@@ -18,14 +18,12 @@ CODE = "def f(a, b):\n    return a + b"
     ],
 )
 def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
-    """Programs that differ only there have one hash."""
     assert canonical(same) == CODE
     assert program_sha256(same) == program_sha256(CODE)
 
 
 @pytest.mark.parametrize("other", ["def f(b, a):\n    return b + a", "def f(a, b):\n    return b + a", ""])
 def test_names_and_order_matter(other: str) -> None:
-    """Renaming or reordering makes another program."""
     assert program_sha256(other) != program_sha256(CODE)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.command import Patch
 
 import search_to_signal.sandbox.pool as pool_module
 from search_to_signal.base.errors import ConfigError
@@ -98,7 +99,6 @@ def test_honest_programs_are_confirmed(off: EvaluationPool) -> None:
 
 
 def test_failures_are_not_replayed(off: EvaluationPool) -> None:
-    """Asking to replay what failed gives the failure."""
     (result,) = off.replay([HEAD + "return 0"])
     assert result.isolation is Isolation.INVALID_DECISION
 
@@ -125,7 +125,6 @@ def test_the_policy_spot_replays_without_being_asked() -> None:
 
 
 def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
-    """Repeats are marked and equal, within one call and across calls."""
     fresh = HONEST.replace("min", "max")
     first, second = off.evaluate([fresh, fresh])
     (third,) = off.evaluate([fresh])
@@ -169,7 +168,7 @@ def test_a_replay_that_is_cut_off_speaks_against_quick_programs_alone(
     assert confirm_by_replay(slot, ProgramTask(None, [{}]), HONEST, first, [0]).isolation is isolation
 
 
-def test_a_replay_does_not_take_back_what_another_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_does_not_take_back_what_another_found(monkeypatch: Patch) -> None:
     """Two replay one program at once; the one that ends later found nothing."""
     both, told = threading.Barrier(2), threading.Event()
 
@@ -192,9 +191,7 @@ def test_a_replay_does_not_take_back_what_another_found(monkeypatch: pytest.Monk
         assert running.evaluate([HONEST])[0].isolation is Isolation.NONDETERMINISTIC
 
 
-def test_replays_leave_half_of_the_slots_to_programs_that_a_group_waits_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_replays_leave_half_of_the_slots_to_programs_that_a_group_waits_for(monkeypatch: Patch) -> None:
     """However many replays are asked for, a new program is evaluated while they go on."""
     going, over = threading.Semaphore(0), threading.Event()
 
@@ -218,7 +215,7 @@ def test_replays_leave_half_of_the_slots_to_programs_that_a_group_waits_for(
         assert [each.result()[0].isolation for each in replays] == [Isolation.OK] * 6
 
 
-def test_by_elapsed_time_a_program_has_the_machine_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_elapsed_time_a_program_has_the_machine_to_itself(monkeypatch: Patch) -> None:
     """A program waits while another one is replayed, however many slots are free."""
     going, over = threading.Event(), threading.Event()
 

@@ -7,6 +7,8 @@ from search_to_signal.models.base import completion_text
 from search_to_signal.models.local import load_tokenizer
 from search_to_signal.sandbox.programs import OPENING, Proposal, parse, part_spans, part_tokens
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 IDEA = f"{OPENING} go to the nearest place, Größe 🗺 first."
 CODE = "\ndef f(current, places):\n    return min(places)\n"
 TEXT = f"{{{{{IDEA}}}}}\n```python{CODE}```<|im_end|>"

@@ -1,30 +1,21 @@
 """Packed evidence that the tests of shipping share, and fewer tables than a report has."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.few_tables import few_tables
 from tests.plans import pack_study, plan_text
 
 from search_to_signal.cli import main
-from search_to_signal.report.tables import catalogue
-
-# Half of the time of a rebuild goes into these; tests of a report read them.
-LEFT_OUT = {
-    *("operators", "operator_gains", "stages", "admissions", "controls", "reward_changes"),
-    *("rules", "distinctions", "pairs", "pair_gaps", "group_size"),
-    *("replay_pairs", "replay_context", "sensitivity"),
-    *("coverage", "recurrence", "collapses", "truncation"),
-}
+from search_to_signal.study import container
 
 
-@contextmanager
-def few_tables() -> Iterator[None]:
-    """Within it reports have the tables that these tests look at, and some more."""
-    make, few = catalogue.catalogue, [name for name in catalogue.BUILDERS if name not in LEFT_OUT]
+@pytest.fixture(scope="session", autouse=True)
+def _small_dictionaries() -> Iterator[None]:
+    """A compressor prepares 64 MiB for every run, of which a test's run takes a thousandth."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalogue, "catalogue", lambda results: make(results, few))
+        patch.setitem(container._FILTERS[0], "dict_size", 1 << 20)
         yield
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.command import Command
+from tests.command import Capture, Command
 from tests.plans import STUDY, plan_text, text_sha256
 
 from search_to_signal.base.errors import ConfigError
@@ -128,18 +128,18 @@ def test_without_it_the_same_evidence_waits(packed: Path, tmp_path: Path) -> Non
     assert "restart PARTIAL: 2 of 3 planned runs" in (tmp_path / "made" / "main" / "report.md").read_text()
 
 
-def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path) -> None:
-    amended(packed, tmp_path, "restart", "other")
+def test_a_closed_question_gives_others_no_answer(packed: Path, tmp_path: Path, s2s: Command) -> None:
+    """Whoever reads verdicts of the paper's numbers beside this evidence hears of it, too."""
+    evidence = amended(packed, tmp_path, "restart", "other")
     table = (tmp_path / "made" / "report" / "outcomes.csv").read_text()
     row = "fewer.q/restart/native minus cohort/frozen"
     assert f"{row},Verdict of,fewer.q" in table
     assert f"{row},Verdict,closed" not in table
     assert f"{row},Verdict,partial" not in table
+    assert "amendment of 2001-02-03 closes restart, other" in s2s("claims", "--results", evidence).out
 
 
-def test_a_whole_study_cannot_be_closed(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], s2s: Command
-) -> None:
+def test_a_whole_study_cannot_be_closed(packed: Path, tmp_path: Path, capsys: Capture, s2s: Command) -> None:
     evidence = amended(packed, tmp_path, "main")
     assert "amendments.toml: it closes main, of which every seed is recorded" in capsys.readouterr().out
     file = evidence / "amendments.toml"
@@ -181,10 +181,3 @@ def test_what_is_closed_is_not_recorded(packed: Path, tmp_path: Path, s2s: Comma
     assert not (tmp_path / "out").exists()
     said = s2s(*record, "--study", "other", code=ConfigError.exit_code)
     assert "closed: other (amendment of 2001-02-03)" in said.err
-
-
-def test_the_ledger_beside_it_says_what_was_closed(packed: Path, tmp_path: Path, s2s: Command) -> None:
-    """Whoever reads verdicts of the paper's numbers beside this evidence hears of it."""
-    evidence = amended(packed, tmp_path, "restart", "other")
-    said = s2s("claims", "--results", evidence)
-    assert "amendment of 2001-02-03 closes restart, other" in said.out

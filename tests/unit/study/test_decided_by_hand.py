@@ -9,7 +9,7 @@ from tests.plans import plan_text
 
 from search_to_signal.base.seeding import stream
 from search_to_signal.records.plan import read_plan
-from search_to_signal.report.tables.paired import percentile_interval
+from search_to_signal.report.tables.core import percentile_interval
 from search_to_signal.study import verdicts
 from search_to_signal.study.verdicts import MetricReading, OutcomeVerdict, QuestionOutcome, compute_outcomes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.command import Command, Patch
+from tests.command import Capture, Command, Patch
 from tests.forging import edit_manifest
 
 from search_to_signal.cli import main
@@ -39,7 +39,7 @@ def evidence(shipped: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def rebuilt(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def rebuilt(evidence: Path, tmp_path: Path, capsys: Capture) -> Callable[..., str]:
     """Rebuild the evidence, which has to end with this code; returns what was said."""
 
     def rebuild(code: int, *more: str) -> str:
@@ -199,12 +199,7 @@ def test_no_name_leads_to_what_is_removed(
 
 @pytest.mark.parametrize(("given", "lead"), [("..", "main"), (".", "")])
 def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
-    evidence: Path,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    s2s: Command,
-    given: str,
-    lead: str,
+    evidence: Path, tmp_path: Path, monkeypatch: Patch, s2s: Command, given: str, lead: str
 ) -> None:
     """Given as .. or . its name would be that of the output's parent, or none."""
     shutil.copy(evidence / "main" / "files.xz", evidence / "files.xz")
@@ -491,12 +486,7 @@ def test_a_run_of_other_settings_is_a_problem_once_shipped_too(
 )
 @pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl"])
 def test_cut_records_are_named_by_their_packed_run(
-    evidence: Path,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    capsys: pytest.CaptureFixture[str],
-    command: tuple[str, ...],
-    name: str,
+    evidence: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture, command: tuple[str, ...], name: str
 ) -> None:
     assert main(["unpack", str(evidence), "--out", str(tmp_path / "results")]) == 0
     run = tmp_path / "results" / "main" / "cohort" / "native-s2"

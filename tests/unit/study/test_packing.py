@@ -4,21 +4,21 @@ import lzma
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
-from tests.command import Command, Make, Patch
+from tests.command import Capture, Command, Make, Patch
 from tests.forging import edit_line, reseal
 from tests.plans import plan_text
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.cli import main
-from search_to_signal.records.checksums import sha256_file, write_sums
+from search_to_signal.records.checksums import seal, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest, write_roster
 from search_to_signal.records.reader import GENERATIONS
-from search_to_signal.records.seal import seal
 from search_to_signal.sandbox.programs import program_sha256
-from search_to_signal.study import unpacking
+from search_to_signal.study import container, unpacking
 from search_to_signal.study.container import read_container, write_container
 from search_to_signal.study.packed_run import guessed_program, restored
 
@@ -35,9 +35,13 @@ def results(make_run: Make, tmp_path: Path) -> Path:
     return tmp_path / "results" / "main"
 
 
+def evidence_of(results: Path) -> Path:
+    return results.parent.parent / "evidence"
+
+
 def pack(results: Path, *options: str) -> Path:
     """Pack a results directory beside it; returns the packed evidence."""
-    into = results.parent.parent / "evidence"
+    into = evidence_of(results)
     assert main(["pack", str(results), "--into", str(into), *options]) == 0
     return into
 
@@ -49,26 +53,29 @@ def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "ended"), [("packed_runs", [0, 2]), ("unpack_rest", [2, 0])], ids=["before", "while"]
+    ("within", "at", "ended"),
+    [(container, "packed_runs", [0, 2]), (unpacking, "unpack_rest", [2, 0])],
+    ids=["before", "while"],
 )
 def test_of_two_commands_into_one_place_one_is_told_of_the_other(
     results: Path,
     tmp_path: Path,
     monkeypatch: Patch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
+    within: ModuleType,
     at: str,
     ended: list[int],
 ) -> None:
-    packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(unpacking, at)
+    packed, out, step = pack(results, "--adapters", "*"), tmp_path / "out", getattr(within, at)
     command = ["unpack", str(packed), "--out", str(out)]
     codes: list[int] = []
 
     def interrupted(*given: object) -> object:
-        monkeypatch.setattr(unpacking, at, step)
+        monkeypatch.setattr(within, at, step)
         codes.append(main(command))
         return step(*given)
 
-    monkeypatch.setattr(unpacking, at, interrupted)
+    monkeypatch.setattr(within, at, interrupted)
     capsys.readouterr()
     codes.append(main(command))
     assert codes == ended
@@ -136,29 +143,25 @@ def test_what_an_interrupted_run_left_is_no_damage(
     assert all(name.startswith("cohort/interrupted/") for name in missing)
 
 
-def test_a_run_is_added_without_writing_others_again(
-    results: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_added_without_writing_others_again(results: Path, make_run: Make, s2s: Command) -> None:
     first = files(pack(results))
     make_run(results / "cohort" / "native-s2", "native", 2)
-    capsys.readouterr()
-    second = files(pack(results))
-    assert "main: 1 runs packed, 2 packed before" in capsys.readouterr().out
+    assert "main: 1 runs packed, 2 packed before" in s2s("pack", results, "--into", evidence_of(results)).out
+    second = files(evidence_of(results))
     kept = [name for name in first if "native-s1" in name or "frozen-s1" in name]
     assert kept
     assert all(first[name] == second[name] for name in kept)
 
 
-def test_a_run_in_place_of_a_packed_one_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_place_of_a_packed_one_is_named(results: Path, s2s: Command) -> None:
     pack(results)
     edit_line(results / "cohort" / "native-s1" / "heuristics.jsonl", 1, lambda line: line.update(code="pass"))
     write_sums(results / "cohort" / "native-s1")
-    capsys.readouterr()
-    pack(results)
-    told = capsys.readouterr()
-    assert "main: in place of what was packed before: cohort/native-s1\n" in told.out + told.err
-    pack(results)
-    assert "in place of" not in "".join(capsys.readouterr())
+    command = ("pack", results, "--into", evidence_of(results))
+    said = s2s(*command)
+    assert "main: in place of what was packed before: cohort/native-s1\n" in said.out + said.err
+    said = s2s(*command)
+    assert "in place of" not in said.out + said.err
 
 
 def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
@@ -192,7 +195,7 @@ def test_what_would_not_be_found_again_is_not_packed(results: Path, s2s: Command
     assert files(results) == before
     # Tables would take it for that one: it is refused before anything of it is written.
     (results / "cohort" / "native-s1").rename(results / "cohort" / "factorized-s1")
-    into = results.parent.parent / "evidence"
+    into = evidence_of(results)
     said = s2s("pack", results, "--into", into, code=4)
     assert "cohort/factorized-s1 has the configuration of native-s1" in said.err
     assert not list(into.rglob("*"))
@@ -253,11 +256,11 @@ def test_all_but_token_ids_comes_out_without_their_tokenizer(
         assert restored_line["completions"] == line["completions"]
 
 
-def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_is_not_packed(results: Path, s2s: Command) -> None:
     with (results / "cohort" / "native-s1" / "steps.jsonl").open("a") as file:
         file.write("\n")
-    assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
-    assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in capsys.readouterr().err
+    said = s2s("pack", results, "--into", evidence_of(results), code=4)
+    assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in said.err
 
 
 @pytest.mark.parametrize("given", ["results", "results/other"])
@@ -327,8 +330,8 @@ def test_containers_hold_no_times_and_nothing_that_follows(results: Path) -> Non
     line = msgspec.json.decode(parts["completions.jsonl"].splitlines()[0], type=dict[str, object])
     assert not {"response_sha256", "prompt_sha256", "reward", "advantage", "archive_gap"} & set(line)
     first = files(pack(results))
-    shutil.rmtree(results.parent.parent / "evidence")
+    shutil.rmtree(evidence_of(results))
     assert files(pack(results)) == first
-    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
+    container = evidence_of(results) / "main" / "cohort" / "native-s1" / "records.xz"
     assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
     lzma.open(container).close()

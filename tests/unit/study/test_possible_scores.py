@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from search_to_signal.problems.tsp_known import known_scores
+from search_to_signal.problems.tsp import known_scores
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.schema import Outcome
 from search_to_signal.study.packed_run import short_generations, whole_generations

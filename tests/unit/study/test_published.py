@@ -102,6 +102,7 @@ def test_other_questions_and_seeds_that_differ_agree_with_nothing(
     assert valid.standing == "undecided: the paper's seeds differ"
 
 
+@pytest.mark.slow
 def test_the_page_begins_with_it(root: Path, tmp_path: Path) -> None:
     """Sentence, the paper's numbers, what would change our mind, verdicts; no embedded model beside it."""
     path = plan_file(tmp_path)

@@ -9,7 +9,7 @@ from tests.command import Command
 
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
-from search_to_signal.report.figures.course import UNPAIRED
+from search_to_signal.report.figures.cohort import UNPAIRED
 from search_to_signal.report.figures.plot import CsvFrame
 from search_to_signal.study.container import list_evidence
 from search_to_signal.study.rebuilding import table_differences

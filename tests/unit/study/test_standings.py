@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.command import Command
+from tests.command import Command, Patch
 from tests.plans import pack_study, plan_text
 
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.tsp_known import known_heuristics, known_scores
+from search_to_signal.problems.tsp import known_heuristics, known_scores
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.heldout import ProgramScores
 from search_to_signal.records.schema import HeuristicRecord
@@ -63,7 +63,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def few_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_known(monkeypatch: Patch) -> None:
     """Of the field's heuristics two that are quick; every one is scored again by the tests of problems."""
     monkeypatch.setattr(scored_standings, "known_heuristics", lambda: known_heuristics()[:2])
 
@@ -263,12 +263,7 @@ def test_scores_of_final_bests_are_kept_and_checked(every_run: Path, tmp_path: P
     assert (evidence / FINALS).read_bytes() == before
 
 
-def test_a_stop_keeps_what_is_scored(
-    shipped: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    s2s: Command,
-) -> None:
+def test_a_stop_keeps_what_is_scored(shipped: Path, tmp_path: Path, monkeypatch: Patch, s2s: Command) -> None:
     evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
     shutil.rmtree(evidence / "heldout")
     list_evidence(evidence)

@@ -138,11 +138,7 @@ def test_groups_before_the_first_valid_answer() -> None:
 def test_the_papers_number_stands_beside_it(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     text = plan_text(
-        {
-            "metric": "zero_advantage_groups",
-            "pairs": '[["main/cohort/native"]]',
-            "estimator": "description",
-        }
+        {"metric": "zero_advantage_groups", "pairs": '[["main/cohort/native"]]', "estimator": "description"}
     )
     path.write_text(text.replace("counts_against", "published = [0.6073]\ncounts_against"))
     (found,) = compute_outcomes(root, read_plan(path))

@@ -8,8 +8,7 @@ from tests.command import Command, Make
 from tests.forging import edit_line
 
 from search_to_signal.cli import main
-from search_to_signal.records.checksums import UNSHIPPED, write_sums
-from search_to_signal.records.seal import CRATE, seal
+from search_to_signal.records.checksums import CRATE, UNSHIPPED, seal, write_sums
 from search_to_signal.study.container import read_container
 from search_to_signal.verify.directory import verify
 from search_to_signal.verify.tables import table_findings

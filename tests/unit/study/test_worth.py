@@ -1,5 +1,6 @@
 """Whether a search paid: evidence that errs as often as it says, and what every log gives it."""
 
+import gzip
 import itertools
 import json
 import math
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spec.in_process import run_in_process
 from spec.synthetic_runs import write_synthetic_run
 from tests.cohorts import Told
+from tests.command import Patch
 from tests.figures import read_figures
 from tests.unit.audit import logs
 
@@ -17,8 +20,9 @@ from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.cli import main
 from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import mean_score
+from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.study.search_runs import SearchRun, read_runs
-from search_to_signal.study.tuning import tuned_runs
 from search_to_signal.study.worth import (
     TUNED,
     answer_evidence,
@@ -27,8 +31,11 @@ from search_to_signal.study.worth import (
     gains,
     pair_evidence,
     rank_chance,
+    tuned_runs,
     worth,
 )
+
+REAL = Path(__file__).parent / "real"
 
 
 def run(scores: Floats | list[float], first: int = 0, name: str = "run", start: float = 0.0) -> SearchRun:
@@ -132,6 +139,35 @@ def test_answers_to_other_starts_are_not_compared() -> None:
         worth(runs, unit="tokens")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openevolve-0.4.1/evolution_trace.jsonl",
+        "openevolve-0.4.1/checkpoint_4",
+        "shinka-0.0.7",
+        "llm4ad-1.11",
+    ],
+)
+def test_logs_that_released_writers_made(name: str, tmp_path: Path) -> None:
+    """By tests/proofs/search_logs.py; that of LLM4AD says no parents, so the start is an answer there."""
+    place = REAL / name
+    if name.startswith("shinka"):
+        (tmp_path / "programs.sqlite").write_bytes(
+            gzip.decompress((place / "programs.sqlite.gz").read_bytes())
+        )
+        place = tmp_path
+    (one,) = read_runs([place])
+    assert one.score.tolist()[-4:] == [0.6, -math.inf, 0.8, 0.7]
+    if name.startswith("llm4ad"):
+        assert one.score[0] == 0.5
+        return
+    assert (one.start, len(one.score)) == (0.5, 4)
+    assert one.first.tolist() == [True, True, False, True]
+    assert one.retuned.tolist() == [False, False, False, True]
+    assert one.total("answers" if name.endswith("4") else "calls") == 4
+    assert main(["worth", str(place)]) == 0
+
+
 def test_logs_of_other_searches(tmp_path: Path) -> None:
     """Start, independent answers, failures and effort of each format."""
     rows = [
@@ -225,16 +261,21 @@ def test_the_page_quotes_the_proof() -> None:
 
 
 @pytest.mark.slow
-def test_random_numbers_in_the_start() -> None:
+def test_random_numbers_in_the_start(monkeypatch: Patch) -> None:
     """Tries are other programs of the start's form, which the evaluator scores near it."""
+    monkeypatch.setattr(
+        "search_to_signal.study.worth.EvaluationPool",
+        lambda problem, split, settings: EvaluationPool(problem, "embedded", settings),
+    )
     none = np.zeros(0, dtype=np.bool_)
     score, step = np.zeros(0), np.zeros(0, dtype=np.int64)
     tsp = get_problem("tsp")
-    begun = SearchRun("run", -6.273, score, step, {}, none, none, "tsp", tsp.seed.code)
+    start = mean_score(run_in_process(tsp, tsp.seed.code, "embedded"))
+    begun = SearchRun("run", start, score, step, {}, none, none, "tsp", tsp.seed.code)
     one, two = tuned_runs(begun, 2, 1, Told())
     assert one.score.tolist() != two.score.tolist()
-    assert np.abs(np.concatenate([one.score, two.score]) + 6.273).max() < 1.5
-    compared = worth([run([-6.0, -5.5], start=-6.273)], tuned=[one]).comparisons
+    assert np.abs(np.concatenate([one.score, two.score]) - start).max() < 1.5
+    compared = worth([run([-6.0, -5.5], start=start)], tuned=[one]).comparisons
     assert [found.beside for found in compared] == [TUNED]
     for other in (run([1.0]), replace(begun, seed="x = 1\n")):
         with pytest.raises(ConfigError, match="--tune"):

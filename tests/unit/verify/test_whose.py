@@ -18,9 +18,8 @@ from search_to_signal.learner.adapter import attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.likelihood import AS_IS, Drawing, Exchange, read_lora
 from search_to_signal.models.local import load_tokenizer
-from search_to_signal.models.sampling import Filters, sample_group
+from search_to_signal.models.sampling import AS_IS, Drawing, Exchange, Filters, read_lora, sample_group
 from search_to_signal.verify.whose import Named, Whose, whose
 
 pytestmark = pytest.mark.slow
@@ -192,6 +191,7 @@ def test_false_alarms_are_rare(model: Path) -> None:
         whose(found[start : start + 1], Named(model, (), tokens=60), Quiet()) for start in range(0, 24, 3)
     ]
     assert {result.verdict for result in results} <= {"as_named", "undecided"}
+    assert max(result.tokens for result in results) <= 60
 
 
 def test_the_command_says_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

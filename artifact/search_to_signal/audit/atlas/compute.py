@@ -14,8 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas.batch import SUMS, Ints, Reals, RewardBatch, Sum, blocked
-from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
+from search_to_signal.audit.atlas import (
+    SUMS,
+    DeviationScale,
+    Ints,
+    NormalizerEntry,
+    Reals,
+    RewardBatch,
+    Sum,
+    blocked,
+)
 from search_to_signal.base.errors import ConfigError, IllFormedGroupError
 from search_to_signal.base.numerics import Floats
 from search_to_signal.credit import normalizers
@@ -43,19 +51,24 @@ class _Given:
         return rows
 
 
-def standardized(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
-    """The first stage of an entry without a formula: (n,) -> (n,), NaN where it is undefined."""
+def standardized(entry: NormalizerEntry, batch: RewardBatch, values: Reals, starts: Ints) -> Reals:
+    """The first stage of an entry without a formula: (n,) -> (n,), NaN where it is undefined.
+
+    ``starts`` (S+1,) as in ``advantages``, of parts that have each a deviation of its own.
+    """
     ignored = entry.nan == "ignored"
     known = ~np.isnan(values) if ignored else np.ones(len(values), dtype=np.bool_)
-    filled = np.where(known, values, values.dtype.type(0))
-    counts = batch.total(known.astype(np.int64)).astype(values.dtype)
-    given = _Given(batch, values, filled, known, counts, SUMS[entry.sums])
+    filled, counts = values, batch.sizes
+    if not known.all():
+        filled = np.where(known, values, values.dtype.type(0))
+        counts = batch.total(known.astype(np.int64))
+    given = _Given(batch, values, filled, known, counts.astype(values.dtype), SUMS[entry.sums])
     if entry.baseline == "others":
         return _with_singletons(entry, given, _without_self(entry.leaving, given))
     mean = _baseline(entry, given)
     result = values - given.spread(mean)
     if entry.scale is not None:
-        result = _divided(entry.scale, given, result, mean)
+        result = _divided(entry.scale, given, result, mean, starts)
     return _with_singletons(entry, given, result)
 
 
@@ -82,16 +95,17 @@ def _without_self(leaving: str, given: _Given) -> Reals:
     return result
 
 
-def _divided(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals) -> Reals:
+def _divided(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals, starts: Ints) -> Reals:
     dtype = given.values.dtype
     if scale.over == "batch":
         known = given.values[given.known]
-        whole = RewardBatch(known.astype(np.float64), np.array([0, len(known)]))
-        count = np.array([len(known)], dtype=dtype)
-        as_one_group = _Given(whole, known, known, np.ones(len(known), dtype=np.bool_), count, given.added)
-        middle = as_one_group.total(known) / count
-        spread = divisor(scale, _variance(scale, as_one_group, known - middle, middle), dtype)
-        return centred / spread
+        counts = np.add.reduceat(given.known.astype(np.int64), starts[:-1])
+        parts = RewardBatch(known.astype(np.float64), np.append(0, np.cumsum(counts)))
+        everything = np.ones(len(known), dtype=np.bool_)
+        as_groups = _Given(parts, known, known, everything, counts.astype(dtype), given.added)
+        middle = as_groups.total(known) / as_groups.counts
+        spread = divisor(scale, _variance(scale, as_groups, known - as_groups.spread(middle), middle), dtype)
+        return centred / np.repeat(spread, np.diff(starts))
     result = np.where(given.known, centred, dtype.type(0))
     return centred / given.spread(divisor(scale, _variance(scale, given, result, mean), dtype))
 
@@ -181,8 +195,9 @@ def advantages(
     ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with
     the framework's code on a CPU to a few roundings in that precision; a matrix product or a sum over padded
     tokens has no order of its own, so there another order's answer may come out. ``starts`` (S+1,) are the
-    first rows of parts that are whitened each by itself, then n; without them the batch is one part. Raises
-    IllFormedGroupError for a batch that the framework refuses, or that lacks lengths the entry weighs by.
+    first rows of parts, then n, each of which is whitened, and has a deviation of its batch, by itself;
+    without them the batch is one part. Raises IllFormedGroupError for a batch that the framework refuses, or
+    that lacks lengths the entry weighs by.
     """
     refused = {
         "groups of several sizes": entry.uneven == "refused" and not batch.is_even,
@@ -195,9 +210,10 @@ def advantages(
             f"{entry.name} cannot take {' and '.join(reasons)}: leave these out, or use another entry"
         )
     layout = batch if batch.is_even or entry.uneven != "whole batch" else batch.merged()
+    starts = layout.offsets[[0, -1]] if starts is None else starts
     # Frameworks divide by zero and go on; so does the atlas, and shows what they get.
     with np.errstate(all="ignore"):
-        result = _first_stage(entry, layout, dtype or entry.dtype)
+        result = _first_stage(entry, layout, dtype or entry.dtype, starts)
         if entry.whiten is not None:
             result = _whitened(entry, entry.whiten, layout, result, starts)
     if entry.nan == "ignored":
@@ -205,14 +221,14 @@ def advantages(
     return result.astype(np.float64)
 
 
-def _first_stage(entry: NormalizerEntry, batch: RewardBatch, dtype: str) -> Reals:
+def _first_stage(entry: NormalizerEntry, batch: RewardBatch, dtype: str, starts: Ints) -> Reals:
     """The stage within groups, of the reward or, weighted and summed, of each of its components."""
     if not entry.components or not batch.components:
-        return _of_groups(entry, batch, batch.rewards.astype(dtype))
+        return _of_groups(entry, batch, batch.rewards.astype(dtype), starts)
     total = np.zeros(len(batch.rewards), dtype=dtype)
     unscored = np.ones(len(total), dtype=np.bool_)
     for name, part in batch.components.items():
-        given = _of_groups(entry, batch, part.astype(dtype))
+        given = _of_groups(entry, batch, part.astype(dtype), starts)
         # A component that is NaN is left out of the sum.
         kept = np.where(np.isnan(given), 0, given) if entry.nan in ("ignored", "as zero") else given
         total += batch.component_weights.get(name, 1.0) * kept
@@ -221,10 +237,9 @@ def _first_stage(entry: NormalizerEntry, batch: RewardBatch, dtype: str) -> Real
 
 
 def _whitened(
-    entry: NormalizerEntry, scale: DeviationScale, batch: RewardBatch, values: Reals, starts: Ints | None
+    entry: NormalizerEntry, scale: DeviationScale, batch: RewardBatch, values: Reals, starts: Ints
 ) -> Reals:
     tokens = batch.tokens if scale.over == "tokens" else None
-    starts = batch.offsets[[0, -1]] if starts is None else starts
     sizes = np.diff(starts)
     result = np.empty_like(values)
     for size in np.unique(sizes):
@@ -233,11 +248,11 @@ def _whitened(
     return result
 
 
-def _of_groups(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
+def _of_groups(entry: NormalizerEntry, batch: RewardBatch, values: Reals, starts: Ints) -> Reals:
     if entry.nan == "as zero":
         values = np.nan_to_num(values)
     if not entry.formula:
-        return standardized(entry, batch, values)
+        return standardized(entry, batch, values, starts)
     if entry.formula not in FORMULAS:
         raise ConfigError(f"entry {entry.name} names no formula: {entry.formula!r}")
     return FORMULAS[entry.formula](batch, values, entry.options)
@@ -417,17 +432,20 @@ def _betas(gap: Reals, options: Options) -> Reals:
 
 def _beta(gap: Reals, target: float, largest: float) -> Reals:
     """(N, G) -> (N, 1): halved in float64, tried in the precision of the rewards."""
-    low, high = np.zeros(len(gap)), np.ones(len(gap))
-    while (grows := (high < largest) & (_divergence(gap, high) < target)).any():
-        high = np.where(grows, 2 * high, high)
-    solvable = ~(_divergence(gap, high) < target)
+    beta, rows = np.ones(len(gap)), np.arange(len(gap))
+    while len(rows := rows[(beta[rows] < largest) & (_divergence(gap[rows], beta[rows]) < target)]):
+        beta[rows] *= 2
+    solvable = ~(_divergence(gap, beta) < target)
+    low, high, gap = np.zeros(np.count_nonzero(solvable)), beta[solvable], gap[solvable]
     for _ in range(_BISECTIONS):
-        if (low.astype(gap.dtype) == high.astype(gap.dtype))[solvable].all():
+        # What lies between two neighbours is rounded to one of them, which was tried.
+        if (np.nextafter(low.astype(gap.dtype), gap.dtype.type(np.inf)) >= high.astype(gap.dtype)).all():
             break
         middle = (low + high) / 2
-        below = solvable & (_divergence(gap, middle) < target)
-        low, high = np.where(below, middle, low), np.where(solvable & ~below, middle, high)
-    return high.astype(gap.dtype)[:, None]
+        below = _divergence(gap, middle) < target
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    beta[solvable] = high
+    return beta.astype(gap.dtype)[:, None]
 
 
 def _divergence(gap: Reals, beta: Floats) -> Floats:

@@ -17,16 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from search_to_signal.audit.importers.streams import (
-    SUFFIXES,
-    csv_columns,
-    cut_end,
-    cut_row,
-    first_record,
-    read_document,
-    regular,
-    start_of,
-)
+from search_to_signal.audit.importers import streams
 from search_to_signal.base.errors import ConfigError, RecordError, reason
 
 ROWS = 4096
@@ -75,7 +66,7 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
         try:
             left = ROOM + GROWTH * os.path.getsize(path)
             # Few where a dictionary is large: each row may hold a text that is as long as the whole of it.
-            with regular(path) as file:
+            with streams.regular(path) as file:
                 sizes = [_dictionary_size(file, one) for one in _chunks(table.metadata) if one.num_values]
             rows = min(ROWS, max(1, ROOM // max([1, *sizes])))
             for batch in table.iter_batches(batch_size=rows, columns=list(columns)):
@@ -167,7 +158,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
     with ExitStack() as stack:
         try:
-            regular(path).close()
+            streams.regular(path).close()
             found = path.resolve()
             journals = [found.with_name(found.name + end) for end in ("-wal", "-journal")]
             files = [found, *(one for one in journals if one.is_file() and one.stat().st_size)]
@@ -233,10 +224,10 @@ class Sniffed:
 def sniff(path: Path) -> Sniffed:
     """Container and columns of a file; raises RecordError for one that is empty, damaged or unknown."""
     container = container_of(path)
-    tables = {PARQUET: parquet_columns, CSV: csv_columns, SQLITE: table_columns}
+    tables = {PARQUET: parquet_columns, CSV: streams.csv_columns, SQLITE: table_columns}
     if container in tables:
         return Sniffed(container, tables[container](path))
-    record = next(iter(read_document(path)), {}) if container == JSON else first_record(path)
+    record = next(iter(streams.read_document(path)), {}) if container == JSON else streams.first_record(path)
     return Sniffed(container, tuple(map(str, record)))
 
 
@@ -246,7 +237,7 @@ def container_of(path: Path) -> str:
     Raises RecordError for a file that is empty or unknown, and for a pickle, which is a program: it is never
     read, and the line says how to convert it.
     """
-    start = start_of(path, 4096)
+    start = streams.start_of(path, 4096)
     text = start.lstrip()
     if not text:
         raise RecordError(f"{path} is empty: it holds no groups; give a log with rollouts")
@@ -261,7 +252,7 @@ def container_of(path: Path) -> str:
             return container
     # The mark of a packer is no suffix of a table.
     name = path.stem if path.suffix in (".gz", ".zst") else path.name
-    if Path(name).suffix.lower() in SUFFIXES:
+    if Path(name).suffix.lower() in streams.SUFFIXES:
         return CSV
     if text.startswith(b"["):
         return JSON
@@ -272,7 +263,7 @@ def container_of(path: Path) -> str:
 
 def is_cut(path: Path) -> bool:
     """Whether the last line of a file of lines was cut, or the end of a packed one."""
-    cut = {JSONL: cut_end, CSV: cut_row}.get(container_of(path))
+    cut = {JSONL: streams.cut_end, CSV: streams.cut_row}.get(container_of(path))
     return cut is not None and cut(path)
 
 

@@ -20,19 +20,25 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from search_to_signal.audit.groups import UNKNOWN, UNTRAINED, Assumption, RewardGroups, with_advantages
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.containers import (
-    CSV,
-    JSON,
-    JSONL,
-    PARQUET,
-    container_of,
-    parquet_columns,
-    read_table,
-    sniff,
+from search_to_signal.audit.groups import (
+    PROGRAM,
+    UNKNOWN,
+    UNTRAINED,
+    Assumption,
+    RewardGroups,
+    with_advantages,
 )
-from search_to_signal.audit.importers.gathering import Beginnings, joined, runs_of, until_damaged
+from search_to_signal.audit.importers import containers, streams
+from search_to_signal.audit.importers.base import (
+    Beginnings,
+    Format,
+    ReadOptions,
+    joined,
+    refuse_unknown_label,
+    runs_of,
+    until_damaged,
+    value_at,
+)
 from search_to_signal.audit.importers.rows import (
     NAN,
     Group,
@@ -49,15 +55,8 @@ from search_to_signal.audit.importers.rows import (
     no_rollout,
     noted,
     number,
+    program_number,
     score,
-)
-from search_to_signal.audit.importers.streams import (
-    Lines,
-    first_record,
-    read_chunks,
-    read_csv,
-    read_document,
-    records_of,
 )
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.reader import read_groups
@@ -130,7 +129,12 @@ class Columns:
         own = [self.of(name) for name in COLUMNS]
         if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
             return ()
-        fields = {self.of(column.name): self._field(column) for column in msgspec.structs.fields(Rollout)}
+        fields = dict[str, tuple[str, Any, Any]]()
+        for column in msgspec.structs.fields(Rollout):
+            kind = Any if column.name == "label" else _Whole if column.type is int else column.type
+            default = {} if column.required else {"default": column.default}
+            field_of = msgspec.field(name=self.of(column.name), **default)
+            fields[self.of(column.name)] = column.name, kind, field_of
         every = msgspec.defstruct("Read", [*fields.values()], frozen=True, gc=False)
         needed = {self.of("group"), self.of("reward")}
         # msgspec takes no name that JSON escapes.
@@ -144,11 +148,6 @@ class Columns:
             "Known", given, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
         )
         return msgspec.json.Decoder(alone), msgspec.json.Decoder(every)
-
-    def _field(self, column: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
-        kind = Any if column.name == "label" else _Whole if column.type is int else column.type
-        default = {} if column.required else {"default": column.default}
-        return column.name, kind, msgspec.field(name=self.of(column.name), **default)
 
     @cached_property
     def wanted(self) -> frozenset[str]:
@@ -296,7 +295,7 @@ _ROWS = 4096
 def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     parts = dict.fromkeys(options.components or options.weights, 1.0) | dict(options.weights)
     columns = Columns(options.columns, options.label, parts)
-    known = sniff(path).columns
+    known = containers.sniff(path).columns
     named = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
     if missing := [name for name in named if name not in known and name.split(".")[0] not in known]:
         raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
@@ -325,27 +324,27 @@ def _groups(
 
 
 def _records(path: Path, columns: Columns) -> Records:
-    container = container_of(path)
-    if container == CSV:
-        return read_csv(path)
-    if container == JSON:
-        return enumerate(read_document(path))
-    wanted = [name for name in parquet_columns(path) if name in columns.wanted]
-    return read_table(path, wanted)
+    container = containers.container_of(path)
+    if container == containers.CSV:
+        return streams.read_csv(path)
+    if container == containers.JSON:
+        return enumerate(streams.read_document(path))
+    wanted = [name for name in containers.parquet_columns(path) if name in columns.wanted]
+    return containers.read_table(path, wanted)
 
 
 def _keys(path: Path, columns: Columns) -> Iterator[Key]:
     """Step and group of every row, of neighbours with the same of one at least."""
-    if container_of(path) != JSONL:
+    if containers.container_of(path) != containers.JSONL:
         yield from _keys_of(path, _records(path, columns), columns)
         return
     group: tuple[str, Any, Any] = ("group", int | str, msgspec.field(name=columns.of("group")))
     step = ("step", _Whole, msgspec.field(name=columns.of("step"), default=UNKNOWN))
     decoders = (msgspec.json.Decoder(msgspec.defstruct("Key", [group, step], gc=False)),)
-    for lines in read_chunks(path):
+    for lines in streams.read_chunks(path):
         rows = _decoded(decoders if columns.decoders(()) else (), lines)
         if rows is None:
-            yield from _keys_of(path, records_of(path, lines), columns)
+            yield from _keys_of(path, streams.records_of(path, lines), columns)
         else:
             yield from ((row.step, row.group) for row in rows)
 
@@ -358,7 +357,7 @@ def _keys_of(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
             raise refused(path, position, error) from error
 
 
-def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> list[Any] | None:
+def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: streams.Lines) -> list[Any] | None:
     for decoder in decoders:
         try:
             rows = decoder.decode_lines(lines.text)
@@ -371,14 +370,14 @@ def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> l
 
 def _chunks(path: Path, columns: Columns, known: Sequence[str]) -> Iterator[Chunk]:
     """The rows of a file, many at once; those that have the columns ``known`` alone may lack other fields."""
-    if container_of(path) != JSONL:
+    if containers.container_of(path) != containers.JSONL:
         yield from _chunks_of(path, _records(path, columns), columns)
         return
     decoders = columns.decoders(known)
-    for lines in read_chunks(path):
+    for lines in streams.read_chunks(path):
         rows = _decoded(decoders, lines)
         if rows is None:
-            yield from _chunks_of(path, records_of(path, lines), columns)
+            yield from _chunks_of(path, streams.records_of(path, lines), columns)
         else:
             yield range(lines.first, lines.first + lines.size), rows
 
@@ -459,7 +458,7 @@ def _row(row: Any, position: int, columns: Columns, prompts: Prompts) -> Rollout
 
 NEUTRAL_JSONL = Format(
     name="neutral-jsonl",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("group", "reward"),
     patterns=("*.jsonl",),
     read=_read,
@@ -470,21 +469,21 @@ NEUTRAL_JSONL = Format(
 NEUTRAL_JSON = replace(
     NEUTRAL_JSONL,
     name="neutral-json",
-    container=JSON,
+    container=containers.JSON,
     patterns=("*.json",),
     met="real writer: json.dump of Python",
 )
 NEUTRAL_CSV = replace(
     NEUTRAL_JSONL,
     name="neutral-csv",
-    container=CSV,
+    container=containers.CSV,
     patterns=("*.csv", "*.tsv"),
     met="real writer: pandas 2.2.3, DataFrame.to_csv",
 )
 NEUTRAL_PARQUET = replace(
     NEUTRAL_JSONL,
     name="neutral-parquet",
-    container=PARQUET,
+    container=containers.PARQUET,
     patterns=("*.parquet",),
     met="real writer: pandas 2.2.3, DataFrame.to_parquet",
 )
@@ -495,7 +494,7 @@ NEUTRAL_PARQUET = replace(
 
 
 def _read_own(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    refuse_unknown_label(path, first_record(path), options.label)
+    refuse_unknown_label(path, streams.first_record(path), options.label)
     lines = itertools.count(1)
     groups = ([_own_row(record, next(lines), options) for record in group] for group in read_groups(path))
     yield from batches(str(path), groups, options.rows, _untrained)
@@ -523,13 +522,14 @@ def _own_row(record: CompletionRecord, position: int, options: ReadOptions) -> R
         status=record.outcome.value,
         improvement=record.score - max(base) if record.score is not None and base else NAN,
         admitted=int(record.archive_event is ArchiveEvent.ADMITTED),
-        metrics={**(record.components or {}), "score": number(record.score)},
+        metrics={**(record.components or {}), "score": number(record.score)}
+        | ({PROGRAM: program_number(record.program_sha256)} if record.program_sha256 else {}),
     )
 
 
 S2S = Format(
     name="s2s",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("step", "index", "outcome", "reward", "advantage", "archive_event"),
     patterns=("completions.jsonl",),
     read=_read_own,

@@ -31,14 +31,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
-from search_to_signal.audit.importers.base import (
-    PACKED,
-    Format,
-    ReadOptions,
-    read_json,
-    refuse_unknown_label,
-    value_at,
-)
+from search_to_signal.audit.importers import base
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.rows import (
     NAN,
@@ -127,7 +120,7 @@ def of_tokens(values: Iterable[Any]) -> float | None:
 
 
 def row(
-    one: Arrived, options: ReadOptions, group: Hashable, step: int, given: float | None, masked: bool
+    one: Arrived, options: base.ReadOptions, group: Hashable, step: int, given: float | None, masked: bool
 ) -> RolloutRow:
     """A trace as a row, with the advantage that was given to it."""
     trace = one.trace
@@ -151,7 +144,7 @@ def row(
         masked=masked or left_out,
         tokens=sum(sum(map(bool, mask)) for mask in masks) if masks else UNKNOWN,
         response=digest("\x1e".join(str(message.get("content")) for message in said) if said else None),
-        label=value_at({**one.episode, **trace}, options.label),
+        label=base.value_at({**one.episode, **trace}, options.label),
         status=_status(trace or one.episode),
         components={} if left_out else components,
         weights={} if left_out else weights,
@@ -270,7 +263,7 @@ def _in_order(root: Path, below: str) -> list[Path]:
 def _plain_first(files: Iterable[Path]) -> list[Path]:
     """Files of lines, packed or not; of a file and its packed copy the plain one."""
     found = set(files)
-    kept = {path for path in found if path.suffix in (".jsonl", *PACKED)}
+    kept = {path for path in found if path.suffix in (".jsonl", *base.PACKED)}
     return sorted(path for path in kept if path.suffix == ".jsonl" or path.with_suffix("") not in found)
 
 
@@ -402,7 +395,7 @@ def plan_of(cohorts: Cohorts) -> Plan:
     return Plan(ids, names, shipped, sampled, counted, steps, training, len(seen) - len(kept), waiting)
 
 
-def groups_of(cohorts: Cohorts, plan: Plan, options: ReadOptions) -> Iterator[Group]:
+def groups_of(cohorts: Cohorts, plan: Plan, options: base.ReadOptions) -> Iterator[Group]:
     """Groups step by step; held are those that are open, and those of steps after an open one."""
     left, unfinished = Counter(plan.rows), Counter(plan.steps[group] for group in plan.rows)
     steps, ready = sorted(unfinished, reverse=True), defaultdict[int, list[Group]](list)
@@ -438,7 +431,7 @@ def _made(
 
 
 def _trace_row(
-    cohorts: Cohorts, plan: Plan, options: ReadOptions, one: Arrived, source: Source
+    cohorts: Cohorts, plan: Plan, options: base.ReadOptions, one: Arrived, source: Source
 ) -> RolloutRow | None:
     """The row of a trace; None for one that stands in another file, and for one that is left out."""
     trace, group = _key(plan.ids, one.step, one.id), _key(plan.names, one.step, one.group)
@@ -481,12 +474,12 @@ _WAITING = "groups that arrived after the last batch may still be trained, and a
 _EVALUATIONS = "evaluations among the episodes are left out"
 
 
-def _read(cohorts: Cohorts, options: ReadOptions) -> Iterator[RewardGroups]:
+def _read(cohorts: Cohorts, options: base.ReadOptions) -> Iterator[RewardGroups]:
     path = cohorts.sources[0].path
     first = first_record(path)
     found = first.get("traces")
     trace = found[0] if isinstance(found, list) and found else {}
-    refuse_unknown_label(path, {**first, **(trace if isinstance(trace, dict) else {})}, options.label)
+    base.refuse_unknown_label(path, {**first, **(trace if isinstance(trace, dict) else {})}, options.label)
     plan = plan_of(cohorts)
     groups = groups_of(cohorts, plan, options)
     notes = evaluated(0 if plan.training else len(plan.rows))
@@ -509,7 +502,7 @@ def _evidence(cohorts: Cohorts, groups: Sequence[Group]) -> tuple[Assumption, ..
     return ()
 
 
-PRIME_RL = Format(
+PRIME_RL = base.Format(
     name="prime-rl",
     usual="prime-rl-grpo",
     container=JSONL,
@@ -556,7 +549,7 @@ def _alone(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
 
 
-def _sequence(path: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+def _sequence(path: Path, options: base.ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
     mask = record.get("loss_mask")
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
@@ -571,7 +564,7 @@ def _sequence(path: Path, options: ReadOptions, record: dict[str, Any], position
         masked=(bool(masked) and all(masked)) or (bool(weights) and not any(weights)),
         tokens=sum(map(bool, mask)),
         response=digest(",".join(map(str, _of_trained(record, "token_ids", mask)))),
-        label=value_at(record, options.label or "env_name"),
+        label=base.value_at(record, options.label or "env_name"),
         metrics={
             **{name: float(sum(_of_trained(record, name, mask))) for name in _COUNTED},
             **{name: sum(values) / len(values) if values else NAN for name, values in averaged.items()},
@@ -585,13 +578,13 @@ def _of_trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[
     return [number(value) for value, trained in pairs if trained and value is not None]
 
 
-PRIME_RL_TOKENS = Format(
+PRIME_RL_TOKENS = base.Format(
     name="prime-rl-tokens",
     usual="prime-rl-grpo",
     container=JSONL,
     needs=("token_ids", "loss_mask", "advantages", "step"),
     patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),
-    read=partial(read_json, row=_sequence, evidence=_alone),
+    read=partial(base.read_json, row=_sequence, evidence=_alone),
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
     met="real writer: TokenExporter, called with given tensors",

@@ -8,16 +8,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN
-from search_to_signal.audit.importers.containers import (
-    CSV,
-    JSON,
-    JSONL,
-    PARQUET,
-    container_of,
-    read_table,
-    sniff,
-)
-from search_to_signal.audit.importers.recognition import find
+from search_to_signal.audit.importers import containers, find
 from search_to_signal.audit.importers.streams import read_csv, read_document, read_lines
 from search_to_signal.base.errors import RecordError
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, TEXTS, read_records
@@ -111,7 +102,7 @@ def shown_texts(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
         texts = ((group.prompt, text) for group in groups for text in group.completions)
         yield from ((number, prompt, (text,)) for number, (prompt, text) in enumerate(texts, 1))
         return
-    if not set(_COMPLETION_TEXT) & set(sniff(path).columns):
+    if not set(_COMPLETION_TEXT) & set(containers.sniff(path).columns):
         return
     for number, record in _records(path):
         completion, prompt = _first(record, _COMPLETION_TEXT), _first(record, _PROMPT_TEXT)
@@ -138,11 +129,13 @@ def _shown(value: Any) -> str:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    container = container_of(path)
-    if container == PARQUET:
-        return read_table(path, [name for name in sniff(path).columns if name in _COLUMNS])
-    readers = {JSONL: read_lines, CSV: read_csv}
-    if container == JSON:
+    container = containers.container_of(path)
+    if container == containers.PARQUET:
+        return containers.read_table(
+            path, [name for name in containers.sniff(path).columns if name in _COLUMNS]
+        )
+    readers = {containers.JSONL: read_lines, containers.CSV: read_csv}
+    if container == containers.JSON:
         return enumerate(read_document(path))
     if container not in readers:
         raise RecordError(f"{path} is {container}, which holds no rollouts of a trainer: give a log of one")

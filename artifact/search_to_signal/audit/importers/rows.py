@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from search_to_signal.audit.groups import (
     COLUMNS,
     LETTERS,
+    PROGRAM,
     REACHES,
     UNKNOWN,
     Assumption,
@@ -185,6 +186,27 @@ def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     if texts.count(None) == len(texts):
         return np.zeros(len(texts), dtype=np.uint64)
     return np.fromiter(map(digest, texts), np.uint64, len(texts))
+
+
+_FENCED = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*#.*\n?", re.MULTILINE)
+
+
+def told_by(text: str | None) -> dict[str, float]:
+    """Metrics that are read from a completion: its characters and, of a program, a number that stands for it
+    without the text around its fences, comments and headings."""
+    if text is None:
+        return {}
+    told = {LETTERS: float(len(text))}
+    if "def " in text:
+        code = _COMMENT.sub("", "".join(_FENCED.findall(text)) or text)
+        told[PROGRAM] = program_number(code.strip())
+    return told
+
+
+def program_number(text: str) -> float:
+    """53 bits of the digest of a text that is equal for equal programs."""
+    return float(digest(text) % 2**53)
 
 
 def number(value: object) -> float:
@@ -377,45 +399,47 @@ def groups_of(
     count, numbered = len(rows), isinstance(rows[0], RolloutRow)
     firsts = [rows[at] for at in offsets[:-1].tolist()]
 
-    def values(name: str) -> list[Any] | None:
-        # Reading by attribute would take half as long again.
-        return list(map(attrgetter(name), rows)) if has(rows, name) else None
-
-    def column(name: str, given: Sequence[Any] | None) -> NDArray[Any]:
+    def column(name: str, rows: Sequence[Any] = rows) -> NDArray[Any]:
         dtype, absent = COLUMNS.get(name, (np.float64, NAN))
-        if given is None:
-            return np.full(count, absent, dtype=dtype)
-        if isinstance(given, range):
-            # An array of its numbers would take far longer.
-            return np.arange(given.start, given.stop)
+        if not has(rows, name):
+            return np.full(len(rows), absent, dtype=dtype)
         try:
-            return np.fromiter(given, dtype, count)
+            return np.fromiter(map(attrgetter(name), rows), dtype, len(rows))
         except TypeError:
             # Slower; a value that is None becomes NaN.
-            return np.array(given, dtype=dtype)
+            return np.array(list(map(attrgetter(name), rows)), dtype=dtype)
 
-    advantage, response, prompt = values("advantage"), values("response"), np.zeros(len(firsts), np.uint64)
-    given = np.full(count, advantage is not None, dtype=np.bool_)
-    if advantage is not None and None in advantage:
+    advantage, prompt = column("advantage"), np.zeros(len(firsts), np.uint64)
+    given = ~np.isnan(advantage)
+    if has(rows, "advantage") and not given.all():
         # Where a value is given, be it NaN.
-        given = np.array([value is not None for value in advantage], dtype=np.bool_)
+        given = np.array([row.advantage is not None for row in rows], dtype=np.bool_)
+    if isinstance(positions, range):
+        # An array of its numbers would take far longer.
+        position = np.arange(positions.start, positions.stop)
+    else:
+        position = column("position") if positions is None else np.array(positions, dtype=np.int64)
+    if numbered or not has(rows, "response"):
+        response = column("response")
+    else:
+        response = digests([row.response for row in rows])
     if has(rows, "prompt"):
         codes = (row.prompt if numbered else texts.prompts.add(row.prompt) for row in firsts)
         prompt = np.fromiter(codes, np.uint64, len(firsts))
     components, weights = _parts(source, rows)
     sampling = np.array([row.sampling for row in firsts] if numbered else [0], dtype=np.int64)
     of_rows = ("reward", "masked", "tokens", "improvement", "admitted")
-    others: dict[str, Any] = {name: column(name, values(name)) for name in of_rows}
+    others: dict[str, Any] = {name: column(name) for name in of_rows}
     return RewardGroups(
         source=source,
         offsets=offsets,
-        step=column("step", values("step"))[offsets[:-1]],
-        position=column("position", values("position") if numbered else positions),
-        advantage=column("advantage", advantage),
+        step=column("step", firsts),
+        position=position,
+        advantage=advantage,
         has_advantage=given,
-        response=column("response", response) if numbered or response is None else digests(response),
+        response=response,
         label=texts.labels.of(classes, count),
-        status=texts.statuses.of([text or "" for text in values("status") or ()] or None, count),
+        status=texts.statuses.of([row.status or "" for row in rows] if has(rows, "status") else None, count),
         components=components,
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]) if numbered else {},
@@ -433,8 +457,8 @@ def has(rows: Sequence[Any], name: str) -> bool:
 
 def _table(source: str, rows: Sequence[Mapping[str, float | None]]) -> dict[str, Floats]:
     names = dict.fromkeys(chain.from_iterable(rows))
-    # Characters are counted here, and are no name of the log.
-    if (logged := len(names) - (LETTERS in names)) > MOST_NAMES:
+    # What is read from texts is no name of the log.
+    if (logged := len(names.keys() - {LETTERS, PROGRAM})) > MOST_NAMES:
         raise RecordError(
             f"{source}: {logged} different names of numbers in {len(rows)} rows, where "
             f"{MOST_NAMES} are read: leave out what is no reward or metric"

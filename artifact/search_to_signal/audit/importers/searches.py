@@ -25,6 +25,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from search_to_signal.audit.groups import SEARCH, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.importers import containers, streams
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -33,7 +34,6 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
-from search_to_signal.audit.importers.containers import JSON, JSONL, SQLITE, read_only, table_columns
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
@@ -49,7 +49,6 @@ from search_to_signal.audit.importers.rows import (
     rows_of,
     score,
 )
-from search_to_signal.audit.importers.streams import first_record, parse_json, read_document, start_of
 from search_to_signal.base.errors import RecordError, reason
 
 
@@ -142,7 +141,7 @@ _FAILED = "SELECT *, rowid AS position FROM attempt_log WHERE status = 'failed' 
 
 
 def _read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    columns = table_columns(path)
+    columns = containers.table_columns(path)
     names = {name.partition(".")[2]: None for name in columns if name.startswith("programs.")}
     refuse_unknown_label(path, names, options.label)
     tally = Tally((COPIES,))
@@ -158,9 +157,9 @@ def _read_shinka(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def _rows(path: Path, columns: Sequence[str], options: ReadOptions, tally: Tally) -> Iterator[RolloutRow]:
     archived = _ARCHIVED if "archive.program_id" in columns else str(UNKNOWN)
-    with read_only(path) as connection:
+    with containers.read_only(path) as connection:
         for row in map(dict, connection.execute(_PROGRAMS.format(admitted=archived))):
-            metadata = _parsed(row.get("metadata"))
+            metadata = streams.json_object(row.get("metadata"))
             copied = bool(metadata.get("_is_island_copy") or metadata.get("_spawned_island"))
             tally.counts["copies"] += copied
             tally.counts["copies in the archive"] += copied and row["admitted"] == 1
@@ -188,7 +187,7 @@ def _program(options: ReadOptions, row: dict[str, Any], position: int) -> Rollou
 
 
 def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
-    failure = value_at(_parsed(row["details"]), "failure_class") or row["stage"]
+    failure = value_at(streams.json_object(row["details"]), "failure_class") or row["stage"]
     return RolloutRow(
         group=("attempt", position),
         position=position,
@@ -199,17 +198,9 @@ def _attempt(row: dict[str, Any], position: int) -> RolloutRow:
     )
 
 
-def _parsed(text: object) -> dict[str, Any]:
-    try:
-        value = parse_json(text.encode()) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 SHINKA = Format(
     name="shinka",
-    container=SQLITE,
+    container=containers.SQLITE,
     needs=tuple(
         f"programs.{name}"
         for name in ("id", "code", "parent_id", "generation", "timestamp", "combined_score", "correct")
@@ -270,7 +261,7 @@ def _best_before(path: Path, options: ReadOptions) -> float:
     scores = chain.from_iterable(
         rows_of(
             file,
-            enumerate(read_document(file)),
+            enumerate(streams.read_document(file)),
             lambda record, _: _objective(path, record.get("score"), options.reward),
         )
         for file in earlier
@@ -302,7 +293,7 @@ def _objective(path: Path, recorded: object, objective: str | None) -> float:
 
 LLM4AD = Format(
     name="llm4ad",
-    container=JSON,
+    container=containers.JSON,
     needs=("sample_order", "function", "score"),
     patterns=("samples/samples_*~*.json", "samples_*~*.json", "*/samples/samples_*~*.json"),
     run=r".*(?=/samples/samples_)",
@@ -376,8 +367,7 @@ def _trace_row(
 
 
 def _is_candidate(record: Mapping[str, Any], tally: Tally) -> bool:
-    metadata = record.get("metadata")
-    copied = isinstance(metadata, Mapping) and bool(metadata.get("migrant"))
+    copied = bool(_metadata(record).get("migrant"))
     repeated = tally.stood_before("child", record.get("child_id"))
     tally.counts["copies"] += copied
     tally.counts["repetitions"] += repeated and not copied
@@ -448,7 +438,7 @@ def _status(metrics: object) -> str:
 
 TRACE = Format(
     name="openevolve",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
     patterns=("evolution_trace*.jsonl", "*/evolution_trace*.jsonl"),
     read=_read_trace,
@@ -461,7 +451,7 @@ TRACE = Format(
 TRACE_JSON = replaced(
     TRACE,
     name="openevolve-json",
-    container=JSON,
+    container=containers.JSON,
     patterns=("evolution_trace*.json", "*/evolution_trace*.json"),
 )
 
@@ -502,7 +492,7 @@ class _Checkpoint:
 
 
 def _read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    metadata = first_record(path)
+    metadata = streams.first_record(path)
     known = [_loaded(file) for file in sorted((path.parent / "programs").glob("*.json"))]
     refuse_unknown_label(path, next(iter(known), {}), options.label)
     if options.reward is not None:
@@ -543,7 +533,7 @@ def _read_checkpoint(path: Path, options: ReadOptions) -> Iterator[RewardGroups]
 
 def _loaded(file: Path) -> Program:
     try:
-        program = parse_json(start_of(file, -1))
+        program = streams.parse_json(streams.start_of(file, -1))
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file}: no program ({reason(error)}); copy the checkpoint again") from error
     if not isinstance(program, dict):
@@ -560,7 +550,7 @@ def _part(path: Path, metadata: Mapping[str, Any], name: str, kind: type) -> Any
     return kind() if value is None else value
 
 
-def _metadata(program: Program) -> Mapping[str, Any]:
+def _metadata(program: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = program.get("metadata")
     return metadata if isinstance(metadata, Mapping) else {}
 
@@ -588,7 +578,7 @@ def _program_row(
 
 CHECKPOINT = Format(
     name="openevolve-checkpoint",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("islands", "archive", "best_program_id", "island_generations"),
     patterns=(
         "metadata.json",

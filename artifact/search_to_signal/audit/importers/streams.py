@@ -247,6 +247,15 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text)
 
 
+def json_object(text: object) -> dict[str, Any]:
+    """The object that a text is in JSON; empty for anything else."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(text, str | bytes):
+            found = parse_json(text.encode() if isinstance(text, str) else text)
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
 LARGEST_DOCUMENT = 1024 * 1024 * 1024
 
 

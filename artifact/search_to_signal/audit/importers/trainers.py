@@ -16,11 +16,12 @@ from search_to_signal.audit.groups import UNKNOWN, Assumption
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
+    gathered,
     read_json,
+    sampled_apart,
     value_at,
 )
 from search_to_signal.audit.importers.containers import JSONL
-from search_to_signal.audit.importers.gathering import gathered, sampled_apart
 from search_to_signal.audit.importers.rows import (
     Group,
     RolloutRow,

@@ -26,25 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, LETTERS, UNKNOWN, Assumption, RewardGroups
-from search_to_signal.audit.importers.base import (
-    RUNS,
-    Format,
-    Read,
-    ReadOptions,
-    groups_by_prompt,
-    prompt_evidence,
-    refuse_unknown_label,
-    value_at,
-)
-from search_to_signal.audit.importers.containers import (
-    JSONL,
-    PARQUET,
-    number_columns,
-    parquet_columns,
-    read_table,
-)
-from search_to_signal.audit.importers.gathering import sampled_again
+from search_to_signal.audit.groups import ASSUMED_REWARD, UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.importers import base, containers
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
@@ -55,6 +38,7 @@ from search_to_signal.audit.importers.rows import (
     float32,
     rows_of,
     score,
+    told_by,
 )
 from search_to_signal.audit.importers.rows import count as rows_count
 from search_to_signal.audit.importers.streams import first_record, read_lines
@@ -77,7 +61,7 @@ class Table:
     numeric: Sequence[str]
     records: Records
 
-    def named(self, options: ReadOptions) -> tuple[str, ...]:
+    def named(self, options: base.ReadOptions) -> tuple[str, ...]:
         """Columns that may be the reward: named by the caller, or all numbers that TRL does not fix."""
         return options.components or tuple(name for name in self.numeric if name not in FIXED)
 
@@ -90,7 +74,7 @@ class Table:
         return sample_of((), known)
 
 
-def _reader(opened: Callable[[Path], Table], files: Sequence[Path], options: ReadOptions) -> Read:
+def _reader(opened: Callable[[Path], Table], files: Sequence[Path], options: base.ReadOptions) -> base.Read:
     """Reads the files of a run, each as ``opened``, after a look at some of them."""
     tables = []
     for path in files[:: -(-len(files) // _LOOKS)]:
@@ -103,10 +87,15 @@ def _reader(opened: Callable[[Path], Table], files: Sequence[Path], options: Rea
 
 
 def _parquet(path: Path) -> Table:
-    return Table(path, parquet_columns(path), number_columns(path), lambda names: read_table(path, names))
+    return Table(
+        path,
+        containers.parquet_columns(path),
+        containers.number_columns(path),
+        lambda names: containers.read_table(path, names),
+    )
 
 
-def _read(opened: Callable[[Path], Table], path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+def _read(opened: Callable[[Path], Table], path: Path, options: base.ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
     return _reader(opened, [path], options)(path, options)
 
@@ -126,9 +115,9 @@ def _contents(opened: Callable[[Path], Table], path: Path) -> bytes:
     return _digest_of(record for _, record in table.records(table.columns))
 
 
-def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardGroups]:
+def _groups(table: Table, options: base.ReadOptions, known: Told) -> Iterator[RewardGroups]:
     path, columns = table.path, table.columns
-    refuse_unknown_label(path, dict.fromkeys(columns), options.label)
+    base.refuse_unknown_label(path, dict.fromkeys(columns), options.label)
     components = _components(table, options, known)
     optional = ["advantage", *([options.label.split(".")[0]] if options.label else [])]
     wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
@@ -145,16 +134,16 @@ def _groups(table: Table, options: ReadOptions, known: Told) -> Iterator[RewardG
     size, proved = size_of(sample, components, weights, known.size)
     records = table.records(list(wanted))
     rows = rows_of(path, records, lambda record, at: _row(record, at, weights, options))
-    groups = groups_by_prompt(path, rows, options, size or 0)
+    groups = base.groups_by_prompt(path, rows, options, size or 0)
     evidence = _evidence(
         _rewards(components, options, known),
         () if options.group_size else tuple(_evaluation(sample, size, known)),
-        prompt_evidence(options, _how(sample, size, proved or size == known.size)),
+        base.prompt_evidence(options, _how(sample, size, proved or size == known.size)),
     )
     yield from batches(str(path), groups, options.rows, evidence, options.prompts)
 
 
-def _components(table: Table, options: ReadOptions, known: Told) -> tuple[str, ...]:
+def _components(table: Table, options: base.ReadOptions, known: Told) -> tuple[str, ...]:
     names = tuple(name for name in table.named(options) if name not in known.extras)
     if not names:
         raise RecordError(
@@ -173,7 +162,7 @@ def _components(table: Table, options: ReadOptions, known: Told) -> tuple[str, .
 
 def _how(sample: Sample, size: int | None, shown: bool) -> str:
     if size is None or not (shown or (sample.runs != size).any()):
-        return RUNS
+        return base.RUNS
     tried = "which the logged advantages fit" if shown else "--group-size names another"
     return f"a group is {size} rows in a row with the same prompt, of which every run is a multiple: {tried}"
 
@@ -190,7 +179,7 @@ def _evaluation(sample: Sample, size: int | None, known: Told) -> Iterator[Assum
 
 
 def _row(
-    record: dict[str, Any], position: int, weights: Mapping[str, float], options: ReadOptions
+    record: dict[str, Any], position: int, weights: Mapping[str, float], options: base.ReadOptions
 ) -> RolloutRow:
     values = {name: score(record[name]) for name in weights}
     credit = score(record["advantage"]) if "advantage" in record else None
@@ -209,10 +198,10 @@ def _row(
         reward=reward,
         advantage=credit,
         response=digest(completion),
-        label=value_at(record, options.label),
+        label=base.value_at(record, options.label),
         components=values,
         weights=weights,
-        metrics={} if completion is None else {LETTERS: float(len(completion))},
+        metrics=told_by(completion),
     )
 
 
@@ -224,7 +213,7 @@ def _sum(parts: Sequence[tuple[float, float]]) -> float:
     return total if parts else NAN
 
 
-def _rewards(components: Sequence[str], options: ReadOptions, known: Told) -> Assumption:
+def _rewards(components: Sequence[str], options: base.ReadOptions, known: Told) -> Assumption:
     chosen = "all columns of numbers that TRL does not fix"
     if options.components:
         chosen = "as named by the caller"
@@ -251,9 +240,9 @@ def _evidence(reward: Assumption, others: Sequence[Assumption], runs: Evidence) 
     return evidence
 
 
-TRL = Format(
+TRL = base.Format(
     name="trl",
-    container=PARQUET,
+    container=containers.PARQUET,
     needs=("step", "prompt", "completion"),
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=partial(_read, _parquet),
@@ -291,21 +280,21 @@ def _wandb(path: Path) -> Table:
             f"{path} has the columns {', '.join(map(str, columns))}; TRL's table also needs "
             f"{', '.join(missing)}: give the table of completions"
         )
-    numeric = [name for at, name in enumerate(columns) if all(_is_number(row[at]) for row in data)]
+
+    def is_number(value: object) -> bool:
+        # No truth value, which is an extra.
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
+
+    numeric = [name for at, name in enumerate(columns) if all(is_number(row[at]) for row in data)]
     return Table(
         path, columns, numeric, lambda names: enumerate(dict(zip(columns, row, strict=True)) for row in data)
     )
 
 
-def _is_number(value: object) -> bool:
-    # No truth value, which is an extra.
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or value in ("NaN", "Infinity", "-Infinity") or plain
-
-
-TRL_WANDB = Format(
+TRL_WANDB = base.Format(
     name="trl-wandb",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("columns", "data"),
     patterns=(
         "media/table/completions_*.table.json",
@@ -348,7 +337,7 @@ _EXTRA = ("solution", "num_turns", "entropy", "difficulty", "image", "images")
 _AGAIN = "a line with the rows of the one before it is the same batch logged again, and is left out"
 
 
-def _read_lists(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+def _read_lists(path: Path, options: base.ReadOptions) -> Iterator[RewardGroups]:
     table = _Lines(path)
     rows = _rows_of_line(path, 1, first_record(path))
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -398,7 +387,9 @@ class _Lines:
         if self.again:
             yield Assumption("repeated_lines", _AGAIN, {"lines": self.again})
         if self.restarts:
-            yield sampled_again(f"step {self.restarts[0]} comes again after later ones", len(self.restarts))
+            yield base.sampled_again(
+                f"step {self.restarts[0]} comes again after later ones", len(self.restarts)
+            )
 
 
 def _rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -419,9 +410,9 @@ def _rows_of_line(path: Path, number: int, record: dict[str, Any]) -> list[dict[
     ]
 
 
-MS_SWIFT = Format(
+MS_SWIFT = base.Format(
     name="ms-swift",
-    container=JSONL,
+    container=containers.JSONL,
     needs=("prompt", "completion", "advantages"),
     patterns=("completions.jsonl",),
     read=_read_lists,

@@ -23,12 +23,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.audit.groups import LETTERS, UNKNOWN, Assumption, RewardGroups
-from search_to_signal.audit.importers.base import (
-    Format,
-    ReadOptions,
-    read_json,
-    value_at,
-)
+from search_to_signal.audit.importers import base
 from search_to_signal.audit.importers.containers import JSONL
 from search_to_signal.audit.importers.rows import (
     Group,
@@ -40,6 +35,7 @@ from search_to_signal.audit.importers.rows import (
     numbers,
     score,
     sizes,
+    told_by,
 )
 from search_to_signal.audit.importers.streams import first_record
 
@@ -250,18 +246,17 @@ def _beginnings(inputs: Iterable[str]) -> dict[str, tuple[str, ...]]:
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 
-def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+def _read(path: Path, options: base.ReadOptions) -> Iterator[RewardGroups]:
     named = isinstance(first_record(path).get("uid"), str)
     samples = Samples(named, raw=options.reward is not None, validates="val" in path.parent.name.lower())
 
-    def row(_: Path, options: ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
+    def row(_: Path, options: base.ReadOptions, record: dict[str, Any], position: int) -> RolloutRow:
         step = count(record.get("step"))
         name = "uid" if named else "input"
         if record.get(name) is None:
             # Rows without one would be a group that nobody sampled.
             raise ValueError(f"no {name}, by which the rows before are grouped")
         output = record.get("output")
-        letters = {} if output is None else {LETTERS: float(len(str(output)))}
         made = RolloutRow(
             group=(step, digest(str(record[name]))),
             name=str(record[name]) if named else "",
@@ -270,16 +265,16 @@ def _read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
             step=step,
             reward=float32(score(record.get(options.reward or "score"))),
             response=digest(None if output is None else str(output)),
-            label=value_at(record, options.label),
-            metrics=numbers(record, without=_BASE) | letters,
+            label=base.value_at(record, options.label),
+            metrics=numbers(record, without=_BASE) | told_by(None if output is None else str(output)),
         )
         samples.keep(position, record)
         return made
 
-    return read_json(path, options, row, samples.grouped, samples.evidence, rewards=dict)
+    return base.read_json(path, options, row, samples.grouped, samples.evidence, rewards=dict)
 
 
-VERL = Format(
+VERL = base.Format(
     name="verl",
     container=JSONL,
     needs=("input", "output", "score", "step"),

@@ -11,17 +11,8 @@ from pathlib import Path
 
 from search_to_signal.base.errors import ContractError
 from search_to_signal.base.progress import Task
-from search_to_signal.layers.anchor.settings import AnchorSettings
-from search_to_signal.records.anchor import (
-    CONTRACT,
-    AnchorContract,
-    budget,
-    formula,
-    loop_seconds,
-    read_contract,
-    run_groups,
-    write_contract,
-)
+from search_to_signal.layers.settings import AnchorSettings
+from search_to_signal.records import anchor
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import ANCHOR
@@ -32,31 +23,31 @@ from search_to_signal.run.planned_runs import LOADING, Reproduction, finished_co
 from search_to_signal.run.profile import Profile
 
 
-def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
+def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> anchor.AnchorContract:
     """Return the contract of a cohort, from the ``timings.jsonl`` of its runs alone.
 
     Raises ContractError as ``loop_seconds`` does.
     """
     names = {(seed, c): run_name(c, seed) for seed in seeds for c in (FROZEN, *settings.conditions)}
-    seconds = {key: loop_seconds(cohort / name, settings.clock) for key, name in names.items()}
+    seconds = {key: anchor.loop_seconds(cohort / name, settings.clock) for key, name in names.items()}
     budgets = tuple(
-        budget(seed, condition, seconds[seed, condition], seconds[seed, FROZEN])
+        anchor.budget(seed, condition, seconds[seed, condition], seconds[seed, FROZEN])
         for seed in seeds
         for condition in settings.conditions
     )
-    return AnchorContract(
-        formula=formula(settings.clock),
+    return anchor.AnchorContract(
+        formula=anchor.formula(settings.clock),
         clock=settings.clock,
         margin=settings.margin,
         budgets=budgets,
-        run_groups=run_groups(budgets, settings.margin),
+        run_groups=anchor.run_groups(budgets, settings.margin),
         timings_sha256={name: sha256_file(cohort / name / TIMINGS) for name in sorted(names.values())},
     )
 
 
 def fix_contract(
     profile: Profile, settings: AnchorSettings, results: Path, plan: str | None = None
-) -> AnchorContract:
+) -> anchor.AnchorContract:
     """Return the contract of a finished cohort, and write it where it is missing.
 
     Raises ContractError when an existing one follows from other timings or settings, or when there is a
@@ -64,10 +55,10 @@ def fix_contract(
     """
     out = results / ANCHOR
     contract = derive(finished_cohort(profile, results, plan), profile.seeds, settings)
-    if (out / CONTRACT).exists():
-        if read_contract(out) != contract:
+    if (out / anchor.CONTRACT).exists():
+        if anchor.read_contract(out) != contract:
             raise ContractError(
-                f"{out / CONTRACT} was made from other timings or settings: give another --out"
+                f"{out / anchor.CONTRACT} was made from other timings or settings: give another --out"
             )
     elif (results / REPORT).exists():
         raise ContractError(
@@ -75,11 +66,11 @@ def fix_contract(
             "fixed before results are known: run the profile into another --out"
         )
     else:
-        write_contract(out, contract)
+        anchor.write_contract(out, contract)
     return contract
 
 
-def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
+def anchors(profile: Profile, contract: anchor.AnchorContract) -> list[RunConfig]:
     """Return one Frozen run per seed, long enough for its largest budget."""
     return [
         profile.run(FROZEN, seed, layer="anchor", groups=contract.run_groups[str(seed)])

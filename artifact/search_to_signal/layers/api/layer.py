@@ -9,7 +9,7 @@ configuration then contains ``loopback``, and every completion goes over HTTP.
 import msgspec
 
 from search_to_signal.base.progress import Task
-from search_to_signal.layers.api.settings import ApiReference
+from search_to_signal.layers.settings import ApiReference
 from search_to_signal.models.settings import LOOPBACK, ApiSettings
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import API

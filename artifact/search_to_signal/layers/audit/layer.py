@@ -17,6 +17,7 @@ from search_to_signal.credit import MAPPINGS, RewardMapping, get_mapping
 from search_to_signal.credit.normalizers import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.layers.audit.tables import NO_EXPOSURE, audit_tables, csv_text, page
 from search_to_signal.records.checksums import SUMS, read_sums, refuse_other_bytes
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.groups import (
     EXPOSURES,
     ExposureRecord,
@@ -28,7 +29,6 @@ from search_to_signal.records.groups import (
 from search_to_signal.records.layers import AUDIT, BREADTH, COHORT
 from search_to_signal.records.manifest import MANIFEST, read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, read_groups
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.metrics.replay import (
     EXPOSURE,
     Audit,
@@ -41,7 +41,7 @@ from search_to_signal.report.metrics.replay import (
 from search_to_signal.run.planned_runs import Reproduction, tasks_of
 from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import AsRecorded, replayed
-from search_to_signal.search.hosts.calm.selection import exposures
+from search_to_signal.search.hosts.calm.host import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 
 

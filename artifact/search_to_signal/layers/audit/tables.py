@@ -10,16 +10,11 @@ from itertools import chain
 from typing import cast
 
 from search_to_signal.base.errors import RunDirectoryError
+from search_to_signal.base.package_data import render
 from search_to_signal.credit import MAPPINGS, OURS, OURS_NOTE
 from search_to_signal.credit.normalizers import NORMALIZERS, find_normalizer
 from search_to_signal.records.groups import EXPOSURES, read_exposures
-from search_to_signal.report.metrics.positive_credit import (
-    CLASSES,
-    credit_table,
-    idle_credit_rounds,
-    idle_credit_share,
-    zero_advantage_share,
-)
+from search_to_signal.report.metrics import search
 from search_to_signal.report.metrics.replay import (
     DECISIONS,
     NEAR,
@@ -39,7 +34,6 @@ from search_to_signal.report.metrics.replay import (
     summed,
     tally,
 )
-from search_to_signal.report.metrics.search import ratio
 from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.report.tables.cells import (
     Cell,
@@ -82,7 +76,7 @@ CONTEXT_COLUMNS: Mapping[str, tuple[str, int]] = {
 }
 READING_COLUMNS = (
     *("Groups", "Changed", "Changed (%)", "Largest difference"),
-    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in CLASSES),
+    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in search.CLASSES),
     "Rankings changed",
 )
 FORMULAS: Mapping[str, str] = {
@@ -118,7 +112,7 @@ FORMULAS: Mapping[str, str] = {
     "changed_share": "groups with an advantage that changes / groups",
     **{
         f"points_{c.value}": "positive rate under the reading minus under the choice, in points"
-        for c in CLASSES
+        for c in search.CLASSES
     },
     "rankings_changed": "rankings of the mappings that the reading changes",
 }
@@ -167,7 +161,10 @@ def _replay_lines(
             for heading, (name, decimals) in columns.items():
                 value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
                 if name.endswith("%"):
-                    value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
+                    value, formula = (
+                        search.ratio(100 * cast(int, value), n),
+                        f"{formula} / groups, in percent",
+                    )
                 cells[heading] = Cell(value, n, formula, origins, decimals)
             lines.append((label(place, ", ".join(key[-2:] if len(key) > 2 else key[1:])), cells))
     return lines
@@ -241,7 +238,7 @@ def _pair_rows(audit: Audit) -> Rows:
         for position, tolerance in enumerate(TOLERANCES):
             number, built = int(sums.equivalent[position]), int(sums.by_construction[position])
             values |= {f"equivalent_{tolerance:g}": number, f"by_construction_{tolerance:g}": built}
-            values |= {f"share_{tolerance:g}": ratio(number, sums.groups)}
+            values |= {f"share_{tolerance:g}": search.ratio(number, sums.groups)}
         values |= {"affine": sums.affine, f"within_{NEAR:g}": sums.near}
         values |= {"order_changes": sums.reordered, "basis": basis(sums)}
         yield key, values, sums.groups
@@ -261,18 +258,18 @@ def _signal_rows(audit: Audit) -> Rows:
             "groups": counts.groups,
             "no_peer_groups": counts.no_peer_groups,
             "zero_advantage_groups": counts.zero_groups,
-            "zero_advantage_share": zero_advantage_share(counts),
+            "zero_advantage_share": search.zero_advantage_share(counts),
             "non_improving_groups": counts.non_improving_groups,
             "non_improving_groups_with_credit": counts.credited_groups,
-            "share_of_non_improving_groups": idle_credit_share(counts),
-            "share_of_all_groups_to_non_improvers": idle_credit_rounds(counts),
+            "share_of_non_improving_groups": search.idle_credit_share(counts),
+            "share_of_all_groups_to_non_improvers": search.idle_credit_rounds(counts),
         }
         yield key, values, counts.groups
 
 
 def _credit_rows(audit: Audit) -> Rows:
     for key, counts in audit.credit.items():
-        for entry in credit_table(counts):
+        for entry in search.credit_table(counts):
             names = ("candidates", "prevalence", "mass_share", "enrichment", "positive_rate")
             values = {name: getattr(entry, name) for name in names}
             yield (*key, entry.candidate_class.value), values, counts.groups
@@ -284,7 +281,7 @@ def _context_rows(audit: Audit) -> Rows:
             "groups": sums.groups,
             "constant_in_group": sums.constant,
             "reordered": sums.reordered,
-            "reordered_share": ratio(sums.reordered, sums.groups),
+            "reordered_share": search.ratio(sums.reordered, sums.groups),
             "basis": "by construction: monotone in score" if key[1] in _MONOTONE else "by data",
         }
         yield key, values, sums.groups
@@ -298,7 +295,7 @@ def _reading_rows(audit: Audit) -> Rows:
             values: dict[str, Value] = {
                 "groups": sums.groups,
                 "changed_groups": sums.changed,
-                "changed_share": ratio(sums.changed, sums.groups),
+                "changed_share": search.ratio(sums.changed, sums.groups),
                 "max_difference": sums.largest,
                 **{f"points_{name.value}": points for name, points in moved_rates(sums).items()},
                 "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
@@ -356,7 +353,7 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
 
 
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
-    groups, share = tally.groups, ratio(100 * tally.changed, tally.groups)
+    groups, share = tally.groups, search.ratio(100 * tally.changed, tally.groups)
     changed = "groups with an advantage that changes"
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
     orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
@@ -374,35 +371,7 @@ def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Orig
 
 
 PageLine = Mapping[str, Value]
-INTRODUCTION = """\
-Recorded groups, replayed: the same evaluated completions under every mapping and normalizer. No model,
-no search and no update is involved; a difference here shows that signals are separate, not that one is
-better."""
 NO_EXPOSURE = "groups have no exposures, which a host need not give"
-UNASKED = "Not asked, since some {reason}: {names}."
-PAIRS = """\
-A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
-is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
-positive affine images of each other or flat in both, which every normalizer that removes shift and scale
-erases, and *by data* otherwise. Affine groups that are not equivalent differ only through the stabilizer.
-Order changes count groups whose advantages are not in the same weak order."""
-CONTEXT = """\
-Groups whose midranks change when the indicator is compared before score. Comparator and frontier have one
-value per group: as reward offsets they are erased, and as indicators they follow the score."""
-SIGNAL = """\
-A group without any advantage teaches nothing. The last columns count credit handed out where no completion
-improves: to anyone, per such group, and to a valid non-improver, per group."""
-CREDIT = """\
-Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
-positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
-weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
-denominator."""
-SENSITIVITY = """\
-Each other reading of a decision (spec/decisions.toml) against the choice, under the paper's normalizer: in
-how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
-of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
-enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
-Readings that change what is recorded are settings of a run; a replay cannot show what they change."""
 
 
 def csv_text(table: Table) -> str:
@@ -457,25 +426,25 @@ def page(
         if line["normalizer"] != default and line["problem"] == "all"
     ]
     ranked = chosen_rankings(audit.readings, "all")
-    parts = [
-        "# Shared-record audit",
-        INTRODUCTION,
-        *([OURS_NOTE] if OURS.keys() & set(asked_of_all(audit)) else []),
-        *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
-        _page_table({"problem": name, "groups": number} for name, number in audit.groups.items()),
-        _page_table({"input": name, "bytes": size} for name, size in inputs.items()),
-        f"## Pairs of mappings under the normalizer `{default}`",
-        PAIRS,
-        _page_table(_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
-        *("## Context indicators ahead of score", CONTEXT, _page_table(lines["context"])),
-        *("## Signal density", SIGNAL, _page_table(main["signal"])),
-        *("## Positive credit by class", CREDIT, _page_table(main["credit"])),
-        *("## What hangs on the open decisions, all problems together", SENSITIVITY),
-        _page_table({"ranked by": name, "mappings": order} for name, order in ranked.items()),
-        _page_table(readings),
-        *("## The other normalizers, all problems together", _page_table(others)),
-    ]
-    return "\n\n".join(parts) + "\n"
+    values: dict[str, Iterable[PageLine]] = {
+        "groups": ({"problem": name, "groups": number} for name, number in audit.groups.items()),
+        "inputs": ({"input": name, "bytes": size} for name, size in inputs.items()),
+        "pairs": (_pair_line(line) for line in lines["pairs"] if line["normalizer"] == default),
+        "context": lines["context"],
+        **main,
+        "ranked": ({"ranked by": name, "mappings": order} for name, order in ranked.items()),
+        "readings": readings,
+        "others": others,
+    }
+    return render(
+        "search_to_signal.report",
+        "replay.md",
+        default=default,
+        own=OURS_NOTE if OURS.keys() & set(asked_of_all(audit)) else "",
+        unasked=", ".join(unasked),
+        reason=NO_EXPOSURE,
+        **{name: _page_table(rows) for name, rows in values.items()},
+    )
 
 
 def _pair_line(line: PageLine) -> PageLine:

@@ -14,10 +14,11 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress, Task
-from search_to_signal.layers.heldout.settings import HeldoutSettings
+from search_to_signal.layers.settings import HeldoutSettings
 from search_to_signal.problems import find_problem, get_problem
 from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.records.checksums import sha256_file
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.heldout import (
     BEHAVIOURS,
     HELDOUT_MANIFEST,
@@ -33,7 +34,6 @@ from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.results import RecordedRun, Results, Runs
 from search_to_signal.run.directory import Kind, move_aside, read_own
 from search_to_signal.run.planned_runs import Reproduction

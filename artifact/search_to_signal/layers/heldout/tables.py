@@ -11,7 +11,7 @@ import numpy as np
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.numerics import Floats
-from search_to_signal.problems.tsp_known import reference_lengths
+from search_to_signal.problems.tsp import reference_lengths
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.heldout import (
     BEHAVIOURS,

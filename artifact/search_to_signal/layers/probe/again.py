@@ -12,20 +12,12 @@ from search_to_signal.layers.probe.layer import build_bank
 from search_to_signal.models.base import Completion, cut_prompt
 from search_to_signal.models.settings import GenerationSettings
 from search_to_signal.problems import find_problem
+from search_to_signal.records import probe
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.differences import Finding
 from search_to_signal.records.files import read_regular
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
-from search_to_signal.records.probe import (
-    BANK,
-    PROBE_MANIFEST,
-    BankPrompt,
-    ProbeManifest,
-    ProbeRecord,
-    probed_config,
-    read_probe,
-)
 from search_to_signal.records.reader import read_records
 from search_to_signal.run.again import RecordedText, Tools, text_findings
 from search_to_signal.run.config import RunConfig
@@ -34,12 +26,12 @@ from search_to_signal.run.texts import NO_TOKENIZER, ModelTokenizer, rendered
 from search_to_signal.sandbox.programs import sha256_text
 
 # Where this file is, there is something to recompute.
-MANIFEST = PROBE_MANIFEST
+MANIFEST = probe.PROBE_MANIFEST
 
 
 def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     """Yield the differences of a results directory's probe; raises S2SError if it is unusable."""
-    folder, manifest = directory / PROBE, read_probe(directory / PROBE)
+    folder, manifest = directory / PROBE, probe.read_probe(directory / PROBE)
     # The Frozen runs of the cohort, in the profile's order of seeds, which is that of the checkpoints.
     runs = [
         run for run in run_directories(directory / COHORT) if read_manifest(run).facts.condition == FROZEN
@@ -51,8 +43,8 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     problem = find_problem(config.problem)
     tokenizer = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
-    if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != read_regular(folder / BANK):
-        yield Finding(BANK, "its prompts differ from the prompts of the frozen runs")
+    if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != read_regular(folder / probe.BANK):
+        yield Finding(probe.BANK, "its prompts differ from the prompts of the frozen runs")
     for checkpoint in manifest.checkpoints:
         file = folder / f"{checkpoint.name}.jsonl"
         if file.parent != folder:
@@ -60,7 +52,7 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
         programs = tools.runner.programs(problem, config.split, config.evaluation)
         task = f"{PROBE}/{checkpoint.name}"
         chosen = tools.chosen(task, manifest.prompts)
-        answers = groupby(read_records(file, ProbeRecord), key=lambda record: record.prompt)
+        answers = groupby(read_records(file, probe.ProbeRecord), key=lambda record: record.prompt)
         for done, (prompt, records) in enumerate(answers, start=1):
             group = list(records)
             # A probe does not record the token ids of its answers.
@@ -84,7 +76,10 @@ def findings(directory: Path, tools: Tools) -> Iterator[Finding]:
 
 
 def _prompt_findings(
-    entry: BankPrompt, texts: list[RecordedText], tokenizer: ModelTokenizer, settings: GenerationSettings
+    entry: probe.BankPrompt,
+    texts: list[RecordedText],
+    tokenizer: ModelTokenizer,
+    settings: GenerationSettings,
 ) -> Iterator[Finding]:
     prompt, ids = rendered(entry, tokenizer, settings)
     if sha256_text(prompt) != entry.prompt_sha256:
@@ -96,11 +91,11 @@ def _prompt_findings(
             yield Finding(text.where, f"prompt_tokens is {recorded}, its prompt has {length}")
 
 
-def _probe_config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:
+def _probe_config(frozen: list[Path], manifest: probe.ProbeManifest) -> RunConfig:
     """The configuration with the probe's checksum: a Frozen run's, with the probe's number of completions."""
     for run in frozen:
         run_manifest = read_manifest(run)
-        config = probed_config(run_manifest, manifest.completions)
+        config = probe.probed_config(run_manifest, manifest.completions)
         if canonical_sha256(config) == manifest.config_sha256:
             return run_config(msgspec.structs.replace(run_manifest, config=config))
     raise RecordError("its config_sha256 belongs to no frozen run of the cohort")

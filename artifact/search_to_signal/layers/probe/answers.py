@@ -17,8 +17,8 @@ from search_to_signal.base.seeding import derive_seed
 from search_to_signal.models.base import Generation, Generator
 from search_to_signal.models.device import memory_errors, prepare_processor
 from search_to_signal.problems import get_problem
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import ADAPTER, RunConfig
 from search_to_signal.run.group import EvaluatedCompletion, evaluate_group, evaluation_kind
 from search_to_signal.run.learning import base_model, load_stored_adapter, open_run_generator

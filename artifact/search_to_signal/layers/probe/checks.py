@@ -6,22 +6,12 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.base.settings import canonical_sha256
+from search_to_signal.records import probe
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_component
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import ISOLATION_FACTS, Manifest, read_manifest, run_directories
-from search_to_signal.records.probe import (
-    BANK,
-    INITIAL,
-    PROBE_MANIFEST,
-    BankPrompt,
-    ProbedCheckpoint,
-    ProbeManifest,
-    ProbeRecord,
-    probed_config,
-    read_probe,
-)
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, GenerationRecord, IdeaEnd, Outcome
 from search_to_signal.run.texts import ParsedTexts, answer_problems
@@ -31,17 +21,17 @@ from search_to_signal.sandbox.programs import sha256_text
 def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     """Yield contradictions of a probe; raises S2SError or OSError for a file that cannot be read."""
     folder = directory / PROBE
-    if not (folder / PROBE_MANIFEST).is_file():
+    if not (folder / probe.PROBE_MANIFEST).is_file():
         return
-    manifest = read_probe(folder)
+    manifest = probe.read_probe(folder)
     if manifest.status != "complete":
         yield "it is not complete"
-    if sha256_file(folder / BANK) != manifest.bank_sha256:
-        yield f"{BANK} is not the recorded one"
+    if sha256_file(folder / probe.BANK) != manifest.bank_sha256:
+        yield f"{probe.BANK} is not the recorded one"
     cohort = {run.name: read_manifest(run) for run in run_directories(directory / COHORT)}
-    bank = list(read_records(directory / PROBE / BANK, BankPrompt))
+    bank = list(read_records(directory / PROBE / probe.BANK, probe.BankPrompt))
     yield from _bank_problems(directory / COHORT, bank, manifest)
-    names = [INITIAL, *(name for name, run in cohort.items() if run.final_adapter_sha256 is not None)]
+    names = [probe.INITIAL, *(name for name, run in cohort.items() if run.final_adapter_sha256 is not None)]
     if sorted(checkpoint.name for checkpoint in manifest.checkpoints) != sorted(names):
         yield "its checkpoints differ from the cohort's"
     yield from _probe_setting_problems(manifest, cohort)
@@ -54,9 +44,9 @@ def problems(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         yield from (f"{checkpoint.name}: {problem}" for problem in problems)
 
 
-def _probe_setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> Iterator[str]:
+def _probe_setting_problems(manifest: probe.ProbeManifest, cohort: dict[str, Manifest]) -> Iterator[str]:
     settings = {
-        canonical_sha256(probed_config(run, manifest.completions))
+        canonical_sha256(probe.probed_config(run, manifest.completions))
         for run in cohort.values()
         if run.facts.condition == FROZEN
     }
@@ -78,13 +68,15 @@ def _probe_setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]
         yield "isolation is not what a sandbox reports"
 
 
-def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest) -> Iterator[str]:
+def _bank_problems(
+    cohort: Path, bank: list[probe.BankPrompt], manifest: probe.ProbeManifest
+) -> Iterator[str]:
     if len(bank) != manifest.prompts or any(entry.prompt != at for at, entry in enumerate(bank)):
-        yield f"{BANK} does not hold {manifest.prompts} prompts in order"
+        yield f"{probe.BANK} does not hold {manifest.prompts} prompts in order"
     for name in sorted({entry.run for entry in bank}):
         run = cohort / name
         if Path(name).name != name or not run.is_dir():
-            yield f"{BANK} names {name}, which is no run of the cohort"
+            yield f"{probe.BANK} names {name}, which is no run of the cohort"
             continue
         groups = {group[0].step: group[0] for group in read_groups(run)}
         generations = read_records(run / GENERATIONS, GenerationRecord)
@@ -92,22 +84,23 @@ def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest
         for entry in (entry for entry in bank if entry.run == name):
             recorded = groups.get(entry.step) if entry.step in prompts else None
             shared = ("operator", "prompt_sha256", "base_scores", "frontier")
+            source = f"that of {name}, step {entry.step}"
             if recorded is None or any(getattr(entry, key) != getattr(recorded, key) for key in shared):
-                yield f"{BANK}: prompt {entry.prompt} is not that of {name}, step {entry.step}"
+                yield f"{probe.BANK}: prompt {entry.prompt} is not {source}"
             elif not _has_messages(prompts[entry.step], entry):
-                yield f"{BANK}: the text of prompt {entry.prompt} is not that of {name}, step {entry.step}"
+                yield f"{probe.BANK}: the text of prompt {entry.prompt} is not {source}"
 
 
-def _has_messages(prompt: str, entry: BankPrompt) -> bool:
+def _has_messages(prompt: str, entry: probe.BankPrompt) -> bool:
     """Whether a prompt contains an entry's messages; some chat templates leave out the system message."""
     shows_system = entry.system[:20] in prompt
     return entry.user in prompt and (not shows_system or entry.system.strip() in prompt)
 
 
-def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> Iterator[str]:
+def _checkpoint_problems(checkpoint: probe.ProbedCheckpoint, run: Manifest | None) -> Iterator[str]:
     recorded = (checkpoint.condition, checkpoint.seed, checkpoint.adapter_sha256)
     if run is None:
-        if checkpoint.name != INITIAL or recorded != (FROZEN, None, None):
+        if checkpoint.name != probe.INITIAL or recorded != (FROZEN, None, None):
             yield "it is no checkpoint of the cohort"
         return
     if recorded != (run.facts.condition, run.facts.seed, run.final_adapter_sha256):
@@ -116,8 +109,8 @@ def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> 
 
 def _answer_problems(
     folder: Path,
-    manifest: ProbeManifest,
-    checkpoint: ProbedCheckpoint,
+    manifest: probe.ProbeManifest,
+    checkpoint: probe.ProbedCheckpoint,
     parsed: ParsedTexts,
     idea_end: IdeaEnd,
 ) -> Iterator[str]:
@@ -129,7 +122,7 @@ def _answer_problems(
         yield "it answered other prompts than the recorded bank"
     if sha256_file(file) != checkpoint.records_sha256:
         yield "its records do not have the recorded checksum"
-    answers = list(read_records(file, ProbeRecord))
+    answers = list(read_records(file, probe.ProbeRecord))
     positions = [divmod(number, max(1, manifest.completions)) for number in range(len(answers))]
     complete = len(answers) == manifest.prompts * manifest.completions
     if not complete or [(answer.prompt, answer.position) for answer in answers] != positions:

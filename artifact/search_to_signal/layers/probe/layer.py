@@ -9,25 +9,15 @@ import msgspec
 
 from search_to_signal.base.errors import ConfigError, RunDirectoryError
 from search_to_signal.base.progress import Progress, Task
-from search_to_signal.layers.probe.settings import ProbeSettings
+from search_to_signal.layers.settings import ProbeSettings
 from search_to_signal.models.opening import model_files
 from search_to_signal.models.settings import ENGINES
+from search_to_signal.records import probe
 from search_to_signal.records.checksums import sha256_file, write_sums
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import read_regular, write_atomically
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.records.probe import (
-    BANK,
-    INITIAL,
-    PROBE_MANIFEST,
-    BankPrompt,
-    Checkpoint,
-    ProbedCheckpoint,
-    ProbeManifest,
-    read_probe,
-    write_probe,
-)
 from search_to_signal.records.provenance import environment, source
 from search_to_signal.records.reader import read_groups
 from search_to_signal.run.config import RunConfig
@@ -64,7 +54,7 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
     return [steps[position] for position in spread(len(steps), prompts)]
 
 
-def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
+def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[probe.BankPrompt]:
     """Return the bank of Frozen runs; equal records give equal banks.
 
     Raises ConfigError as ``chosen_steps``, RecordError as ``replayed``.
@@ -79,7 +69,7 @@ def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
             if (run, played.recorded.step.step) in chosen
         ]
     return [
-        BankPrompt(
+        probe.BankPrompt(
             prompt=number,
             run=run.name,
             step=recorded.step.step,
@@ -97,13 +87,13 @@ def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
 if TYPE_CHECKING:
     from search_to_signal.layers.probe.answers import Barriers, ProbeTask
 
-KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
+KIND = Kind("probe", probe.PROBE_MANIFEST, probe.read_probe, (probe.BANK,))
 
 
-def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
+def checkpoints(profile: Profile, cohort: Path) -> list[probe.Checkpoint]:
     """Return the initial model and the final adapter of every trained run of a finished cohort."""
     trained = [
-        Checkpoint(
+        probe.Checkpoint(
             name=config.name,
             condition=config.condition,
             seed=config.seed,
@@ -112,11 +102,11 @@ def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
         for config in profile.runs()
         if config.trained
     ]
-    return [Checkpoint(name=INITIAL, condition=FROZEN, seed=None, adapter_sha256=None), *trained]
+    return [probe.Checkpoint(name=probe.INITIAL, condition=FROZEN, seed=None, adapter_sha256=None), *trained]
 
 
-def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
-    return ProbeManifest(
+def _manifest(config: RunConfig, prompts: int, bank: bytes) -> probe.ProbeManifest:
+    return probe.ProbeManifest(
         status="running",
         purpose=config.purpose,
         problem=config.problem,
@@ -134,18 +124,18 @@ def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
     )
 
 
-def _identity(manifest: ProbeManifest, plan: str | None) -> tuple[Any, ...]:
+def _identity(manifest: probe.ProbeManifest, plan: str | None) -> tuple[Any, ...]:
     """The facts that identify a probe; under a plan it may resume with another version of the source."""
     source_sha256 = manifest.source.sha256 if plan is None else None
     return manifest.config_sha256, manifest.bank_sha256, source_sha256, manifest.model_files
 
 
 def _stored_manifest(
-    directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint], plan: str | None = None
-) -> ProbeManifest:
+    directory: Path, fresh: probe.ProbeManifest, planned: Sequence[probe.Checkpoint], plan: str | None = None
+) -> probe.ProbeManifest:
     expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
 
-    def is_same_probe(stored: ProbeManifest) -> bool:
+    def is_same_probe(stored: probe.ProbeManifest) -> bool:
         probed = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in stored.checkpoints}
         return _identity(stored, plan) == _identity(fresh, plan) and probed <= expected
 
@@ -153,23 +143,23 @@ def _stored_manifest(
     for probed in stored.checkpoints if stored else ():
         file = directory / f"{probed.name}.jsonl"
         if not file.is_file() or sha256_file(file) != probed.records_sha256:
-            raise RunDirectoryError(f"{file} is not what {PROBE_MANIFEST} says: restore it")
+            raise RunDirectoryError(f"{file} is not what {probe.PROBE_MANIFEST} says: restore it")
     return stored or fresh
 
 
 def _probe_checkpoint(
-    config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
-) -> "tuple[Barriers, ProbedCheckpoint]":
+    config: RunConfig, checkpoint: probe.Checkpoint, cohort: Path, directory: Path, progress: Progress
+) -> "tuple[Barriers, probe.ProbedCheckpoint]":
     # It loads torch, which neither a finished probe nor the estimate of the time needs.
     from search_to_signal.layers.probe.answers import ProbeTask
 
-    bank = read_regular(directory / BANK)
-    prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
+    bank = read_regular(directory / probe.BANK)
+    prompts = [msgspec.json.decode(line, type=probe.BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
     isolation = answers_writer(config)(ProbeTask(config, checkpoint, cohort, prompts, file), progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
-    return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
+    return isolation, probe.ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
 def answers_writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barriers]":
@@ -181,7 +171,7 @@ def answers_writer(config: RunConfig) -> "Callable[[ProbeTask, Progress], Barrie
 
 def tasks(profile: Profile) -> list[Task]:
     prompts = (profile.probe or ProbeSettings()).prompts
-    names = [INITIAL, *(run.name for run in profile.runs() if run.trained)]
+    names = [probe.INITIAL, *(run.name for run in profile.runs() if run.trained)]
     return [Task(f"probe/{name}", prompts, setup=LOADING) for name in names]
 
 
@@ -201,7 +191,7 @@ def run(reproduction: Reproduction) -> None:
     manifest = _stored_manifest(
         directory, _manifest(config, settings.prompts, bank), planned, reproduction.execution.plan
     )
-    file = directory / BANK
+    file = directory / probe.BANK
     directory.mkdir(parents=True, exist_ok=True)
     if file.exists() and read_regular(file) != bank:
         raise RunDirectoryError(
@@ -218,6 +208,6 @@ def run(reproduction: Reproduction) -> None:
         manifest = msgspec.structs.replace(
             manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, probed)
         )
-        write_probe(directory, manifest)
-    write_probe(directory, msgspec.structs.replace(manifest, status="complete"))
+        probe.write_probe(directory, manifest)
+    probe.write_probe(directory, msgspec.structs.replace(manifest, status="complete"))
     write_sums(directory)

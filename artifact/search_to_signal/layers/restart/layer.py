@@ -12,10 +12,10 @@ import msgspec
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.base.progress import Task
-from search_to_signal.layers.restart.settings import RestartSettings
+from search_to_signal.layers.settings import RestartSettings
 from search_to_signal.records.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
-from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.records.schema import population_sha256
 from search_to_signal.run.config import ParentRun, RunConfig
@@ -25,41 +25,27 @@ from search_to_signal.run.profile import Profile
 from search_to_signal.run.recorded import final_population
 
 
-def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, groups: int) -> RunConfig:
-    """Return the restart of a trained run; raises RunDirectoryError where it has no final adapter."""
-    if parent.final_adapter_sha256 is None:
-        raise RunDirectoryError(
-            f"the manifest of {config.label} names no final adapter: run the cohort again"
-        )
-    start = ParentRun(
-        run=f"../../{COHORT}/{config.name}",
-        adapter_sha256=parent.final_adapter_sha256,
-        completions_sha256=completions_sha256,
-    )
-    return msgspec.structs.replace(config, layer=RESTART, groups=groups, parent=start)
-
-
-def with_archive(restart: RunConfig, archive_sha256: str) -> dict[str, RunConfig]:
-    """Return the two restarts that start with the parent's last archive, by their directory."""
-    assert restart.parent is not None
-    start = msgspec.structs.replace(
-        restart.parent, run=f"../{restart.parent.run}", archive_sha256=archive_sha256
-    )
-    initial = msgspec.structs.replace(start, adapter_sha256=None)
-    starts = {INITIAL_ARCHIVE: initial, FINAL_ARCHIVE: start}
-    return {where: msgspec.structs.replace(restart, parent=parent) for where, parent in starts.items()}
-
-
 def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[RunConfig]:
-    """Return the restarts of the chosen runs of a finished cohort."""
+    """Return the restarts of the chosen runs of a finished cohort.
+
+    Raises RunDirectoryError for a run without a final adapter.
+    """
     chosen = profile.conditions if settings.conditions is None else settings.conditions
-    groups = settings.groups or profile.groups
-    return [
-        restart_of(config, read_manifest(directory), sha256_file(directory / COMPLETIONS), groups)
-        for config in profile.runs()
-        for directory in [cohort / config.name]
-        if config.trained and config.condition in chosen
-    ]
+    found = []
+    for config in profile.runs():
+        if config.trained and config.condition in chosen:
+            adapter = read_manifest(cohort / config.name).final_adapter_sha256
+            if adapter is None:
+                raise RunDirectoryError(
+                    f"the manifest of {config.label} names no final adapter: run the cohort again"
+                )
+            completions = sha256_file(cohort / config.name / COMPLETIONS)
+            start = ParentRun(
+                run=f"../../{COHORT}/{config.name}", adapter_sha256=adapter, completions_sha256=completions
+            )
+            groups = settings.groups or profile.groups
+            found.append(msgspec.structs.replace(config, layer=RESTART, groups=groups, parent=start))
+    return found
 
 
 def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> dict[str, list[RunConfig]]:
@@ -67,9 +53,12 @@ def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) 
     by_directory: dict[str, list[RunConfig]] = {}
     chosen = msgspec.structs.replace(settings, conditions=settings.archive_conditions)
     for config in restarts(profile, chosen, cohort):
+        assert config.parent is not None
         archive = population_sha256(final_population(cohort / config.name, config.search))
-        for where, restart in with_archive(config, archive).items():
-            by_directory.setdefault(where, []).append(restart)
+        start = msgspec.structs.replace(config.parent, run=f"../{config.parent.run}", archive_sha256=archive)
+        initial = msgspec.structs.replace(start, adapter_sha256=None)
+        for where, parent in ((INITIAL_ARCHIVE, initial), (FINAL_ARCHIVE, start)):
+            by_directory.setdefault(where, []).append(msgspec.structs.replace(config, parent=parent))
     return by_directory
 
 

@@ -13,9 +13,8 @@ from search_to_signal.records.layers import RESTART
 from search_to_signal.report.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.report.tables import measures
 from search_to_signal.report.tables.cells import Cell, Cells, Noted, run_table, table
-from search_to_signal.report.tables.core import prompts_of
+from search_to_signal.report.tables.core import few_seeds, paired_of, prompts_of, signs_of
 from search_to_signal.report.tables.measures import RunComparison
-from search_to_signal.report.tables.paired import few_seeds, paired_of, signs_of
 
 prompts = prompts_of(RESTART)
 

@@ -11,23 +11,21 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.base.errors import ConfigError, RecordError, RunDirectoryError
-from search_to_signal.base.extras import require
+from search_to_signal.base.errors import ConfigError, RecordError, RunDirectoryError, require
 from search_to_signal.base.progress import Progress, Task
 from search_to_signal.base.settings import canonical_json
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.layers.updates.tables import matched_page
 from search_to_signal.models.files import checked_files, model_directory
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.conditions import FROZEN
-from search_to_signal.records.files import read_regular
+from search_to_signal.records.files import RecordWriter, read_regular
 from search_to_signal.records.layers import BREADTH
 from search_to_signal.records.layers import UPDATES as LAYER
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, run_name_below
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.planned_runs import LOADING, Reproduction, unfinished
 from search_to_signal.run.profile import Profile
 

@@ -17,7 +17,7 @@ from search_to_signal.base.progress import Progress
 from search_to_signal.base.seeding import derive_seed
 from search_to_signal.credit import get_mapping, rewards_of
 from search_to_signal.credit.normalizers import advantages, get_normalizer
-from search_to_signal.layers.updates.settings import UpdateSettings
+from search_to_signal.layers.settings import UpdateSettings
 from search_to_signal.learner.adapter import (
     AdapterDelta,
     Comparison,
@@ -37,6 +37,7 @@ from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.device import memory_errors, prepare_processor
 from search_to_signal.models.files import model_directory
 from search_to_signal.models.local import load_tokenizer
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
@@ -50,13 +51,10 @@ from search_to_signal.records.updates import (
     couples,
     run_name_below,
 )
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.run.config import RunConfig
 from search_to_signal.run.learning import model_of_files
 
 # Updates that share initial adapter, tokens, masks and reference, and differ in credit alone.
-
-Tokens = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -83,17 +81,6 @@ class UpdateResult:
     change: AdapterDelta
     completions: Floats
     tokens: Floats
-
-
-def fix_inputs(
-    model: Any, settings: LearnerSettings, pad_id: int, groups: Sequence[Tokens], withheld: Sequence[Tokens]
-) -> MatchedInputs:
-    """Fix everything but credit; ``model`` carries the initial adapter, groups are (prompt, completions)."""
-    learner = GrpoLearner(model, settings, pad_id)
-    read = [learner.group(*tokens) for tokens in groups]
-    initial = {name: tensor.clone() for name, tensor in adapter_tensors(model).items()}
-    aside = tuple(learner.group(*tokens) for tokens in withheld)
-    return MatchedInputs(model, pad_id, initial, tuple(read), tuple(map(learner.reference, read)), aside)
 
 
 def update(
@@ -126,12 +113,6 @@ def update(
         completions,
         tokens,
     )
-
-
-def initial_log_probabilities(given: MatchedInputs) -> tuple[Floats, Floats]:
-    """Withheld log-probabilities under the initial adapter."""
-    set_adapter(given.model, given.initial)
-    return withheld_log_probabilities(given)
 
 
 @torch.no_grad()
@@ -231,11 +212,15 @@ def _directions(credit: Floats) -> Floats:
 
 
 def _matched_inputs(cell: UpdateWindow, settings: UpdateSettings) -> MatchedInputs:
-    config, path = cell.config, model_directory(cell.config.model)
+    """Everything but credit, with the initial adapter."""
+    config, pad_id = cell.config, load_tokenizer(model_directory(cell.config.model)).pad_token_id
     model = attach_adapter(model_of_files(config), config.learner, derive_seed(config.seed, "adapter"))
-    tokens = [(generation.prompt_ids, generation.completion_ids) for generation in cell.generations]
-    trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
-    return fix_inputs(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
+    learner = GrpoLearner(model, config.learner, pad_id)
+    groups = [learner.group(given.prompt_ids, given.completion_ids) for given in cell.generations]
+    trained, withheld = tuple(groups[: settings.groups]), tuple(groups[settings.groups :])
+    initial = {name: tensor.clone() for name, tensor in adapter_tensors(model).items()}
+    references = tuple(map(learner.reference, trained))
+    return MatchedInputs(model, pad_id, initial, trained, references, withheld)
 
 
 @memory_errors("matched updates")
@@ -252,7 +237,8 @@ def compare_cell(
     task, done, total = f"updates/{cell.config.cell}", 0, len(update_plans) * len(cell.credit)
     progress.update(task, done, total, "starting")
     inputs = _matched_inputs(cell, settings)
-    before = initial_log_probabilities(inputs)
+    set_adapter(inputs.model, inputs.initial)
+    before = withheld_log_probabilities(inputs)
     for plan in update_plans:
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
         results = {}

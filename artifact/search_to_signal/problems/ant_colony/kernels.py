@@ -19,8 +19,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-# How the kernels are compiled: exact IEEE arithmetic, kept on disk where that is possible.
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

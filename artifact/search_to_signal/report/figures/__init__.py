@@ -8,30 +8,22 @@ from pathlib import Path
 import search_to_signal.report.figures.style  # noqa: F401  # isort: split
 from search_to_signal.base.processes import mapped
 from search_to_signal.records.heldout import TOURS
-from search_to_signal.report.figures.cohort import (
-    ATLAS,
-    BEST_SO_FAR,
-    OUTCOMES_PLOT,
-    PAIRED_EFFECTS,
-    STAGE_DYNAMICS,
-)
-from search_to_signal.report.figures.course import COURSE
-from search_to_signal.report.figures.layers import BREADTH, HELDOUT, RESTART, SIGNAL, TOURS_PLOT
+from search_to_signal.report.figures import cohort, layers
 from search_to_signal.report.figures.plot import Plot, redraw, write_data
 from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables.catalogue import Evidence
 
 PLOTS: Sequence[Plot] = (
-    BEST_SO_FAR,
-    COURSE,
-    SIGNAL,
-    OUTCOMES_PLOT,
-    PAIRED_EFFECTS,
-    STAGE_DYNAMICS,
-    ATLAS,
-    RESTART,
-    BREADTH,
-    HELDOUT,
+    cohort.BEST_SO_FAR,
+    cohort.COURSE,
+    layers.SIGNAL,
+    cohort.OUTCOMES_PLOT,
+    cohort.PAIRED_EFFECTS,
+    cohort.STAGE_DYNAMICS,
+    cohort.ATLAS,
+    layers.RESTART,
+    layers.BREADTH,
+    layers.HELDOUT,
 )
 
 
@@ -50,7 +42,7 @@ def draw_all(evidence: Evidence, directory: Path) -> DrawnFigures:
     """Draw every figure whose layer has run, tours first; damaged layers raise as tables do."""
     written, absent = [], {}
     toured = (evidence.results.directory / TOURS).is_file()
-    for plot in (TOURS_PLOT, *PLOTS) if toured else PLOTS:
+    for plot in (layers.TOURS_PLOT, *PLOTS) if toured else PLOTS:
         try:
             written.append((plot, write_data(plot, evidence, directory)))
         except NoTableError as reason:
@@ -65,4 +57,4 @@ def draw_all(evidence: Evidence, directory: Path) -> DrawnFigures:
 
 def _draw(task: tuple[str, Path, bool]) -> Path:
     name, path, smoke = task
-    return redraw(next(plot for plot in (TOURS_PLOT, *PLOTS) if plot.name == name), path, smoke)
+    return redraw(next(plot for plot in (layers.TOURS_PLOT, *PLOTS) if plot.name == name), path, smoke)

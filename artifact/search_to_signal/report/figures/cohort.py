@@ -4,26 +4,194 @@ Paper, figs. downstream-evidence, paired-effects, stage-dynamics and diagnostic-
 """
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain, repeat
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import offset_copy
 
+from search_to_signal.base.progress import span
 from search_to_signal.layers.restart.tables import restart_comparisons, restarts_and_live
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
-from search_to_signal.report.figures import drawing
-from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
-from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables import core, measures, paired
+from search_to_signal.report.figures import plot
+from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, draw_from_csv, lines
+from search_to_signal.report.metrics.search import program_uniqueness, valid_only_performance, valid_rate
+from search_to_signal.report.results import NoTableError, Results, Runs
+from search_to_signal.report.tables import core, measures
 from search_to_signal.report.tables.catalogue import Evidence
 from search_to_signal.report.tables.cells import PERCENT, POINTS, unit_of
 
+PARTS = 10
+COURSES = "courses"
+_COURSES_CAPTION = (
+    "The course of the runs. Columns are models, each with its own scales. Lines are means over seeds in ten "
+    "equal parts of a run, bands reach from the lowest to the highest seed. Distinct "
+    "programs are canonical programs per valid completion of a part. Higher is better; fewer distinct "
+    "programs are a loss of variety."
+)
+UNPAIRED = (
+    "Planned runs are missing: every condition shows all of its finished runs, with n after its name. So "
+    "conditions may have different seeds, and lines are not compared within seeds."
+)
+_WIDTH, _HEIGHT = 2.35, 1.5
+# A list of five conditions below each model, taller than one line of them.
+_LIST = 0.55
+_LETTERS_PER_INCH = 12
+_NARROW = 2.0
+
+
+class Planned(NamedTuple):
+    """How many seeds of a cohort were planned, and what it is called where it lacks some of them."""
+
+    seeds: int
+    lacking: str
+
+
+NOTHING_PLANNED: Mapping[str, Planned] = {}
+
+
+def courses_of(runs: Runs) -> str:
+    """Long form: model, condition, seed, last group of the part, measure, value or nothing."""
+    rows: list[tuple[Value, ...]] = []
+    for run in runs:
+        for part in np.array_split(np.arange(len(run.groups)), min(PARTS, len(run.groups))):
+            start, stop = int(part[0]), int(part[-1]) + 1
+            batch = run.batch.at(slice(start, stop))
+            valid, distinct = valid_rate(batch), program_uniqueness(run.groups[start:stop])
+            values = {
+                "valid (%)": None if valid is None else 100.0 * valid,
+                "mean valid score": valid_only_performance(batch),
+                "distinct programs (%)": None if distinct is None else 100.0 * distinct,
+                "best score so far": float(run.best[stop - 1]),
+            }
+            place = Path(run.facts.model).name, run.condition, run.seed, stop
+            rows += ((*place, what, value, unit_of(what, run.unit)) for what, value in values.items())
+    return lines(("model", "condition", "seed", "group", "measure", "value", "unit"), rows)
+
+
+def _draw_course(figure: Figure, frame: CsvFrame) -> None:
+    for axes, own in plot.panels(figure, frame, 2):
+        _draw_measure(axes, own)
+        axes.set_xlabel("evaluated groups")
+    counts, note = plot.count_seeds(frame), plot.seed_count(frame)
+    plot.legend(
+        figure,
+        frame.names("condition"),
+        note=f"not all planned runs are recorded: {note}" if counts else note,
+        notes={name: f"\nn = {n}" for name, n in counts.items()},
+    )
+
+
+def _draw_measure(axes: Axes, frame: CsvFrame) -> None:
+    """Mean over the seeds that have a value, and the range of these, by condition."""
+    for condition, own in frame.by("condition"):
+        known = [(int(group), part.known().numbers()) for group, part in own.by("group")]
+        present = [(group, values) for group, values in known if len(values)]
+        if not present:
+            continue
+        groups = [group for group, _ in present]
+        hue, style = plot.color(condition), plot.line_style(condition) | {"markersize": 2.2}
+        axes.plot(groups, [values.mean() for _, values in present], **style)
+        low, high = ([edge(values) for _, values in present] for edge in (np.min, np.max))
+        axes.fill_between(groups, low, high, color=hue, alpha=0.13, lw=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=(1, 2, 5, 10)))
+
+
+COURSE = Plot(
+    "course",
+    "The course of the runs",
+    """Each panel is a measure in ten equal parts of a run: lines are means over seeds, bands reach from the
+    lowest to the highest seed. Distinct programs are canonical programs per valid completion of the part.
+    Higher is better; fewer distinct programs are a loss of variety.""",
+    lambda evidence: courses_of(evidence.results.finished),
+    _draw_course,
+    (7.0, 4.2),
+    ("core_results", "stages"),
+    remark=lambda frame: UNPAIRED if plot.count_seeds(frame) else "",
+)
+
+
+def draw_courses(
+    texts: Mapping[str, str], out: Path, planned: Mapping[str, Planned] = NOTHING_PLANNED
+) -> Path:
+    """Draw the courses of several models side by side; ``texts`` are their CSVs by name, in order.
+
+    ``planned`` are by name: a cohort that lacks seeds says how many of how many it has.
+    Writes courses.csv, .png and .pdf below ``out``; returns the path of the PNG.
+    """
+    frames = {name: CsvFrame.read(text) for name, text in texts.items()}
+    rows = [
+        (name, *(row[key] for key in ("model", "condition", "seed", "group", "measure", "value", "unit")))
+        for name, frame in frames.items()
+        for row in frame.rows
+    ]
+    columns = ("cohort", "model", "condition", "seed", "group", "measure", "value", "unit")
+    if len(frames) == 1:
+        return draw_from_csv(COURSES, lines(columns, rows), COURSE.draw, COURSE.size, out)
+    below = _LIST if any(map(plot.count_seeds, frames.values())) else 0.0
+    size = (_WIDTH * len(frames), 4 * _HEIGHT + 0.6 + below)
+    return draw_from_csv(COURSES, lines(columns, rows), partial(draw_side_by_side, planned), size, out)
+
+
+def describe_courses(texts: Mapping[str, str]) -> str:
+    """Return the caption of the courses of several models, by what their CSVs hold."""
+    differ = any(plot.count_seeds(CsvFrame.read(text)) for text in texts.values())
+    return f"{_COURSES_CAPTION} {UNPAIRED}" if differ else _COURSES_CAPTION
+
+
+def draw_side_by_side(planned: Mapping[str, Planned], figure: Figure, frame: CsvFrame) -> None:
+    """Draw a row of panels per measure and a column per cohort; ``planned`` as in ``draw_courses``."""
+    cohorts, measures = list(frame.by("cohort")), frame.names("measure")
+    width = figure.get_figwidth() / len(cohorts)
+    grid = figure.subplots(len(measures), len(cohorts), squeeze=False, sharex="col")
+    for column, (name, own) in enumerate(cohorts):
+        for row, measure in enumerate(measures):
+            _draw_measure(grid[row, column], own.where(measure=measure))
+        model = fill(own.rows[0]["model"], int(_LETTERS_PER_INCH * width))
+        grid[0, column].set_title(f"{model}\n{_count(own, planned.get(name))}", fontsize=7)
+        if width < _NARROW:
+            grid[-1, column].locator_params(axis="x", nbins=3)
+        grid[-1, column].set_xlabel("evaluated groups")
+    for row, measure in enumerate(measures):
+        grid[row, 0].set_ylabel(measure)
+    note = f"scores in {plot.score_unit(frame)}"
+    if any(plot.count_seeds(own) for _, own in cohorts):
+        # A legend below each cohort's last panel, with the seeds of each condition.
+        for (_, own), axes in zip(cohorts, grid[-1], strict=True):
+            notes = {name: f" (n = {len(same.names('seed'))})" for name, same in own.by("condition")}
+            axes.legend(
+                handles=plot.condition_handles(own.names("condition"), notes),
+                loc="upper left",
+                bbox_to_anchor=(0.0, 0.0),
+                bbox_transform=offset_copy(axes.transAxes, figure, x=-18, y=-30, units="points"),
+                borderpad=0.0,
+                handlelength=1.8,
+                fontsize=6.5,
+            )
+        figure.supxlabel(note, fontsize=7)
+    else:
+        plot.legend(figure, frame.names("condition"), note=note)
+
+
+def _count(frame: CsvFrame, planned: Planned | None) -> str:
+    """How many seeds a cohort has, of how many planned ones where it lacks some."""
+    counts = {*plot.count_seeds(frame).values()} or {len(frame.names("seed"))}
+    if planned is None or min(counts) >= planned.seeds:
+        return f"n = {span(counts)}"
+    return f"{planned.lacking}: n = {span(counts)} of {planned.seeds}"
+
+
 _ENDS = (measures.FINAL_BEST, measures.AUC)
-_COLORS = (drawing.BLUE, drawing.RED, drawing.SKY, drawing.YELLOW, drawing.ORANGE, drawing.PURPLE)
-_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(drawing.GREY)), strict=False)
+_COLORS = (plot.BLUE, plot.RED, plot.SKY, plot.YELLOW, plot.ORANGE, plot.PURPLE)
+_VALID, *_FAILED = zip(OUTCOMES, chain(_COLORS, repeat(plot.GREY)), strict=False)
 _OUTCOME_COLORS: Mapping[Outcome, str] = dict([_VALID, *reversed(_FAILED)])
 
 
@@ -39,7 +207,7 @@ def best_so_far_table(evidence: Evidence) -> str:
 
 def _draw_best(figure: Figure, frame: CsvFrame) -> None:
     axes = figure.add_subplot()
-    drawing.mean_and_range(axes, frame, "best_so_far")
+    plot.mean_and_range(axes, frame, "best_so_far")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel(f"best score so far\n({frame.rows[0]['unit']})")
     axes.legend(loc="upper left")
@@ -82,12 +250,12 @@ def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
     _draw_shares(first, frame.where(panel="a"))
     _draw_gains(second, frame.where(panel="b"))
     for axes, which, measure in zip((third, fourth), "cd", _ENDS, strict=True):
-        drawing.zero_line(axes, vertical=False)
-        drawing.paired_points(axes, frame.where(panel="c", what=measure.heading))
-        drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
+        plot.zero_line(axes, vertical=False)
+        plot.paired_points(axes, frame.where(panel="c", what=measure.heading))
+        plot.panel_title(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
     trained = [name for name in frame.names("condition") if name != FROZEN]
-    drawing.legend(figure, trained, *drawing.live_and_restarted(), note=drawing.seed_count(frame))
+    plot.legend(figure, trained, *plot.live_and_restarted(), note=plot.seed_count(frame))
 
 
 def _draw_shares(axes: Axes, frame: CsvFrame) -> None:
@@ -98,22 +266,22 @@ def _draw_shares(axes: Axes, frame: CsvFrame) -> None:
         axes.barh(range(len(conditions)), wide, left=left, color=hue, label=label, height=0.7)
         left += wide
     seeds = [len(frame.where(condition=c).names("seed")) for c in conditions]
-    names = [f"{drawing.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
+    names = [f"{plot.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
     axes.set_yticks(range(len(conditions)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("completions (%, mean over seeds)")
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.42, -0.3), handlelength=0.9, columnspacing=0.8)
-    drawing.panel_title(axes, "a", "Outcomes of completions")
+    plot.panel_title(axes, "a", "Outcomes of completions")
 
 
 def _draw_gains(axes: Axes, frame: CsvFrame) -> None:
-    drawing.zero_line(axes, vertical=False)
+    plot.zero_line(axes, vertical=False)
     if frame.rows:
-        drawing.mean_and_range(axes, frame, "value")
+        plot.mean_and_range(axes, frame, "value")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel("gain in best so far\nover Frozen")
-    drawing.panel_title(axes, "b", "Mean gain and range of seeds")
+    plot.panel_title(axes, "b", "Mean gain and range of seeds")
 
 
 BEST_SO_FAR = Plot(
@@ -148,7 +316,7 @@ def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
         (c.name, c.first, c.second, first.seed, change, cell.number, unit_of(change, evidence.unit))
-        for c in paired.comparisons(evidence.results)
+        for c in core.comparisons(evidence.results)
         for first, second in c.pairs
         for change, cell in measures.differences(first, second).items()
     ]
@@ -156,24 +324,24 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
-    for axes, panel in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
-        drawing.zero_line(axes)
+    for axes, panel in plot.panels(figure, frame, _PAIRED_COLUMNS, sharey=True):
+        plot.zero_line(axes)
         for place, (_, own) in enumerate(panel.by("comparison")):
-            known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
+            known, hue = own.known().numbers(), plot.color(own.rows[0]["first"])
             if not len(known):
                 continue
             axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
-            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
+            axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **plot.HOLLOW)
             axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
         axes.locator_params(axis="x", nbins=4)
     labels = []
     for _, own in frame.by("comparison"):
-        first, second = (drawing.display_name(own.rows[0][which]) for which in ("first", "second"))
+        first, second = (plot.display_name(own.rows[0][which]) for which in ("first", "second"))
         labels.append(f"{first} − {second} (n = {len(own.names('seed'))})")
     top = figure.axes[0]
     top.set_yticks(range(len(labels)), labels)
     top.invert_yaxis()
-    note = f"first minus second of the same seed; scores in {drawing.score_unit(frame)}, higher is better"
+    note = f"first minus second of the same seed; scores in {plot.score_unit(frame)}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
 
 
@@ -191,20 +359,20 @@ def stages_table(evidence: Evidence) -> str:
 
 def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
     conditions, stages = frame.names("condition"), frame.names("stage")
-    for axes, panel in drawing.panels(figure, frame, "measure"):
-        for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
+    for axes, panel in plot.panels(figure, frame):
+        for offset, condition in zip(plot.offsets(len(conditions), 0.36), conditions, strict=True):
             parts = [panel.where(condition=condition, stage=stage) for stage in stages]
             places = np.arange(len(stages)) + offset
-            axes.plot(places, [part.mean() for part in parts], **drawing.line_style(condition))
+            axes.plot(places, [part.mean() for part in parts], **plot.line_style(condition))
             for place, part in zip(places, parts, strict=True):
                 known = part.known().numbers()
                 if len(known):
-                    hue = drawing.color(condition)
+                    hue = plot.color(condition)
                     axes.plot((place, place), (known.min(), known.max()), color=hue, lw=0.8)
         axes.set_xticks(range(len(stages)), stages)
         axes.set_xlim(-0.4, len(stages) - 0.6)
-        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
-    drawing.legend(figure, conditions, note=drawing.seed_count(frame))
+        axes.grid(axis="y", color=plot.GREY, alpha=0.25, lw=0.4)
+    plot.legend(figure, conditions, note=plot.seed_count(frame))
 
 
 PAIRED_EFFECTS = Plot(
@@ -218,7 +386,7 @@ PAIRED_EFFECTS = Plot(
     _draw_paired,
     (7.0, 5.2 * -(-len(measures.ALL) // _PAIRED_COLUMNS) / 3),
     ("paired", "paired_signs"),
-    remark=lambda frame: paired.few_seeds(len(own.names("seed")) for _, own in frame.by("comparison")),
+    remark=lambda frame: core.few_seeds(len(own.names("seed")) for _, own in frame.by("comparison")),
 )
 STAGE_DYNAMICS = Plot(
     "stage_dynamics",
@@ -274,11 +442,11 @@ def _draw_atlas(figure: Figure, frame: CsvFrame) -> None:
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    drawing.panel_title(around[0], "c", "Around collapses")
+    plot.panel_title(around[0], "c", "Around collapses")
     _draw_dots(last, frame.where(panel="d"), f"no run has more than {core.RECURRENCE_GROUPS} groups")
     last.set_ylabel("recurring: positive minus\nnot positive (points)")
-    drawing.panel_title(last, "d", "Recurrence")
-    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
+    plot.panel_title(last, "d", "Recurrence")
+    plot.legend(figure, frame.names("condition"), note=plot.seed_count(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
@@ -288,36 +456,36 @@ def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
             shares = [same.where(what=stage).mean() for stage in core.FUNNEL]
-            axes.plot(shares, **drawing.line_style(condition), markersize=3)
+            axes.plot(shares, **plot.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
-            axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
-        axes.set_title(drawing.display_name(operator))
+            axes.text(2, 50, "never drawn", ha="center", color=plot.GREY)
+        axes.set_title(plot.display_name(operator))
         axes.set_xticks(range(len(core.FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
-        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+        axes.grid(axis="y", color=plot.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
     axes.set_ylabel("completions (%)")
-    drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
+    plot.panel_title(axes, "a", plot.display_name(operators[0]))
 
 
 def _draw_admissions(axes: Axes, frame: CsvFrame) -> None:
     for condition, own in frame.by("condition"):
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
-        axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
+        axes.plot(x, y, **plot.points(condition), **plot.HOLLOW)
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
         known = frame.where(what=what).known().numbers()
         set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
-    drawing.panel_title(axes, "b", "Admissions")
+    plot.panel_title(axes, "b", "Admissions")
 
 
 def _draw_dots(axes: Axes, frame: CsvFrame, otherwise: str) -> None:
     if not frame.known().rows:
-        drawing.empty_panel(axes, otherwise)
+        plot.empty_panel(axes, otherwise)
         return
-    drawing.zero_line(axes, vertical=False)
-    drawing.seed_points_by_condition(axes, frame)
+    plot.zero_line(axes, vertical=False)
+    plot.seed_points_by_condition(axes, frame)
     counts = [len(own.known().rows) for _, own in frame.by("condition")]
     axes.set_xticks(range(len(counts)), [str(count) for count in counts])
     axes.set_xlabel("n")

@@ -16,7 +16,7 @@ from search_to_signal.layers.restart.tables import restarts_and_live
 from search_to_signal.layers.updates.tables import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.heldout import read_tours
-from search_to_signal.report.figures import drawing
+from search_to_signal.report.figures import plot
 from search_to_signal.report.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.report.results import NoTableError
 from search_to_signal.report.tables import measures
@@ -41,7 +41,7 @@ def breadth_table(evidence: Evidence) -> str:
 def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
     """One row of panels per unit of scores, so that no axis mixes two."""
     shown = frame.names("measure")
-    units = {cell: drawing.score_unit(own) for cell, own in frame.by("cell")}
+    units = {cell: plot.score_unit(own) for cell, own in frame.by("cell")}
     rows = {
         unit: CsvFrame(tuple(row for row in frame.rows if units[row["cell"]] == unit))
         for unit in dict.fromkeys(units.values())
@@ -50,7 +50,7 @@ def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
     grid = figure.subplots(len(rows), len(shown), squeeze=False, height_ratios=[1 + size for size in sizes])
     for panels, (unit, own) in zip(grid, rows.items(), strict=True):
         for axes, measure in zip(panels, shown, strict=True):
-            drawing.zero_line(axes)
+            plot.zero_line(axes)
             _draw_cells(axes, own.where(measure=measure))
             axes.locator_params(axis="x", nbins=3)
             axes.set_yticks(range(len(own.names("cell"))), [])
@@ -58,18 +58,18 @@ def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
         panels[0].set_ylabel(f"scores in\n{unit}")
     for number, (axes, measure) in enumerate(zip(grid[0], shown, strict=True)):
         short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
-        drawing.panel_title(axes, drawing.letter(number), short.replace("(points)", "(pts)"))
+        plot.panel_title(axes, plot.letter(number), short.replace("(points)", "(pts)"))
     grid[-1][len(shown) // 2].set_xlabel("online minus Frozen, one seed per cell")
-    drawing.legend(figure, frame.names("condition"))
+    plot.legend(figure, frame.names("condition"))
 
 
 def _draw_cells(axes: Axes, frame: CsvFrame) -> None:
     conditions = frame.names("condition")
     for place, cell in enumerate(frame.names("cell")):
-        axes.axhline(place, color=drawing.GREY, lw=0.4, alpha=0.3, zorder=0)
-        for offset, condition in zip(drawing.offsets(len(conditions), 0.4), conditions, strict=True):
+        axes.axhline(place, color=plot.GREY, lw=0.4, alpha=0.3, zorder=0)
+        for offset, condition in zip(plot.offsets(len(conditions), 0.4), conditions, strict=True):
             values = frame.where(cell=cell, condition=condition).numbers()
-            axes.plot(values, [place + offset] * len(values), **drawing.points(condition))
+            axes.plot(values, [place + offset] * len(values), **plot.points(condition))
     axes.set_ylim(len(frame.names("cell")) - 0.5, -0.5)
 
 
@@ -92,11 +92,11 @@ def restart_table(evidence: Evidence) -> str:
 
 
 def _draw_restart(figure: Figure, frame: CsvFrame) -> None:
-    for axes, own in drawing.panels(figure, frame, "measure"):
-        drawing.paired_points(axes, own)
-        axes.axhline(own.where(condition=FROZEN).mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
-    marks, note = drawing.live_and_restarted(), drawing.seed_count(frame)
-    drawing.legend(figure, frame.names("condition"), *marks, note=note)
+    for axes, own in plot.panels(figure, frame):
+        plot.paired_points(axes, own)
+        axes.axhline(own.where(condition=FROZEN).mean(), color=plot.GREY, lw=0.6, ls="--", zorder=0)
+    marks, note = plot.live_and_restarted(), plot.seed_count(frame)
+    plot.legend(figure, frame.names("condition"), *marks, note=note)
 
 
 def heldout_table(evidence: Evidence) -> str:
@@ -116,16 +116,16 @@ def heldout_table(evidence: Evidence) -> str:
 def _draw_heldout(figure: Figure, frame: CsvFrame) -> None:
     axes = figure.add_subplot()
     sizes, conditions = frame.names("size"), frame.names("condition")
-    for offset, condition in zip(drawing.offsets(len(conditions), 0.6), conditions, strict=True):
+    for offset, condition in zip(plot.offsets(len(conditions), 0.6), conditions, strict=True):
         for place, size in enumerate(sizes):
             own = frame.where(condition=condition, size=size)
-            drawing.seed_points(axes, own, place + offset, condition, "gap_percent")
+            plot.seed_points(axes, own, place + offset, condition, "gap_percent")
     axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
     axes.set_ylabel("optimality gap (%), lower is better")
     axes.set_xlabel("cities of the held-out instances")
     seeds = len(frame.names("seed"))
     axes.set_title(f"final heuristics of n = {counted(seeds, 'seed')}", fontsize=7.5)
-    drawing.legend(figure, conditions)
+    plot.legend(figure, conditions)
 
 
 BREADTH = Plot(
@@ -181,13 +181,13 @@ def _draw_tours(figure: Figure, frame: CsvFrame) -> None:
     for axes, which, name in zip(figure.subplots(1, 2), "ab", ("seed", "best"), strict=True):
         own = frame.where(tour=name)
         x, y = own.numbers("x").tolist(), own.numbers("y").tolist()
-        axes.plot([*x, x[0]], [*y, y[0]], "-o", color=drawing.BLUE, lw=1.0, markersize=2.5)
-        axes.plot(x[0], y[0], "s", color=drawing.GREY, markersize=6, zorder=0)
+        axes.plot([*x, x[0]], [*y, y[0]], "-o", color=plot.BLUE, lw=1.0, markersize=2.5)
+        axes.plot(x[0], y[0], "s", color=plot.GREY, markersize=6, zorder=0)
         axes.set_aspect("equal")
         axes.set_xticks([])
         axes.set_yticks([])
         title = "The seed" if name == "seed" else f"The best, of {own.rows[0]['run']}"
-        drawing.panel_title(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
+        plot.panel_title(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
 
 
 def _remark_on_tours(frame: CsvFrame) -> str:
@@ -223,7 +223,7 @@ _MEASURES = {
     OF_COMPLETIONS: "max. withheld diff. of\ncompletion means (nats)",
     OF_TOKENS: "max. withheld diff. of\nsingle tokens (nats)",
 }
-_TASK_COLORS = {"tsp": drawing.BLACK, "cvrp": drawing.ORANGE, "obp": drawing.SKY, "op": drawing.PURPLE}
+_TASK_COLORS = {"tsp": plot.BLACK, "cvrp": plot.ORANGE, "obp": plot.SKY, "op": plot.PURPLE}
 _MODEL_MARKERS = ("o", "^", "s", "D", "v")
 
 
@@ -276,14 +276,14 @@ def _draw_signal(figure: Figure, frame: CsvFrame) -> None:
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
     seeded = frame.where(panel="a")
-    classes, credit = drawing.legend_marker("completions"), drawing.legend_marker("credit", "")
-    note = drawing.seed_count(seeded)
-    drawing.legend(top, seeded.names("condition"), classes, credit, note=note)
+    classes, credit = plot.legend_marker("completions"), plot.legend_marker("credit", "")
+    note = plot.seed_count(seeded)
+    plot.legend(top, seeded.names("condition"), classes, credit, note=note)
     pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
     lower = CsvFrame(tuple(row for row in frame.rows if row["panel"] in "cd"))
     models = sorted(lower.names("model"))
     _draw_pairs(pairs, frame.where(panel="c"), models, "the normalizer replay has not run")
-    drawing.panel_title(pairs, "c", "Same records")
+    plot.panel_title(pairs, "c", "Same records")
     pairs.set_xlabel("groups with other\nadvantages (%)")
     pairs.set_xlim(-4, 104)
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
@@ -300,7 +300,7 @@ def _draw_signal(figure: Figure, frame: CsvFrame) -> None:
     title = "Matched updates, single steps" if steps else "Matched updates"
     if steps[1:]:
         title = f"Matched updates: {steps[-1]} in sequence (open: single steps)"
-    drawing.panel_title(updates[0], "d", title)
+    plot.panel_title(updates[0], "d", title)
     looks = dict.fromkeys((row["style"], row["model"]) for row in lower.rows)
     handles = [_mark(task, model, models) for task, model in looks]
     bottom.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2)
@@ -308,7 +308,7 @@ def _draw_signal(figure: Figure, frame: CsvFrame) -> None:
 
 def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
     """Return a marker with the task's colour and the model's shape, the same in both panels."""
-    hue = _TASK_COLORS.get(task, drawing.GREEN)
+    hue = _TASK_COLORS.get(task, plot.GREEN)
     shape = _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
     return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
@@ -321,7 +321,7 @@ def _remark_on_signal(frame: CsvFrame) -> str:
         for name, same in own.by("condition"):
             low, high = (f"{value:.0f}" for value in (same.numbers().min(), same.numbers().max()))
             values = f"{low} %" if low == high else f"{low} to {high} %"
-            ranges.append(f"{values} ({drawing.display_name(name)})")
+            ranges.append(f"{values} ({plot.display_name(name)})")
         parts.append(f"{part} {', '.join(ranges)}")
     moved = f"Groups moved in (a), by seed: {'; '.join(parts)}." if parts else ""
     return " ".join(filter(None, (moved, _describe_counts(frame.where(panel="d")))))
@@ -348,43 +348,41 @@ def _steps(frame: CsvFrame) -> list[int]:
 def _draw_changes(axes: Axes, frame: CsvFrame) -> None:
     conditions, parts = frame.names("condition"), frame.names("part")
     for place, part in enumerate(parts):
-        for offset, condition in zip(drawing.offsets(len(conditions), 0.5), conditions, strict=True):
-            drawing.seed_points(axes, frame.where(part=part, condition=condition), place + offset, condition)
+        for offset, condition in zip(plot.offsets(len(conditions), 0.5), conditions, strict=True):
+            plot.seed_points(axes, frame.where(part=part, condition=condition), place + offset, condition)
     axes.set_xticks(range(len(parts)), [name.replace(" ", "\n", 1) for name in parts])
     axes.set_ylabel("groups whose\nadvantages change (%)")
     axes.set_ylim(-5, 105)
-    drawing.panel_title(axes, "a", "What the normalizer keeps")
+    plot.panel_title(axes, "a", "What the normalizer keeps")
 
 
 def _draw_credit(axes: Axes, frame: CsvFrame) -> None:
     conditions, classes = frame.names("condition"), frame.names("part")
     for place, name in enumerate(classes):
-        for offset, condition in zip(drawing.offsets(len(conditions), 0.55), conditions, strict=True):
+        for offset, condition in zip(plot.offsets(len(conditions), 0.55), conditions, strict=True):
             own, y = frame.where(part=name, condition=condition), place + offset
-            hue = drawing.color(condition)
+            hue = plot.color(condition)
             prevalence, mass, enrichment = (own.where(what=what, seed="").number() for what in _SHARES)
             axes.plot((prevalence, mass), (y, y), color=hue, lw=0.8)
-            axes.plot(prevalence, y, **drawing.points(condition), **drawing.HOLLOW)
-            axes.plot(mass, y, **drawing.points(condition))
+            axes.plot(prevalence, y, **plot.points(condition), **plot.HOLLOW)
+            axes.plot(mass, y, **plot.points(condition))
             if not np.isnan(enrichment):
                 at: tuple[float, float] = (max(prevalence, mass), y)
                 beside: dict[str, Any] = {"va": "center", "fontsize": 5.5}
                 axes.annotate(f"×{enrichment:.2f}", at, (4, 0), textcoords="offset points", **beside)
-    axes.set_yticks(
-        range(len(classes)), [drawing.display_name(name).replace("-", "\n", 1) for name in classes]
-    )
+    axes.set_yticks(range(len(classes)), [plot.display_name(name).replace("-", "\n", 1) for name in classes])
     axes.set_ylim(len(classes) - 0.5, -0.5)
     axes.set_xlabel("share (%)")
-    drawing.panel_title(axes, "b", "Credit against base rate")
+    plot.panel_title(axes, "b", "Credit against base rate")
 
 
 def _draw_pairs(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: str) -> None:
     """One line per pair of mappings, one marker per cell; fewer steps are open."""
     pairs, cells = frame.names("part"), frame.names("condition")
     if not frame.known().rows:
-        drawing.empty_panel(axes, otherwise)
+        plot.empty_panel(axes, otherwise)
         return
-    places = dict(zip(cells, drawing.offsets(len(cells), 0.65), strict=True))
+    places = dict(zip(cells, plot.offsets(len(cells), 0.65), strict=True))
     most = max(frame.names("steps"), key=lambda name: int(name or 0))
     for row in sorted(frame.rows, key=lambda row: row["steps"] == most):
         mark = _mark(row["style"], row["model"], models)
@@ -393,7 +391,7 @@ def _draw_pairs(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: s
             mark.set_markerfacecolor("white")
         axes.add_line(mark)
     axes.autoscale_view()
-    names = [drawing.display_name(pair).replace(", ", ",\n", 1) for pair in pairs]
+    names = [plot.display_name(pair).replace(", ", ",\n", 1) for pair in pairs]
     # Ten pairs of two lines each would overlap in letters of the usual size.
     axes.set_yticks(range(len(pairs)), names, fontsize=min(7.0, 46.0 / len(pairs)))
     axes.set_ylim(len(pairs) - 0.5, -0.5)

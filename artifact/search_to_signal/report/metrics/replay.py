@@ -7,28 +7,22 @@ what the paper leaves open, each compared with the choice under the paper's norm
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from operator import and_
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.base.numerics import Bools, Floats, added, midranks
+from search_to_signal.base.numerics import GREATEST, Bools, Floats, Sums, midranks
 from search_to_signal.credit import MAPPINGS, PUBLISHED, READINGS
 from search_to_signal.credit.base import RewardMapping, answerable, rewards_of, severity
 from search_to_signal.credit.mappings import novel_scores, repeated_responses
 from search_to_signal.credit.normalizers import NORMALIZERS, Normalizer, advantages, group_advantages
 from search_to_signal.credit.normalizers import READINGS as NORMALIZER_READINGS
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.report.metrics.positive_credit import (
-    CandidateClass,
-    ClassCredit,
-    CreditCounts,
-    count_credit,
-    credit_table,
-)
-from search_to_signal.report.metrics.search import beats_frontier, improves, ratio
+from search_to_signal.report.metrics import search
 
 TOLERANCE = 1e-3
 EXPOSURE = "search_exposure"
@@ -47,8 +41,8 @@ DECISIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class ReadingTally:
-    """One mapping under the choice and under another reading, summed over groups; two tallies add.
+class ReadingTally(Sums):
+    """One mapping under the choice and under another reading, summed over groups.
 
     ``changed`` counts groups with an advantage that differs by more than TOLERANCE, ``largest`` is the
     largest difference. ``applies`` is False where the reading is not about this mapping.
@@ -56,20 +50,10 @@ class ReadingTally:
 
     groups: int
     changed: int
-    largest: float
-    chosen: CreditCounts
-    other: CreditCounts
-    applies: bool
-
-    def __add__(self, more: "ReadingTally") -> "ReadingTally":
-        return ReadingTally(
-            self.groups + more.groups,
-            self.changed + more.changed,
-            max(self.largest, more.largest),
-            self.chosen + more.chosen,
-            self.other + more.other,
-            self.applies,
-        )
+    largest: float = field(metadata=GREATEST)
+    chosen: search.CreditCounts
+    other: search.CreditCounts
+    applies: bool = field(metadata={"added": and_})
 
 
 Advantages = Mapping[str, Floats]
@@ -118,7 +102,7 @@ def _readings(batch: GroupBatch, mappings: Mapping[str, RewardMapping]) -> Itera
 
 
 def _tallies(batch: GroupBatch, chosen: Advantages, others: Mapping[str, Advantages]) -> Tallies:
-    counts = {name: count_credit(batch, values) for name, values in chosen.items()}
+    counts = {name: search.count_credit(batch, values) for name, values in chosen.items()}
     return {
         (reading, name): _tally(batch, values, counts[name], other.get(name), nested=reading in NESTED)
         for reading, other in others.items()
@@ -127,19 +111,21 @@ def _tallies(batch: GroupBatch, chosen: Advantages, others: Mapping[str, Advanta
 
 
 def _tally(
-    batch: GroupBatch, chosen: Floats, counts: CreditCounts, other: Floats | None, nested: bool
+    batch: GroupBatch, chosen: Floats, counts: search.CreditCounts, other: Floats | None, nested: bool
 ) -> ReadingTally:
     if other is None:
         return ReadingTally(len(chosen), 0, 0.0, counts, counts, applies=False)
     gap = np.abs(other - chosen).max(axis=1)
     changed, largest = int((gap > TOLERANCE).sum()), float(gap.max(initial=0.0))
-    return ReadingTally(len(gap), changed, largest, counts, count_credit(batch, other, nested), applies=True)
+    return ReadingTally(
+        len(gap), changed, largest, counts, search.count_credit(batch, other, nested), applies=True
+    )
 
 
-Quantity = Callable[[ClassCredit], float | None]
+Quantity = Callable[[search.ClassCredit], float | None]
 IMPROVERS = {
-    CandidateClass.PARENT_IMPROVING: "parent improvers",
-    CandidateClass.STRICT_FRONTIER: "frontier improvers",
+    search.CandidateClass.PARENT_IMPROVING: "parent improvers",
+    search.CandidateClass.STRICT_FRONTIER: "frontier improvers",
 }
 QUANTITIES: Mapping[str, Quantity] = {
     "positive rate": lambda entry: entry.positive_rate,
@@ -162,9 +148,9 @@ def readings_of(readings: Readings, problem: str) -> dict[tuple[str, str], Readi
     return dict(sorted(tallies.items(), key=lambda item: DECISIONS[item[0][0]]))
 
 
-def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
+def moved_rates(tally: ReadingTally) -> dict[search.CandidateClass, float | None]:
     """Return the change of each class's share with positive advantage, in points; None for an empty class."""
-    pairs = zip(credit_table(tally.chosen), credit_table(tally.other), strict=True)
+    pairs = zip(search.credit_table(tally.chosen), search.credit_table(tally.other), strict=True)
     return {
         before.candidate_class: None
         if before.positive_rate is None or after.positive_rate is None
@@ -173,10 +159,10 @@ def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
     }
 
 
-def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
+def rankings(counts: Mapping[str, search.CreditCounts]) -> dict[str, str]:
     """Rank the mappings by quantity: best first, ties share a place, those without a value come last."""
     entries = {
-        name: {entry.candidate_class: entry for entry in credit_table(credit)}
+        name: {entry.candidate_class: entry for entry in search.credit_table(credit)}
         for name, credit in counts.items()
     }
     ranked = {}
@@ -196,10 +182,9 @@ def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
 
 
 def chosen_rankings(readings: Readings, problem: str) -> dict[str, str]:
-    reading_name = next((reading for where, reading, _ in readings if where == problem), None)
-    chosen = (
-        {name: t.chosen for name, t in _of(readings, problem, reading_name).items()} if reading_name else {}
-    )
+    """Return the rankings under the choices, which every reading of a problem is compared with."""
+    reading = next((reading for where, reading, _ in readings if where == problem), None)
+    chosen = {name: tally.chosen for name, tally in _of(readings, problem, reading).items()}
     return rankings(chosen) if chosen else {}
 
 
@@ -215,12 +200,12 @@ def describe_change(change: Change) -> str:
     return f"{change.quantity}: {change.chosen} becomes {change.other}"
 
 
-def _of(readings: Readings, problem: str, reading: str) -> dict[str, ReadingTally]:
+def _of(readings: Readings, problem: str, reading: str | None) -> dict[str, ReadingTally]:
     return {key[2]: tally for key, tally in readings.items() if key[:2] == (problem, reading)}
 
 
 Key = TypeVar("Key")
-Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
+Tally = TypeVar("Tally", "PairTally", search.CreditCounts, "ContextTally", ReadingTally, int)
 TOLERANCES = (0.0, 1e-6, TOLERANCE)
 NEAR = 0.05
 AFFINE = 1e-9
@@ -284,7 +269,7 @@ class Magnitudes:
 
 
 @dataclass(frozen=True)
-class PairTally:
+class PairTally(Sums):
     """The agreement of two mappings under one normalizer, summed over groups.
 
     ``equivalent`` and ``by_construction`` count groups at each of TOLERANCES; the latter those whose
@@ -300,24 +285,25 @@ class PairTally:
     reordered: int
     differences: Magnitudes
 
-    def __add__(self, other: "PairTally") -> "PairTally":
-        return added(self, other)
-
 
 @dataclass(frozen=True)
-class ContextTally:
+class ContextTally(Sums):
     """How often one context indicator, put ahead of score, changes the order of a group."""
 
     groups: int
     constant: int
     reordered: int
 
-    def __add__(self, other: "ContextTally") -> "ContextTally":
-        return added(self, other)
+
+def _by_key(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
+    return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
+
+
+_BY_KEY = {"added": _by_key}
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Sums):
     """Tallies of a replay; two audits add.
 
     ``pairs`` by (problem, normalizer, mapping, mapping), ``credit`` by (problem, normalizer, mapping),
@@ -325,15 +311,11 @@ class Audit:
     decision, mapping). The problem "all" sums the others.
     """
 
-    pairs: Mapping[tuple[str, str, str, str], PairTally]
-    credit: Mapping[tuple[str, str, str], CreditCounts]
-    context: Mapping[tuple[str, str], ContextTally]
-    groups: Mapping[str, int]
-    readings: Readings = field(default_factory=dict)
-
-    def __add__(self, other: "Audit") -> "Audit":
-        names = [field.name for field in fields(self)]
-        return Audit(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
+    pairs: Mapping[tuple[str, str, str, str], PairTally] = field(metadata=_BY_KEY)
+    credit: Mapping[tuple[str, str, str], search.CreditCounts] = field(metadata=_BY_KEY)
+    context: Mapping[tuple[str, str], ContextTally] = field(metadata=_BY_KEY)
+    groups: Mapping[str, int] = field(metadata=_BY_KEY)
+    readings: Readings = field(default_factory=dict, metadata=_BY_KEY)
 
 
 EMPTY = Audit({}, {}, {}, {})
@@ -356,13 +338,11 @@ def summed(parts: Iterable[Audit]) -> Audit:
     )
     whole = EMPTY
     for problem in total.groups:
-        whole = whole + Audit(
-            {("all", *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
-            {("all", *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
-            {("all", *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
-            {"all": total.groups[problem]},
-            {("all", *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
-        )
+        keyed = {
+            name: {("all", *key[1:]): one for key, one in getattr(total, name).items() if key[0] == problem}
+            for name in ("pairs", "credit", "context", "readings")
+        }
+        whole = whole + Audit(groups={"all": total.groups[problem]}, **keyed)
     return total + whole
 
 
@@ -383,7 +363,7 @@ def tally(
         for a, b in couples:
             pairs[problem, name, a, b] = _compare(signal[a], signal[b], related[a, b])
         for key, values in signal.items():
-            credit[problem, name, key] = count_credit(batch, values)
+            credit[problem, name, key] = search.count_credit(batch, values)
     context = {(problem, name): counted for name, counted in context_tallies(batch).items()}
     readings = by_problem(problem, reading_tallies(batch, mappings))
     return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
@@ -407,35 +387,30 @@ def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     return apart
 
 
-def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str]) -> float | None:
-    """The share of groups in which two mappings give every completion equal advantages (D21).
+def equal_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
+    """The share of groups in which native and factorized give every completion equal advantages (D21).
 
     Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
     learning signal).
     """
-    first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in names)
+    first, second = (_signal(MAPPINGS[name], batch, normalizer) for name in ("native", "factorized"))
     equal = np.abs(first - second).max(axis=1) <= TOLERANCE
-    return ratio(int(equal.sum()), len(equal))
+    return search.ratio(int(equal.sum()), len(equal))
 
 
-def flat_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
-    """The share of groups in which a mapping gives every completion an advantage of zero.
+def flat_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
+    """The share of groups in which factorized gives every completion an advantage of zero.
 
-    The mapping need not be that of the run: so groups that no update saw are told from those of training.
+    It need not be the mapping of the run: so groups that no update saw are told from those of training.
     """
-    flat = _flat_groups(batch, normalizer, name)
-    return ratio(int(flat.sum()), len(flat))
+    flat = (_signal(MAPPINGS["factorized"], batch, normalizer) == 0.0).all(axis=1)
+    return search.ratio(int(flat.sum()), len(flat))
 
 
-def flat_valid_share(batch: GroupBatch, normalizer: Normalizer, name: str) -> float | None:
+def flat_valid_share(batch: GroupBatch, normalizer: Normalizer) -> float | None:
     """The share of groups whose completions are all valid, and which are flat in that way."""
-    flat = _flat_groups(batch, normalizer, name) & batch.valid.all(axis=1)
-    return ratio(int(flat.sum()), len(flat))
-
-
-def _flat_groups(batch: GroupBatch, normalizer: Normalizer, name: str) -> Bools:
-    flat: Bools = (_signal(MAPPINGS[name], batch, normalizer) == 0.0).all(axis=1)
-    return flat
+    flat = (_signal(MAPPINGS["factorized"], batch, normalizer) == 0.0).all(axis=1) & batch.valid.all(axis=1)
+    return search.ratio(int(flat.sum()), len(flat))
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
@@ -460,8 +435,8 @@ def context_tallies(groups: GroupBatch) -> dict[str, ContextTally]:
     by_score = midranks(failure, score)
     tallies = {}
     indicators = {
-        "comparator": improves(groups),
-        "frontier": beats_frontier(groups),
+        "comparator": search.improves(groups),
+        "frontier": search.beats_frontier(groups),
         "score_novelty": novel_scores(groups),
         "response_repetition": ~repeated_responses(groups),
     }
@@ -497,10 +472,6 @@ def _direction(rewards: Floats) -> Floats:
     length = np.abs(centred).max(axis=1, keepdims=True)
     direction: Floats = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0.0)
     return direction
-
-
-def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
-    return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
 
 
 def asked_of_all(audit: Audit) -> tuple[str, ...]:

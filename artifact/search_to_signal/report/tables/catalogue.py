@@ -24,7 +24,7 @@ from search_to_signal.records.layers import (
     layer_part,
 )
 from search_to_signal.report.results import NoTableError, Results
-from search_to_signal.report.tables import core, credit, paired, pairs
+from search_to_signal.report.tables import core, credit, pairs
 from search_to_signal.report.tables.cells import Cell, Row, Table, TableSpec
 from search_to_signal.report.tables.measures import at_one_horizon, groups_of, in_groups
 
@@ -107,7 +107,7 @@ _ORDER = (
 def _builders() -> dict[str, Builder]:
     """The tables of the modules here and of the layers' folders; one that _ORDER does not name comes last."""
     of_layers = (layer_part(layer.key, "tables") for layer in LAYERS)
-    modules = (core, paired, credit, pairs, *filter(None, of_layers))
+    modules = (core, credit, pairs, *filter(None, of_layers))
     found = (spec for module in modules for spec in vars(module).values())
     by_name = {spec.name: spec for spec in found if isinstance(spec, TableSpec)}
     return dict(sorted(by_name.items(), key=lambda item: (*_ORDER, item[0]).index(item[0])))

@@ -27,15 +27,7 @@ from search_to_signal.credit.normalizers import (
     find_normalizer,
 )
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.report.metrics.positive_credit import (
-    CandidateClass,
-    ClassCredit,
-    CreditCounts,
-    count_credit,
-    credit_table,
-    zero_advantage_share,
-)
-from search_to_signal.report.metrics.search import improves
+from search_to_signal.report.metrics import search
 from search_to_signal.report.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.report.tables.cells import (
     Cell,
@@ -74,22 +66,22 @@ def trained(results: Results) -> Runs:
     return runs
 
 
-def run_counts(run: RecordedRun, advantages: Floats | None = None) -> CreditCounts:
+def run_counts(run: RecordedRun, advantages: Floats | None = None) -> search.CreditCounts:
     """Count a run's credit, by its recorded advantages or by others, (T, G)."""
     seen = run.advantages if advantages is None else advantages
     if seen is None:
         raise NoTableError(f"{run.path} has no learner, so it has no credit")
-    return count_credit(run.batch, seen)
+    return search.count_credit(run.batch, seen)
 
 
-def enrichment_cell(entry: ClassCredit, *origins: Origin) -> Cell:
+def enrichment_cell(entry: search.ClassCredit, *origins: Origin) -> Cell:
     """E_A = P_A / P_D of one run, with the terms that an aggregate over runs is made of (D29)."""
     share, prevalence = entry.mass_share, entry.prevalence
     terms = None if share is None or prevalence is None else (share, prevalence)
     return Cell(entry.enrichment, 1, "credit mass share / prevalence", origins, decimals=3, terms=terms)
 
 
-def class_cells(counts: CreditCounts, entry: ClassCredit, origin: Origin) -> Cells:
+def class_cells(counts: search.CreditCounts, entry: search.ClassCredit, origin: Origin) -> Cells:
     """The credit of one candidate class (paper, eq. positive-credit-mass)."""
     enrichment = enrichment_cell(entry, origin)
     of_mass = "positive advantage of the class / all positive advantage"
@@ -116,7 +108,7 @@ def class_cells(counts: CreditCounts, entry: ClassCredit, origin: Origin) -> Cel
 def credit(run: RecordedRun) -> Parts:
     """Prevalence, positive credit mass, enrichment and positive rate of every class."""
     counts = run_counts(run)
-    entries = credit_table(counts)
+    entries = search.credit_table(counts)
     return {entry.candidate_class.value: class_cells(counts, entry, run.all_completions) for entry in entries}
 
 
@@ -187,7 +179,7 @@ def controls(run: RecordedRun) -> Parts:
         mass = number_cell(total.total_mass / len(draws), "sum of positive advantages", origin, decimals=1)
         enrichments = {
             f"Enrichment {entry.candidate_class.value}": enrichment_cell(entry, origin)
-            for entry in credit_table(total)
+            for entry in search.credit_table(total)
         }
         zero = percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin)
         parts[control] = {**enrichments, "Zero advantage (%)": zero, "Credit mass": mass}
@@ -200,7 +192,7 @@ TOLERANCE = 1e-3
 CHANGES: Mapping[str, Callable[[Floats, RecordedRun], Floats]] = {
     "shift": lambda rewards, run: rewards + np.nan_to_num(run.batch.frontier)[:, None],
     "times ten": lambda rewards, run: 10.0 * rewards,
-    "improvers only": lambda rewards, run: np.where(improves(run.batch), rewards, 0.0),
+    "improvers only": lambda rewards, run: np.where(search.improves(run.batch), rewards, 0.0),
     "cubed": lambda rewards, run: rewards**3,
 }
 """Changes of rewards (T, G): the first two act on whole groups, the others on single completions."""
@@ -227,12 +219,12 @@ def reward_changes(run: RecordedRun) -> Cells:
     return cells
 
 
-QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], float]] = {
-    "enrichment of parent improvers": (CandidateClass.PARENT_IMPROVING, enrichment_cell, 1.0),
-    "enrichment of frontier improvers": (CandidateClass.STRICT_FRONTIER, enrichment_cell, 1.0),
-    "enrichment of valid non-improvers": (CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
+QUANTITIES: Mapping[str, tuple[search.CandidateClass, Callable[[search.ClassCredit], Cell], float]] = {
+    "enrichment of parent improvers": (search.CandidateClass.PARENT_IMPROVING, enrichment_cell, 1.0),
+    "enrichment of frontier improvers": (search.CandidateClass.STRICT_FRONTIER, enrichment_cell, 1.0),
+    "enrichment of valid non-improvers": (search.CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
     "credit mass of valid non-improvers": (
-        CandidateClass.NON_IMPROVING,
+        search.CandidateClass.NON_IMPROVING,
         lambda entry: Cell(entry.mass_share, formula="credit mass share", decimals=3),
         0.5,
     ),
@@ -252,7 +244,7 @@ class Quantity:
         return combined_cells(list(self.seeds.values()), combine)
 
 
-def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
+def counts_under(run: RecordedRun, normalizer: Normalizer) -> search.CreditCounts:
     """Count a run's credit if its rewards had been normalized by this normalizer."""
     rewards, components = recorded_credit(run)
     return run_counts(run, advantages(normalizer, rewards, components))
@@ -300,7 +292,7 @@ def quantities(results: Results) -> list[Quantity]:
                 label(run.name, name): {
                     normalizer: _under(cell_of(entry), run)
                     for normalizer, counted in counts[run.name].items()
-                    for entry in credit_table(counted)
+                    for entry in search.credit_table(counted)
                     if entry.candidate_class is candidate_class
                 }
                 for run in same
@@ -319,8 +311,8 @@ def quantities(results: Results) -> list[Quantity]:
     return values
 
 
-def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
-    share, base = zero_advantage_share(first), zero_advantage_share(second)
+def _gap(first: search.CreditCounts, second: search.CreditCounts) -> Cell:
+    share, base = search.zero_advantage_share(first), search.zero_advantage_share(second)
     value = None if share is None or base is None else share - base
     return Cell(value, formula="share of groups without any advantage, minus Native's", decimals=3)
 
@@ -332,9 +324,9 @@ def _under(cell: Cell, *runs: RecordedRun) -> Cell:
 
 SUBSAMPLES = 8
 _SIZE_CLASSES = (
-    CandidateClass.NON_IMPROVING,
-    CandidateClass.PARENT_IMPROVING,
-    CandidateClass.STRICT_FRONTIER,
+    search.CandidateClass.NON_IMPROVING,
+    search.CandidateClass.PARENT_IMPROVING,
+    search.CandidateClass.STRICT_FRONTIER,
 )
 _BY_COMPLETION = ("outcome", "score", "archive_gap", "exposure", "response", "matches_base_code")
 
@@ -373,14 +365,16 @@ def size_parts(run: RecordedRun) -> Parts:
         samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
         rewards = [rewards_of(mapping, sample) for sample in samples]
         counts = [
-            count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
+            search.count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
             for sample, r in zip(samples, rewards, strict=True)
         ]
         total = reduce(add, counts)
-        by_class = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
+        by_class = {e.candidate_class: class_cells(total, e, origin) for e in search.credit_table(total)}
         parts[f"G={size}"] = {
             "Zero advantage (%)": percent_cell(total.zero_groups, total.groups, ZERO_FORMULA, origin),
-            "Credit mass valid_non_improving (%)": by_class[CandidateClass.NON_IMPROVING]["Credit mass (%)"],
+            "Credit mass valid_non_improving (%)": by_class[search.CandidateClass.NON_IMPROVING][
+                "Credit mass (%)"
+            ],
             **{f"Enrichment {name.value}": by_class[name]["Enrichment"] for name in _SIZE_CLASSES},
         }
     return parts

@@ -12,9 +12,9 @@ from search_to_signal.credit.normalizers import Normalizer, find_normalizer
 from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.report.metrics import positive_credit, search
-from search_to_signal.report.metrics.positive_credit import CreditCounts, count_credit
+from search_to_signal.report.metrics import search
 from search_to_signal.report.metrics.replay import differing_groups, equal_share, flat_share, flat_valid_share
+from search_to_signal.report.metrics.search import CreditCounts, count_credit
 from search_to_signal.report.results import SHARED, NoTableError, Origin, RecordedRun, protocol
 from search_to_signal.report.tables.cells import (
     Cell,
@@ -185,19 +185,19 @@ FLAT = _measure(
     "flat_groups_of_factorized",
     "Zero advantage by Factorized (%)",
     "groups in which factorized gives only zero advantages / groups",
-    _of_signal(lambda batch, normalizer: flat_share(batch, normalizer, "factorized")),
+    _of_signal(flat_share),
 )
 FLAT_VALID = _measure(
     "flat_valid_groups_of_factorized",
     "Zero advantage by Factorized, all valid (%)",
     "groups of valid completions in which factorized gives only zero advantages / groups",
-    _of_signal(lambda batch, normalizer: flat_valid_share(batch, normalizer, "factorized")),
+    _of_signal(flat_valid_share),
 )
 ZERO = _measure(
     "zero_advantage_groups",
     "Zero advantage (%)",
     "groups whose advantages are all zero / groups",
-    _of_credit(positive_credit.zero_advantage_share),
+    _of_credit(search.zero_advantage_share),
 )
 _OTHERS = (
     _measure(
@@ -210,19 +210,19 @@ _OTHERS = (
         "equal_advantage_groups",
         "Equal advantages (%)",
         "groups in which native and factorized give advantages within 0.001 / groups",
-        _of_signal(lambda batch, normalizer: equal_share(batch, normalizer, ("native", "factorized"))),
+        _of_signal(equal_share),
     ),
     _measure(
         "positive_non_improvers",
         "Positive non-improvers (%)",
         "valid non-improvers with positive advantage / valid non-improvers",
-        _of_credit(positive_credit.positive_non_improver_share),
+        _of_credit(search.positive_non_improver_share),
     ),
     _measure(
         "rounds_with_idle_credit",
         "Rounds with idle credit (%)",
         "groups without improver that give a valid completion positive advantage / groups",
-        _of_credit(positive_credit.idle_credit_rounds),
+        _of_credit(search.idle_credit_rounds),
     ),
     _measure(
         "groups_before_valid",

@@ -19,8 +19,7 @@ from search_to_signal.credit.mappings import RoundSettings, distinct_scores, ent
 from search_to_signal.credit.normalizers import NORMALIZERS, advantages_by_group
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.layers import COHORT
-from search_to_signal.report.metrics.positive_credit import class_membership, count_credit, credit_table
-from search_to_signal.report.metrics.search import beats_frontier
+from search_to_signal.report.metrics import search
 from search_to_signal.report.results import Origin, RecordedRun, Results
 from search_to_signal.report.tables.cells import (
     Cell,
@@ -175,13 +174,13 @@ def _part(whole: Bools, part: Bools, formula: str, origin: Origin) -> Cell:
 )
 def rules(run: RecordedRun, signals: Signals) -> Parts:
     """Credit and debit by candidate class under every rule."""
-    member, origin = class_membership(run.batch), run.all_completions
+    member, origin = search.class_membership(run.batch), run.all_completions
     of_all, of_class = "those of the class / completions", "those without credit or debit / the class"
     parts: Parts = {}
     for name, (credit, debit) in signals.sides.items():
-        up, down = count_credit(run.batch, credit), count_credit(run.batch, debit)
+        up, down = search.count_credit(run.batch, credit), search.count_credit(run.batch, debit)
         idle = (credit == 0.0) & (debit == 0.0)
-        for plus, minus, own in zip(credit_table(up), credit_table(down), member, strict=True):
+        for plus, minus, own in zip(search.credit_table(up), search.credit_table(down), member, strict=True):
             none = int((own & idle).sum())
             parts[f"{name}/{plus.candidate_class.value}"] = {
                 "Candidates": count_cell(plus.candidates, "completions of the class", origin),
@@ -207,7 +206,7 @@ def distinctions(run: RecordedRun, signals: Signals) -> Parts:
     """Distinctions within groups that reach the learner, by rule."""
     score = np.where(run.batch.valid, run.batch.score, -np.inf)
     better, origin = score[:, :, None] > score[:, None, :], run.all_completions
-    valid, improver = run.batch.valid[:, None, :], beats_frontier(run.batch)[:, :, None]
+    valid, improver = run.batch.valid[:, None, :], search.beats_frontier(run.batch)[:, :, None]
     kinds = {
         "Told (%)": better,
         "Between valid (%)": better & valid,
@@ -235,7 +234,7 @@ def pairs(run: RecordedRun, signals: Signals) -> Cells:
     pairs, origin, shape = signals.pairs, run.all_completions, run.batch.outcome.shape
     chosen, rejected = (pairs.counts(shape, side) > 0 for side in ("chosen", "rejected"))
     unpaired = ~chosen & ~rejected
-    improver, failed = beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
+    improver, failed = search.beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
     frontier = improver[pairs.group, pairs.chosen] & pairs.judged
     groups, lone = shape[0], shape[0] - len(set(pairs.group.tolist()))
     of_all, of_improvers = "completions in no pair / all", "of the frontier improvers / frontier improvers"
@@ -268,7 +267,10 @@ def pair_gaps(run: RecordedRun, signals: Signals) -> Parts:
     pairs, finite = signals.pairs, np.isfinite(signals.pairs.gap)
     gaps = np.percentile(pairs.gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
     cuts = {"all": 0.0, **{f"p{q}": float(gap) for q, gap in zip(QUARTILES, gaps, strict=True)}}
-    frontier, origin = beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite, run.all_completions
+    frontier, origin = (
+        search.beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite,
+        run.all_completions,
+    )
     of_frontier = "pairs of two scores that choose a frontier improver left / those"
     failed, parts = "pairs left whose rejected one failed / pairs left", dict[str, Cells]()
     for name, cut in cuts.items():

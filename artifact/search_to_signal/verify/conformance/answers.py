@@ -25,8 +25,6 @@ from search_to_signal.verify.conformance.pair import (
     things,
 )
 
-# Programs at the edges of what an evaluator takes, by what is odd about them.
-
 _TWO_WAYS = {
     "tsp": (21, "min(unvisited_nodes, key=lambda node: sign * distance_matrix[current_node][node])"),
     "obp": (21, "-sign * remaining_capacity"),

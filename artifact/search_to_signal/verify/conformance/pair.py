@@ -34,8 +34,8 @@ from search_to_signal.sandbox.programs import (
     parse,
     program_sha256,
 )
+from search_to_signal.search.hosts.calm.host import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.prompts import CROSSOVER, OPERATORS, operator_probabilities
-from search_to_signal.search.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, collapsed, state_of, transition
 from search_to_signal.search.hosts.released.host import (
@@ -47,8 +47,6 @@ from search_to_signal.search.hosts.released.host import (
     seeded,
 )
 from search_to_signal.search.member import Evaluated, Member
-
-# What a comparison found.
 
 TOLERANCE = 1e-9
 """Relative; above it two scores are two scores."""
@@ -145,9 +143,6 @@ def reason(error: BaseException) -> str:
 
 def _line(text: str) -> str:
     return one_line(text, 200)
-
-
-# Programs and answers that two hosts are asked about: the same for everyone, drawn from named streams.
 
 
 def programs(problem: Problem, count: int) -> list[str]:
@@ -271,9 +266,6 @@ def groups(problem: Problem, codes: Sequence[str], seed: str) -> list[tuple[str,
     ]
 
 
-# Our search as a side of the conformance check: rooms search, evaluation and rewards, put together.
-
-
 @dataclass(frozen=True)
 class ReferenceSide:
     """Our host for one problem; ``pool`` evaluates on the instances of ``split``."""
@@ -321,8 +313,6 @@ class ReferenceSide:
         (evaluation,) = self.pool.evaluate([proposal.code])
         return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score, response=text)
 
-
-# How often a host asks which prompt, against the exact chances of ours.
 
 UNLIKELY = 1e-6
 """Frequencies differ when chance alone would take them further apart less often than this."""

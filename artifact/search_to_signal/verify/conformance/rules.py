@@ -7,13 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from search_to_signal.records.schema import Operator
-from search_to_signal.sandbox.programs import (
-    COMPONENT_AFTER,
-    COMPONENT_BEFORE,
-    OPENING,
-    program_sha256,
-    sha256_text,
-)
+from search_to_signal.sandbox import programs
+from search_to_signal.search.hosts.calm.host import primary
 from search_to_signal.search.hosts.calm.prompts import (
     CROSSOVER,
     INJECTION,
@@ -21,7 +16,6 @@ from search_to_signal.search.hosts.calm.prompts import (
     REPLACEMENT,
     operator_probabilities,
 )
-from search_to_signal.search.hosts.calm.selection import primary
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import EQUAL_WITHIN, SearchState, collapse_probability, state_of
 from search_to_signal.search.hosts.released.trainer import THRESHOLD_SHARE, changed
@@ -42,8 +36,6 @@ from search_to_signal.verify.conformance.pair import (
     numbers,
     things,
 )
-
-# Which operator asks, and which heuristics a prompt shows.
 
 SIZES = (1, 2, 5, 9, 10, 14)
 HEAD = 4
@@ -184,7 +176,7 @@ def _by_code(hosts: HostPair) -> Iterator[HostFinding]:
     """A child beside a member that has its code and another score, and beside one with its score alone."""
     code, score = hosts.child
     apart = hosts.members([score + 2.0, score + 1.0])
-    twin = replace(apart.archive[1], code=code, id=program_sha256(code))
+    twin = replace(apart.archive[1], code=code, id=programs.program_sha256(code))
     state = state_of([apart.archive[0], twin], apart.seeds).listed()
     yield _admitted(hosts, "admission, a member's code at another score", state)
     yield _admitted(hosts, "admission, a member's score by other code", hosts.members([score + 1.0, score]))
@@ -199,8 +191,6 @@ def _survivors(hosts: HostPair, subject: str, gap: float) -> HostFinding:
         left = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
     return things(subject, *(f"{len(remaining.archive)} left" for remaining in left))
 
-
-# What a group, and a collapse, do to the archive, the stagnation counter and the injected components.
 
 _COUNTED = 3
 _KNOWN = "a known part"
@@ -248,7 +238,7 @@ def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[H
     yield numbers(f"{subject}, archive", both[0], both[1])
     facts: dict[str, Callable[[Member], str]] = {
         "members and their order": lambda member: member.id[:8],
-        "ideas": lambda member: sha256_text(member.idea)[:8],
+        "ideas": lambda member: programs.sha256_text(member.idea)[:8],
         "operators": lambda member: member.operator or "seed",
     }
     for name, fact in facts.items():
@@ -290,7 +280,7 @@ def _counted(
 def components(hosts: HostPair) -> Iterator[HostFinding]:
     """What is stored after one answer, by where and how it announces a component (15 and 19)."""
     code, score = hosts.child
-    idea = f"{OPENING} do what the code says."
+    idea = f"{programs.OPENING} do what the code says."
     state = replace(hosts.members([score + 1.0, score - 1.0]), injected=(_KNOWN,))
     equal = replace(hosts.members([score + 1.0, score]), injected=(_KNOWN,))
     broken, noted = f"{code}\nraise ValueError", f"{code}\n# random"
@@ -300,7 +290,7 @@ def components(hosts: HostPair) -> Iterator[HostFinding]:
         **{name: f"{answer(code)}\n{_said(part)}" for name, part in _PARTS.items()},
         "two of them": f"{answer(code)}\n{_said('part')} {_said('part (b)')}",
         "in small letters": f"{answer(code)}\n{_said('part').lower()}",
-        "without a name": f"{answer(code)}\n{COMPONENT_BEFORE} {COMPONENT_AFTER}.",
+        "without a name": f"{answer(code)}\n{programs.COMPONENT_BEFORE} {programs.COMPONENT_AFTER}.",
         "without code": f"{{{{{idea}}}}}\n{_said('part')}",
         "of a program that does not load": f"{answer(broken)}\n{_said('part')}",
         "of a program with randomness": f"{answer(noted)}\n{_said('part')}",
@@ -318,7 +308,7 @@ def _stored(hosts: HostPair, subject: str, before: SearchState, operator: Operat
 
 
 def _said(component: str) -> str:
-    return f"{COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
+    return f"{programs.COMPONENT_BEFORE} {component} {programs.COMPONENT_AFTER}."
 
 
 def collapse(hosts: HostPair) -> Iterator[HostFinding]:

@@ -21,7 +21,6 @@ from search_to_signal.layers.audit.layer import replay
 from search_to_signal.layers.audit.tables import audit_tables, csv_text, table_lines
 from search_to_signal.records.groups import GroupBatch, read_batches, record_files
 from search_to_signal.records.schema import Outcome
-from search_to_signal.report.metrics.positive_credit import class_membership
 from search_to_signal.report.metrics.replay import (
     DECISIONS,
     EXACT,
@@ -34,6 +33,7 @@ from search_to_signal.report.metrics.replay import (
     exposure_tallies,
     reading_tallies,
 )
+from search_to_signal.report.metrics.search import class_membership
 from search_to_signal.report.tables.cells import Cell, Row, Table
 
 FAILED = Outcome.RUNTIME_FAILURE

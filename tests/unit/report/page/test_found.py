@@ -2,25 +2,33 @@
 
 import html
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.few_tables import few_tables
 
 from search_to_signal.layers.reproduction import record_tours, tour_problems
 from search_to_signal.problems import get_problem
 from search_to_signal.records.checksums import write_sums
+from search_to_signal.records.files import RecordWriter
 from search_to_signal.records.heldout import TOURS, read_tours
 from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import HEURISTICS, read_groups
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord
-from search_to_signal.records.writer import RecordWriter
 from search_to_signal.report.build import report
 from search_to_signal.report.figures import draw_all
 from search_to_signal.report.summary import find_best_lineage
-from search_to_signal.report.tables.catalogue import read_evidence
+from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_tables() -> Iterator[None]:
+    with few_tables():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +67,14 @@ def test_the_lineage_leads_to_the_best(found: Path) -> None:
         for line in file.read_bytes().splitlines()
     ]
     assert lineage.best.score == max(stored)
+    assert (lineage.seed.operator, lineage.best.operator is None) == (None, False)
     groups = list(read_groups(found / lineage.run))
     for before, after in zip(lineage.ancestors, lineage.ancestors[1:], strict=False):
         (record,) = [r for group in groups for r in group if (r.step, r.index) == (after.step, after.index)]
         assert before.id in record.parents
 
 
-def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path) -> None:
+def test_the_page_shows_seed_and_best(found: Path, results: Path, evidence: Evidence, tmp_path: Path) -> None:
     report(found, tmp_path / "out")
     page = html.unescape((tmp_path / "out" / "report.html").read_text())
     lineage = find_best_lineage(read_evidence(found))
@@ -73,7 +82,7 @@ def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path
     for one in (lineage.seed, lineage.best):
         assert f"{one.score:.4f} with the" in page
         assert one.code in page
-    assert find_best_lineage(read_evidence(results)) is None
+    assert find_best_lineage(evidence) is None
     assert 'id="found"' not in (results / "report" / "report.html").read_text()
 
 

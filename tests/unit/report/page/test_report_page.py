@@ -24,10 +24,9 @@ from search_to_signal.base.package_data import MODELS, PUBLISHED
 from search_to_signal.credit.normalizers import get_normalizer
 from search_to_signal.records.layers import LAYERS, in_paper_order
 from search_to_signal.records.manifest import Accelerator, Manifest
-from search_to_signal.report.build import read_ledger, report
+from search_to_signal.report.build import line_ranges, read_ledger, report, short_origins
 from search_to_signal.report.results import Origin, Results
 from search_to_signal.report.summary import Facts, describe, format_duration, read_facts
-from search_to_signal.report.tracing import line_ranges, short_origins
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.few_tables import few_tables
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.credit import MAPPINGS, rewards_of
@@ -15,12 +16,6 @@ from search_to_signal.report.summary import PageFinding, build_findings
 from search_to_signal.report.tables.catalogue import Evidence, read_evidence
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def evidence(results: Path) -> Evidence:
-    """What the page is made of."""
-    return read_evidence(results)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +43,9 @@ def test_endpoints_are_not_counted_while_seeds_are_awaited(
 ) -> None:
     cohort = shutil.copytree(results, tmp_path / "results")
     write_partial(cohort, Partial({layer: Gap(2, 9, closed)}))
-    (answer,) = (f.answer for f in build_findings(read_evidence(cohort)) if "Did search" in f.question)
+    with few_tables():
+        findings = build_findings(read_evidence(cohort))
+    (answer,) = (finding.answer for finding in findings if "Did search" in finding.question)
     assert ("ended above frozen" in answer) == counted
     assert ("Seeds are awaited" in answer) != counted
     assert ("2 of 9 planned runs" in answer) != counted
@@ -95,4 +92,5 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
 
 def test_a_smoke_run_finds_nothing(tmp_path: Path) -> None:
     smoke = write_synthetic_results(tmp_path / "smoke", seeds=(1,), groups=12, purpose="smoke")
-    assert build_findings(read_evidence(smoke)) == []
+    with few_tables():
+        assert build_findings(read_evidence(smoke)) == []

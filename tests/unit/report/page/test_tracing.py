@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.command import Command, Make
 
 from search_to_signal.cli import main
-from search_to_signal.report.tracing import line_ranges
+from search_to_signal.report.build import line_ranges
 
 
 @pytest.fixture

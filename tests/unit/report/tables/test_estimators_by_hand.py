@@ -19,7 +19,7 @@ from search_to_signal.credit.normalizers import NORMALIZERS, group_advantages
 from search_to_signal.layers.audit.tables import replay_context, replay_pairs
 from search_to_signal.records.checksums import write_sums
 from search_to_signal.records.schema import CALM_OPERATORS, ArchiveEvent, CompletionRecord, Outcome
-from search_to_signal.report.metrics.positive_credit import CLASSES, CandidateClass
+from search_to_signal.report.metrics.search import CLASSES, CandidateClass
 from search_to_signal.report.results import RecordedRun, Results, load_runs
 from search_to_signal.report.tables.cells import Cell, Cells, combined_cell
 from search_to_signal.report.tables.core import (
@@ -28,10 +28,16 @@ from search_to_signal.report.tables.core import (
     collapse_parts,
     collapses,
     coverage,
+    few_seeds,
     funnel_cells,
     funnels,
+    interval_coverage,
+    intervals,
     next_occurrence,
     operator_gains,
+    paired,
+    paired_signs,
+    percentile_interval,
     recurrence_cells,
     stages,
     truncated,
@@ -47,14 +53,6 @@ from search_to_signal.report.tables.credit import (
     run_counts,
     signal,
     size_parts,
-)
-from search_to_signal.report.tables.paired import (
-    few_seeds,
-    interval_coverage,
-    intervals,
-    paired,
-    paired_signs,
-    percentile_interval,
 )
 
 pytestmark = pytest.mark.slow
@@ -274,11 +272,7 @@ def test_evaluator_calls_by_hand(native: RecordedRun) -> None:
     assert difference == pytest.approx(-0.3)
     # The host looks for the function first (D04), so it counts what ran, failed or random; as parsed.
     run = outcomes_only(
-        native,
-        Outcome.VALID,
-        Outcome.MISSING_FUNCTION,
-        Outcome.RUNTIME_FAILURE,
-        Outcome.RANDOMNESS,
+        native, Outcome.VALID, Outcome.MISSING_FUNCTION, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS
     )
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()

@@ -12,7 +12,7 @@ from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.base.errors import RunDirectoryError
 from search_to_signal.layers.heldout.tables import behaviours, heldout, optimality_gap
-from search_to_signal.problems.tsp_known import reference_lengths
+from search_to_signal.problems.tsp import reference_lengths
 from search_to_signal.records.checksums import sha256_file
 from search_to_signal.records.heldout import (
     BehaviourRecord,

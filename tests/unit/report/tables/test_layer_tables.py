@@ -442,10 +442,7 @@ def test_without_restarts_there_is_no_table(make_run: Callable[..., Path], tmp_p
         build(Results(tmp_path), "endpoints")
 
 
-ANSWERS = {
-    "initial": [(-7.0, None), (None, None)],
-    "native-s1": [(-5.0, -6.0), (-1.0, None)],
-}
+ANSWERS = {"initial": [(-7.0, None), (None, None)], "native-s1": [(-5.0, -6.0), (-1.0, None)]}
 
 
 @pytest.fixture

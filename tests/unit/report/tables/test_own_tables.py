@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.command import Command
+from tests.command import Command, Patch
 
 from search_to_signal.base.errors import ConfigError, MappingError
 from search_to_signal.report.results import Results
@@ -46,7 +46,7 @@ WRONG = {
 }
 
 
-def add(monkeypatch: pytest.MonkeyPatch, place: Path, body: str, function: str = "own") -> None:
+def add(monkeypatch: Patch, place: Path, body: str, function: str = "own") -> None:
     """Put a table with this body into the catalogue, under the name own."""
     module = f"own_{place.name}"
     (place / f"{module}.py").write_text(MODULE.format(body=body), encoding="utf-8")
@@ -65,12 +65,7 @@ def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("command", ["report", "trace"])
 def test_a_wrong_table_is_one_line(
-    results: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    s2s: Command,
-    command: str,
-    what: str,
+    results: Path, tmp_path: Path, monkeypatch: Patch, s2s: Command, command: str, what: str
 ) -> None:
     """Whatever it raises or returns, the line names it and what is wrong, and never is a traceback."""
     body, words = WRONG[what]
@@ -93,12 +88,7 @@ def test_a_wrong_table_is_one_line(
     ],
 )
 def test_a_table_that_is_not_there_is_one_line(
-    results: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    s2s: Command,
-    function: str,
-    words: str,
+    results: Path, tmp_path: Path, monkeypatch: Patch, s2s: Command, function: str, words: str
 ) -> None:
     add(monkeypatch, tmp_path, "table()", function)
     err = s2s("report", results, "--out", tmp_path / "page", code=ConfigError.exit_code).err
@@ -107,6 +97,6 @@ def test_a_table_that_is_not_there_is_one_line(
     assert words in err
 
 
-def test_a_table_of_nothing_says_why(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_nothing_says_why(results: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     add(monkeypatch, tmp_path, '(_ for _ in ()).throw(NoTableError("no run was cut"))')
     assert catalogue(Results(results)).absent["own"] == "no run was cut"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.command import Command
+from tests.command import Capture, Command, Patch
 from tests.unit.search.hosts.mutants import texts_of
 
 from search_to_signal.cli import main
@@ -43,7 +43,7 @@ CHANGES = {
 }
 
 
-def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(path: Path, capsys: Capture) -> str:
     """The one line by which the command refuses a checkout."""
     assert main([*COMMAND, str(path)]) == 12
     captured = capsys.readouterr()
@@ -53,9 +53,7 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(("file", "change", "fact"), CHANGES.values(), ids=CHANGES)
-def test_another_signature(
-    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str], file: str, change: str, fact: str
-) -> None:
+def test_another_signature(sabotaged: Sabotage, capsys: Capture, file: str, change: str, fact: str) -> None:
     line = refused(sabotaged(file, *texts_of(change)), capsys)
     assert file in line
     assert fact in line
@@ -64,17 +62,17 @@ def test_another_signature(
 @pytest.mark.parametrize(
     "name", ["utils.py", "heuristic.py", "main.py", "problems/obp.py", "configs/obp/local.yaml"]
 )
-def test_a_missing_file(calm: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_missing_file(calm: Path, capsys: Capture, name: str) -> None:
     (calm / name).unlink()
     assert f"{name} is missing" in refused(calm, capsys)
 
 
-def test_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_directory(tmp_path: Path, capsys: Capture) -> None:
     assert "args.py is missing" in refused(tmp_path, capsys)
     assert f"there is no directory {tmp_path / 'nowhere'}" in refused(tmp_path / "nowhere", capsys)
 
 
-def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: Capture) -> None:
     made = tmp_path / "fetched"
     made.mkdir()
     calm.rename(made / "source")
@@ -98,11 +96,7 @@ def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     [("ray", "uv sync --extra cluster"), ("nowhere_to_be_found", "install nowhere_to_be_f")],
 )
 def test_a_missing_package(
-    sabotaged: Sabotage,
-    monkeypatch: pytest.MonkeyPatch,
-    s2s: Command,
-    package: str,
-    what: str,
+    sabotaged: Sabotage, monkeypatch: Patch, s2s: Command, package: str, what: str
 ) -> None:
     """It is named, with what to do, for a problem that cannot be compared without it."""
     monkeypatch.setitem(sys.modules, package, None)
@@ -121,7 +115,7 @@ def clone(calm: Path, head: str, **files: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_another_revision(calm: Path, capsys: pytest.CaptureFixture[str], packed: bool) -> None:
+def test_another_revision(calm: Path, capsys: Capture, packed: bool) -> None:
     commit = f"{'0' * 40}\n"
     if packed:
         clone(calm, "ref: refs/heads/master\n", packed__refs=f"# pack\n{'0' * 40} refs/heads/master\n")
@@ -134,13 +128,13 @@ def test_another_revision(calm: Path, capsys: pytest.CaptureFixture[str], packed
     assert main([*COMMAND, str(calm)]) != 12
 
 
-def test_another_fetched_revision(calm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_fetched_revision(calm: Path, capsys: Capture) -> None:
     (calm.parent / "REVISION").write_text(f"{'1' * 40}\n")
     assert "REVISION: the checkout is at 111111111111" in refused(calm, capsys)
 
 
 def test_nothing_is_left_behind(
-    sabotaged: Sabotage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sabotaged: Sabotage, monkeypatch: Patch, tmp_path: Path, capsys: Capture
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.command import Capture, Patch
 from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
@@ -103,9 +104,7 @@ def test_both_pages_give_the_same_lines() -> None:
 
 @pytest.mark.usefixtures("gpu_packages")
 @pytest.mark.skipif(shutil.which("git") is None, reason="the image has no git")
-def test_the_lines_of_a_page(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_lines_of_a_page(small: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     here = tmp_path / "here"
     shutil.copytree(ROOT / "artifact" / "calm", here / "artifact" / "calm")
     pin_of(small, here / "artifact" / "calm" / "pin.toml")

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 from answering_host import some_answers, with_us
+from tests.command import Capture, Patch
 from tests.forging import configure, edit_line, reseal
 
 from search_to_signal.cli import main
@@ -18,7 +19,7 @@ from search_to_signal.models.serving import serving
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord
-from search_to_signal.search.hosts.released.relay import relayed
+from search_to_signal.search.hosts.released.intervention import relayed
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
@@ -168,12 +169,7 @@ def test_what_an_endpoint_reports_is_recorded(calm: Path, out: Path, endpoint: t
 
 
 def test_tokens_of_a_served_model(
-    calm: Path,
-    out: Path,
-    endpoint: tuple[str, Endpoint],
-    tokenizer: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    calm: Path, out: Path, endpoint: tuple[str, Endpoint], tokenizer: Any, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tokenizer.save_pretrained("talker")
@@ -219,7 +215,7 @@ def recorded(made: Path, answering: Path, out: Path) -> Path:
     return Path(shutil.copytree(made, out))
 
 
-def recomputed(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def recomputed(run: Path, capsys: Capture) -> tuple[int, str]:
     """Exit code and words of ``verify --recompute``, after new lists."""
     reseal(run)
     capsys.readouterr()
@@ -227,9 +223,7 @@ def recomputed(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
     return code, "".join(capsys.readouterr())
 
 
-def test_programs_of_the_released_host_are_executed(
-    recorded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_programs_of_the_released_host_are_executed(recorded: Path, capsys: Capture) -> None:
     code, said = recomputed(recorded, capsys)
     assert code == 0, said
     assert "programs of 4 groups" in said
@@ -251,9 +245,7 @@ FORGED: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_forged_records_of_a_released_run_are_found(
-    recorded: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_forged_records_of_a_released_run_are_found(recorded: Path, capsys: Capture, name: str) -> None:
     file, change, told = FORGED[name]
     valid = next(record.step * 4 + record.index for record in records(recorded) if record.score is not None)
     edit_line(recorded / file, 0 if file == GENERATIONS else valid, change)
@@ -263,7 +255,7 @@ def test_forged_records_of_a_released_run_are_found(
 
 
 def test_another_checkout_s_instances_are_named_once(
-    sabotaged: Sabotage, answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
+    sabotaged: Sabotage, answering: Path, out: Path, capsys: Capture
 ) -> None:
     """Where the seed heuristic scores otherwise no score is compared, and outcomes still are."""
     with_us(sabotaged("problems/obp.py", "seed(2027)", "seed(2028)"), out)

@@ -237,13 +237,7 @@ def test_seed_and_template_of_the_problem(
 
 @pytest.mark.parametrize(("file", "change", "fact"), UNUSABLE.values(), ids=UNUSABLE)
 def test_refused_before_it_runs(
-    sabotaged: Sabotage,
-    answering: Path,
-    out: Path,
-    command: Command,
-    file: str,
-    change: str,
-    fact: str,
+    sabotaged: Sabotage, answering: Path, out: Path, command: Command, file: str, change: str, fact: str
 ) -> None:
     sabotaged(file, *texts_of(change))
     before = everything(answering)
@@ -269,12 +263,7 @@ NVML = "nvmlInit, nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex, nvmlDeviceGetM
 
 @pytest.mark.parametrize("module", [None, "def nvmlInit():\n    raise OSError('no driver')\n", ""])
 def test_without_nvml(
-    answering: Path,
-    out: Path,
-    tmp_path: Path,
-    monkeypatch: Patch,
-    command: Command,
-    module: str | None,
+    answering: Path, out: Path, tmp_path: Path, monkeypatch: Patch, command: Command, module: str | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     if module is not None:
@@ -349,13 +338,7 @@ STOPS = {
 
 @pytest.mark.parametrize(("file", "old", "new", "name"), STOPS.values(), ids=STOPS)
 def test_a_signal_ends_a_host_that_goes_on_after_anything(
-    sabotaged: Sabotage,
-    out: Path,
-    command: Command,
-    file: str,
-    old: str,
-    new: str,
-    name: str,
+    sabotaged: Sabotage, out: Path, command: Command, file: str, old: str, new: str, name: str
 ) -> None:
     stop = f"__import__('os').kill(__import__('os').getpid(), __import__('signal').{name})"
     calm = with_answers(sabotaged(file, old, new.replace("{stop}", stop)), some_answers())

@@ -175,6 +175,7 @@ def branches(tree: ast.Module) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_else_branches_on_a_name() -> None:
     """Whoever adds a host or a rule changes no reader of records."""
     files = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}

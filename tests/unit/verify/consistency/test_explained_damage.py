@@ -11,22 +11,20 @@ from PIL import Image, PngImagePlugin
 from tests.command import Make, Patch
 
 from search_to_signal.records.checksums import (
-    DATA_SUMS,
-    SUMS,
-    image_sha256,
-    read_sums,
-    sum_problems,
-    write_sums,
-)
-from search_to_signal.records.seal import (
     BLOCK_BYTES,
     BLOCKS,
     CRATE,
+    DATA_SUMS,
+    SUMS,
     Damage,
     blocks_of,
     explain_changes,
+    image_sha256,
     locate,
+    read_sums,
     seal,
+    sum_problems,
+    write_sums,
 )
 from search_to_signal.verify.directory import verify
 

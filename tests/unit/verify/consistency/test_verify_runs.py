@@ -185,6 +185,7 @@ def told(directory: Path) -> list[str]:
     return [line for line in lines if "\n" not in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_no_value_of_a_manifest_stops_verifying(make_run: Make, tmp_path: Path, rule: str) -> None:
     tables = {

@@ -20,6 +20,8 @@ from search_to_signal.run.config import ADAPTER
 from search_to_signal.verify.rerun import facts_that_differ, first_difference
 from search_to_signal.verify.token_draws import BOUNDS, Tally, distance_to_stored, distances
 
+pytestmark = pytest.mark.slow  # it loads the largest libraries
+
 Line = dict[str, Any]
 
 

@@ -12,9 +12,9 @@ from search_to_signal.claims.settings import implementation
 from search_to_signal.credit import MAPPINGS
 from search_to_signal.credit.normalizers import NORMALIZERS
 from search_to_signal.layers.audit.layer import replay
+from search_to_signal.records.checksums import BLOCKS, write_blocks
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_manifest
 from search_to_signal.records.provenance import source
-from search_to_signal.records.seal import BLOCKS, write_blocks
 from search_to_signal.report.build import report
 from search_to_signal.verify import tables
 

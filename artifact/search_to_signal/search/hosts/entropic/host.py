@@ -102,9 +102,6 @@ def extended(buffer: ReuseBuffer, parent: Member, new: Sequence[Member], size: i
     return replace(buffer, members=members, lineage=lineage)
 
 
-# TTT-Discover's search behind the protocol of a host: a reuse buffer, and one program to build on.
-
-
 @dataclass(frozen=True)
 class EntropicHost:
     """The reuse buffer for one problem; its states are ``ReuseBuffer``."""

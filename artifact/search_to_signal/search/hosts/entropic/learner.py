@@ -11,11 +11,18 @@ import torch
 
 from search_to_signal.base.settings import settings_of
 from search_to_signal.learner.adapter import adapter_sha256
-from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.base import (
+    LearnerDump,
+    LearnerSetup,
+    StepResult,
+    TrainingGroup,
+    WaitingGroup,
+    read_dump,
+    waiting_group,
+)
 from search_to_signal.learner.grpo_loss import TokenGroup, fitting_group, token_log_probabilities
 from search_to_signal.learner.optimizer import build_optimizer, clipped_step, dump_state, load_state
 from search_to_signal.learner.settings import refuse_unread
-from search_to_signal.learner.waiting import LearnerDump, WaitingGroup, read_dump, waiting_group
 from search_to_signal.search.hosts.entropic.rule import EntropicSettings
 
 

@@ -11,12 +11,7 @@ from search_to_signal.base.settings import Range, Settings, settings_of
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.manifest import Database
 from search_to_signal.search.host import HostSetup, Request, Transition
-from search_to_signal.search.hosts.calm.prompts import (
-    CROSSOVER,
-    REPLACEMENT,
-    REPLACEMENT_VARIANTS,
-    build_prompt,
-)
+from search_to_signal.search.hosts.calm import prompts
 from search_to_signal.search.member import Evaluated, Member, PromptForm, event_of, member_of
 
 # The knobs of the program database, by EvoTune's names (CLAIRE-Labo/EvoTune, configs/config.yaml).
@@ -243,9 +238,9 @@ class EvoTuneHost:
         database, was_reset = maintain(state, self.settings, rng)
         island = int(rng.integers(len(database.islands)))
         programs = select_programs(database, island, self.settings, rng)
-        operator = CROSSOVER if len(programs) > 1 else REPLACEMENT
-        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
-        prompt = build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
+        operator = prompts.CROSSOVER if len(programs) > 1 else prompts.REPLACEMENT
+        variant = int(rng.integers(prompts.REPLACEMENT_VARIANTS)) if operator == prompts.REPLACEMENT else 0
+        prompt = prompts.build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
         drawn = Drawn(database, island)
         return Request(prompt, operator, programs, programs, database.programs, drawn, was_reset)
 

@@ -199,9 +199,6 @@ def _remove_unchanged(path: Path, place: Path) -> None:
             entry.unlink()
 
 
-# Which revision of the released host a checkout is, read off its files.
-
-
 def pinned() -> str:
     """The revision that the paper pins, as it prints it: the first digits of a commit."""
     return str(msgspec.toml.decode(PIN.read_bytes())["revision"])

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from search_to_signal.base.errors import HostError
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import program_sha256
+from search_to_signal.sandbox.worker import function_of
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     CROSSOVER,
@@ -45,8 +45,6 @@ from search_to_signal.search.hosts.released.trainer import (
     snapshot,
 )
 from search_to_signal.search.member import Member
-
-# The numbers within objects whose layout is not known.
 
 
 def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -117,9 +115,6 @@ def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> W
             raise HostError("calm_trainer.py: two operators have the same wording")
         known[words] = first
     return Wording(known)
-
-
-# What the two sides of a conformance check answer: our search, and the released host.
 
 
 class NotComparableError(HostError):

@@ -9,43 +9,128 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+import httpx
 import msgspec
 
 from search_to_signal.base.errors import HostError, S2SError
+from search_to_signal.base.processes import answering, variables
 from search_to_signal.base.progress import one_line
 from search_to_signal.credit import RewardMapping, get_mapping
 from search_to_signal.credit.assignment import assign_credit
 from search_to_signal.credit.normalizers import group_advantages
-from search_to_signal.records.files import storage_errors
+from search_to_signal.models.api import UnusableAnswer, completion_of
+from search_to_signal.records.files import RecordWriter, RunFiles, storage_errors
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import GenerationRecord, StepTiming
-from search_to_signal.records.writer import RecordWriter, RunFiles
+from search_to_signal.records.schema import GenerationRecord, RequestRecord, StepTiming
 from search_to_signal.search.hosts.calm.state import SearchState
+from search_to_signal.search.hosts.released import trainer
 from search_to_signal.search.hosts.released.checkout import ReleasedCheckout
 from search_to_signal.search.hosts.released.plan import ReleasedPlan
-from search_to_signal.search.hosts.released.trainer import (
-    Count,
-    CountedBy,
-    ReleasedRound,
-    Requests,
-    Rescore,
-    asked_operator,
-    changed,
-    content,
-    heuristics_made,
-    lengths_of,
-    only_prompt,
-    round_records,
-    snapshot,
-    step_of,
-)
+
+# What an endpoint reports of its answers, read on the way: the released host keeps their texts alone.
+#
+# The host asks a relay on this machine, which passes every request and every answer on as it is. No header is
+# kept, so no key is.
+
+# What one connection says to the next hop alone, or follows from the bytes that are sent on.
+_OWN = {
+    *("connection", "keep-alive", "host", "transfer-encoding", "te", "trailer", "upgrade"),
+    *("content-length", "content-encoding", "accept-encoding", "date", "server"),
+}
+_NO_PROXY = ("NO_PROXY", "no_proxy")
+_HERE = "127.0.0.1"
+
+
+@dataclass
+class RequestRelay:
+    """An endpoint's address here, and its answers since they were last taken."""
+
+    url: str = ""
+    pending: list[tuple[str, RequestRecord]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, body: bytes) -> None:
+        """Keep what an answer says of its one completion; anything else is the host's to see to."""
+        with suppress(UnusableAnswer):
+            completion = completion_of(body, None)
+            if completion.request is not None:
+                with self.lock:
+                    self.pending.append((completion.text.strip(), completion.request))
+
+    def taken(self, texts: Sequence[str]) -> tuple[RequestRecord, ...]:
+        """What was reported of these texts, one each, and forget the rest; empty where one is missing."""
+        with self.lock:
+            pending, self.pending = self.pending, []
+        requests: list[RequestRecord] = []
+        for text in texts:
+            place = next((i for i, (known, _) in enumerate(pending) if known == text.strip()), None)
+            if place is None:
+                return ()
+            requests.append(pending.pop(place)[1])
+        return tuple(requests)
+
+
+@contextmanager
+def relayed(address: str) -> Iterator[RequestRelay]:
+    """Pass requests to ``address`` on while the context lasts; yields what to ask instead."""
+    parts, relay = urlsplit(address), RequestRelay()
+    with httpx.Client(timeout=None, follow_redirects=True) as client:
+        handler = _handler(client, f"{parts.scheme}://{parts.netloc}", relay)
+        server = ThreadingHTTPServer((_HERE, 0), handler)
+        relay.url = f"http://{_HERE}:{server.server_address[1]}{parts.path}"
+        # No proxy stands between the host and this machine.
+        direct = {name: ",".join(filter(None, (os.environ.get(name), _HERE))) for name in _NO_PROXY}
+        with answering(server), variables(**direct):
+            yield relay
+
+
+def _handler(client: httpx.Client, origin: str, relay: RequestRelay) -> type[BaseHTTPRequestHandler]:
+    class RelayHandler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._pass_on()
+
+        def do_POST(self) -> None:
+            self._pass_on()
+
+        def _pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN}
+            try:
+                answer = client.request(self.command, origin + self.path, content=body, headers=headers)
+            except httpx.HTTPError as error:
+                self._send(502, {}, f"the endpoint does not answer ({type(error).__name__})".encode())
+                return
+            if answer.status_code == httpx.codes.OK and self.command == "POST":
+                relay.note(answer.content)
+            kept = {name: value for name, value in answer.headers.items() if name.lower() not in _OWN}
+            self._send(answer.status_code, kept, answer.content)
+
+        def _send(self, status: int, headers: dict[str, str], data: bytes) -> None:
+            # A host that no longer waits has reported it itself.
+            with suppress(ConnectionError):
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: requests are in the records."""
+
+    return RelayHandler
+
 
 # Ctrl-C and SIGTERM end a command, even where the host swallows what they raise, or Ray takes them over.
 
@@ -99,7 +184,7 @@ def stoppable() -> Iterator[StopSignal]:
     stop.arm = arm
     try:
         arm()
-        with changed(signal, signal=keep):
+        with trainer.changed(signal, signal=keep):
             yield stop
     finally:
         stop.arm = lambda: None
@@ -153,10 +238,10 @@ class Observer:
     files: RunFiles
     host: RecordWriter
     clock: Clock
-    rescore: Rescore
-    count: Count | None = None
-    requests: Requests = lambda texts: ()
-    counted_by: CountedBy | None = None
+    rescore: trainer.Rescore
+    count: trainer.Count | None = None
+    requests: trainer.Requests = lambda texts: ()
+    counted_by: trainer.CountedBy | None = None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
     agreeing: int = 0
@@ -196,9 +281,9 @@ class Observer:
                 self.error = error
             raise
 
-    def observe(self, played: ReleasedRound) -> list[float]:
+    def observe(self, played: trainer.ReleasedRound) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
-        completions, heuristics = round_records(played, self.plan.problem, self.rescore)
+        completions, heuristics = trainer.round_records(played, self.plan.problem, self.rescore)
         records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
@@ -221,7 +306,7 @@ class Observer:
             self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
             # Behind an endpoint the rewards reach no learner.
             tokens = 0 if self.plan.served else sum(record.completion_tokens for record in records)
-            self.files.steps.write(step_of(played, records, self.last, self.mapping.name, tokens))
+            self.files.steps.write(trainer.step_of(played, records, self.last, self.mapping.name, tokens))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
         self.step, self.last, self.missed_since = self.step + 1, played.after, []
@@ -268,22 +353,22 @@ def intervene(checkout: ReleasedCheckout, observer: Observer, seed: int) -> type
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
             with observer.run_errors():
-                before, chat = snapshot(self), only_prompt(prompts)
-                asked = asked_operator(self.used_prompts, content(chat))
-                with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
+                before, chat = trainer.snapshot(self), trainer.only_prompt(prompts)
+                asked = trainer.asked_operator(self.used_prompts, trainer.content(chat))
+                with trainer.heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
                 observer.stop.check()  # the host may have taken it for a failure of a heuristic
-                texts = tuple(content(completion) for completion in completions)
-                lengths = lengths_of(self, chat, texts, others, observer.requests, observer.count)
+                texts = tuple(trainer.content(completion) for completion in completions)
+                lengths = trainer.lengths_of(self, chat, texts, others, observer.requests, observer.count)
                 observer.counted_by = lengths.counted_by
-                played = ReleasedRound(
+                played = trainer.ReleasedRound(
                     step=observer.step,
                     chat=chat,
                     texts=texts,
                     native=tuple(native),
                     seen=tuple(seen),
                     before=before,
-                    after=snapshot(self),
+                    after=trainer.snapshot(self),
                     settings=observer.plan.settings,
                     asked=asked,
                     lengths=lengths.each,

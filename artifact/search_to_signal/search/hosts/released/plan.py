@@ -275,7 +275,6 @@ def import_main(checkout: ReleasedCheckout) -> None:
 
 
 def _nvml_calls(main: Path) -> list[ast.Attribute]:
-    """Where a file names something of NVML, in order."""
     named = (
         node
         for node in ast.walk(ast.parse(main.read_text(encoding="utf-8")))

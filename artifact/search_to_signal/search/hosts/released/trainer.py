@@ -26,15 +26,9 @@ from search_to_signal.records.schema import (
     RequestRecord,
     StepRecord,
 )
-from search_to_signal.sandbox.loading import function_of
-from search_to_signal.sandbox.programs import (
-    COMPONENT_AFTER,
-    COMPONENT_BEFORE,
-    Proposal,
-    parse,
-    program_sha256,
-    sha256_text,
-)
+from search_to_signal.sandbox import programs
+from search_to_signal.sandbox.worker import function_of
+from search_to_signal.search.hosts.calm.host import exposures
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     CROSSOVER,
@@ -42,7 +36,6 @@ from search_to_signal.search.hosts.calm.prompts import (
     REPLACEMENT,
     SIMPLIFICATION,
 )
-from search_to_signal.search.hosts.calm.selection import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import SearchState, state_of
 from search_to_signal.search.member import (
@@ -68,7 +61,7 @@ _NEAR = 1e-9  # two rewards that lie closer are one
 
 
 # A trainer is photographed before and after every group, and its archive hardly changes.
-_program = lru_cache(maxsize=4096)(program_sha256)
+_program = lru_cache(maxsize=4096)(programs.program_sha256)
 _function = lru_cache(maxsize=4096)(function_of)  # for members, which are never run again
 
 
@@ -167,7 +160,7 @@ def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
     if len(bases) != 1:
         return CROSSOVER if bases else CREATION
     words = prompt.replace(bases[0].idea, "").replace(bases[0].code.strip(), "")
-    if COMPONENT_BEFORE in words and COMPONENT_AFTER in words:
+    if programs.COMPONENT_BEFORE in words and programs.COMPONENT_AFTER in words:
         return INJECTION
     return SIMPLIFICATION if "simpl" in words.lower() else REPLACEMENT
 
@@ -226,8 +219,8 @@ def score_of(
     Taken from the heuristics it made, then from its archive; ``otherwise`` evaluates the code where both
     are silent. None where it is unknown.
     """
-    proposal = parse(text)
-    code = proposal.code if isinstance(proposal, Proposal) else None
+    proposal = programs.parse(text)
+    code = proposal.code if isinstance(proposal, programs.Proposal) else None
 
     def proposed(other: str) -> bool:
         return other.strip() == code if code is not None else other.strip() in text
@@ -432,8 +425,8 @@ class ReleasedRound:
 
 def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
     for text, reward in zip(played.texts, played.native, strict=True):
-        outcome, proposal = outcome_of(reward), parse(text)
-        idea, code = (proposal.idea, proposal.code) if isinstance(proposal, Proposal) else ("", "")
+        outcome, proposal = outcome_of(reward), programs.parse(text)
+        idea, code = (proposal.idea, proposal.code) if isinstance(proposal, programs.Proposal) else ("", "")
         score = None
         if outcome is None:
             raise HostError(
@@ -449,7 +442,7 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
                 )
             if not math.isfinite(score):  # never a valid score here (D17), whatever the host does with it
                 outcome, score = Outcome.RUNTIME_FAILURE, None
-        yield Evaluated(outcome, idea, code, score, program_sha256(code) if code else None)
+        yield Evaluated(outcome, idea, code, score, programs.program_sha256(code) if code else None)
 
 
 def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, Member]:
@@ -491,7 +484,7 @@ def round_records(
     kept = [*first, *sorted(new, key=lambda member: member.index)]
     archive, bases = played.before.archive, played.bases
     reach = exposures(played.before, results, played.settings)
-    prompt, shown = sha256_text(played.sent), {base.id for base in bases}
+    prompt, shown = programs.sha256_text(played.sent), {base.id for base in bases}
     records = [
         CompletionRecord(
             step=played.step,
@@ -507,7 +500,7 @@ def round_records(
             detail="",
             score=result.score,
             evaluation="released" if result.outcome.evaluated else "not_run",
-            response_sha256=sha256_text(text),
+            response_sha256=programs.sha256_text(text),
             program_sha256=result.program,
             matches_base_code=result.program in shown,
             archive_gap=None if result.score is None else archive_gap(archive, result.score),

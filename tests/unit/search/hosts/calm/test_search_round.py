@@ -8,7 +8,14 @@ import pytest
 
 from search_to_signal.base.errors import ConfigError, RecordError
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.hosts.calm.host import Draw, plan_round
+from search_to_signal.search.hosts.calm.host import (
+    Draw,
+    draw_crossover,
+    draw_index,
+    draw_index_or_none,
+    pair_exists,
+    plan_round,
+)
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     INJECTION,
@@ -16,12 +23,6 @@ from search_to_signal.search.hosts.calm.prompts import (
     REPLACEMENT,
     SIMPLIFICATION,
     operator_probabilities,
-)
-from search_to_signal.search.hosts.calm.selection import (
-    draw_crossover,
-    draw_index,
-    draw_index_or_none,
-    pair_exists,
 )
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 from search_to_signal.search.hosts.calm.state import (

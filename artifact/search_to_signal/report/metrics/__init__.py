@@ -1,1 +1,0 @@
-"""Numbers of recorded groups and runs: arrays in, numbers out, no tables."""

@@ -1,1 +1,0 @@
-"""Every table of a report: one module per family, its entry in ``catalogue``."""
