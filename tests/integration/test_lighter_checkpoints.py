@@ -44,8 +44,11 @@ class StopsAt:
 
 @pytest.fixture(scope="module")
 def config(profile: Profile) -> RunConfig:
-    """A trained run of the tiny profile."""
-    return msgspec.structs.replace(profile.run("native", 42), groups=3)
+    """A trained run of the tiny profile, of pairs."""
+    run = profile.run("native", 42)
+    return msgspec.structs.replace(
+        run, groups=3, generation=msgspec.structs.replace(run.generation, group_size=2)
+    )
 
 
 @pytest.fixture(scope="module")

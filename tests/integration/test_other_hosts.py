@@ -34,9 +34,9 @@ SHORT = {
 
 
 def configuration(name: str) -> RunConfig:
-    """The trained run of a shipped profile over four groups of four."""
+    """The trained run of a shipped profile over four groups of three."""
     config = next(config for config in load_profile(name).runs() if config.trained)
-    generation = msgspec.structs.replace(config.generation, group_size=4)
+    generation = msgspec.structs.replace(config.generation, group_size=3)
     return msgspec.structs.replace(config, groups=4, generation=generation, **SHORT[name])
 
 
