@@ -15,7 +15,7 @@ from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.models.base import encoded
 from search_to_signal.models.files import model_directory
-from search_to_signal.models.local import CardSampler, Drawing, load_tokenizer, open_base_model
+from search_to_signal.models.local import CardSampler, StepSettings, load_tokenizer, open_base_model
 from search_to_signal.models.sampling import NO_FILTERS, draw_in_blocks, uniform_numbers
 from search_to_signal.models.settings import ModelLoading
 from search_to_signal.problems import get_problem
@@ -76,7 +76,7 @@ def card(arguments: Sequence[str]) -> None:
     settings = LearnerSettings(learning_rate=1e-4, gradient_checkpointing=True)
     model = attach_adapter(open_base_model(directory, loading), settings, seed=1)
     prompt = prompt_of(directory)
-    drawing = Drawing(TEMPERATURE, NO_FILTERS, frozenset({-1}), given.tokens)
+    drawing = StepSettings(TEMPERATURE, NO_FILTERS, frozenset({-1}), given.tokens)
     sampler = CardSampler(model, len(SEEDS), len(prompt) + given.tokens, drawing)
     group = sampler.sample(prompt, SEEDS)
     seconds = fastest(lambda: sampler.sample(prompt, SEEDS))
