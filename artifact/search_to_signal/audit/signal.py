@@ -279,10 +279,12 @@ def _halved(groups: RewardGroups) -> Floats:
     starts = np.flatnonzero(begins)
     same, of = np.diff(starts, append=len(reward)), where[starts]
     factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, int(sizes.max()) + 1)))])
+    # Fewer equal ones are never half of a group.
     drawn = same >= half[of]
-    rest = np.where(drawn, same - half[of], 0)
+    same, of = same[drawn], of[drawn]
+    rest = same - half[of]
     chance = np.exp(factorial[same] - factorial[rest] - factorial[sizes[of]] + factorial[(sizes - half)[of]])
-    total = np.bincount(of, weights=np.where(drawn, chance, 0.0), minlength=len(sizes))
+    total = np.bincount(of, weights=chance, minlength=len(sizes))
     shares: Floats = np.where(sizes > 1, total, 0.0)
     return shares
 
