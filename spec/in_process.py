@@ -16,7 +16,7 @@ from search_to_signal.problems.base import (
     Problem,
     StreamProblem,
 )
-from search_to_signal.sandbox.worker import Function, Program
+from search_to_signal.sandbox.loading import Function, Program
 
 
 def run_in_process(problem: Problem, program: str | Function, split: str) -> list[float]:

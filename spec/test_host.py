@@ -17,7 +17,7 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.run.recorded import AsRecorded, RecordedGroup, Replay
+from search_to_signal.run.replayed import AsRecorded, RecordedGroup, Replay
 from search_to_signal.sandbox.programs import parse, program_sha256
 from search_to_signal.search.hosts.calm.host import Draw, plan_round
 from search_to_signal.search.hosts.calm.prompts import CREATION, CROSSOVER, INJECTION, REPLACEMENT

@@ -15,7 +15,7 @@ from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome, StepRecord, StepTiming
 from search_to_signal.run.directory import read_timing
-from search_to_signal.run.recorded import (
+from search_to_signal.run.replayed import (
     Due,
     RecordedGroup,
     Replay,

@@ -19,9 +19,9 @@ from search_to_signal.records.groups import GroupBatch
 from search_to_signal.sandbox import wire_format
 from search_to_signal.sandbox.dialogues import Channel, ProgramTask
 from search_to_signal.sandbox.fork_server import SCORING, ForkServer
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.pool import EvaluationPool, run_candidate
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.sandbox.worker import function_of
 
 ATLAS_GROUPS = 1 << 17
 CHEAP = {

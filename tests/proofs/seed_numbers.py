@@ -22,7 +22,8 @@ from tests.figures import print_figure
 from search_to_signal.base.numerics import Floats
 from search_to_signal.base.seeding import stream
 from search_to_signal.problems import get_problem
-from search_to_signal.sandbox.worker import build_tour, function_of
+from search_to_signal.sandbox.loading import function_of
+from search_to_signal.sandbox.worker import build_tour
 from search_to_signal.study.verdicts import t_interval
 
 TSP = get_problem("tsp")

@@ -28,7 +28,7 @@ from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.run.learning import remade_adapters
-from search_to_signal.run.recorded import run_config
+from search_to_signal.run.replayed import run_config
 from search_to_signal.verify.whose import Named, Whose, whose
 
 DRAWN = Drawing(1.0)

@@ -44,7 +44,7 @@ READERS = ("report", "claims")
 LAST_FOR_READERS = 4
 # Consistency checks replay a search by its records, too, and execute nothing, though recomputation does.
 READS_ONLY = ("verify/directory", "verify/records")
-REPLAYED = ("run.recorded", "run.texts", "search.hosts.calm.settings", "records.layers")
+REPLAYED = ("run.replayed", "run.texts", "search.hosts.calm.settings", "records.layers")
 
 # Earlier, and still forbidden: search and learner read the same records and never each other.
 NEVER = {("search", "learner")}

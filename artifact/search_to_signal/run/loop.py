@@ -51,7 +51,7 @@ from search_to_signal.run.group import (
     replayed_record,
     step_record,
 )
-from search_to_signal.run.recorded import final_population
+from search_to_signal.run.replayed import final_population
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import Proposal, parse

@@ -37,7 +37,7 @@ from search_to_signal.run.directory import (
     move_aside,
     newest_checkpoint,
 )
-from search_to_signal.run.recorded import CREDIT, host_search, recorded_seeds, recorded_start, replayed
+from search_to_signal.run.replayed import CREDIT, host_search, recorded_seeds, recorded_start, replayed
 from search_to_signal.sandbox.pool import Run
 from search_to_signal.search.host import Host, host_facts
 from search_to_signal.search.hosts import open_host

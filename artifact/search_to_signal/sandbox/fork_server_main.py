@@ -22,8 +22,8 @@ import numpy as np
 
 from search_to_signal.sandbox import worker
 from search_to_signal.sandbox.locks import Barrier, WorkerLocks, apply_locks, leave_server, prepare_locks
+from search_to_signal.sandbox.static_gate import allowed_attributes
 from search_to_signal.sandbox.wire_format import HELLO, KILL, SPAWN, STATUS
-from search_to_signal.sandbox.worker import allowed_attributes
 
 # The modules that heuristics find: a worker cannot open files, so what is not imported here is absent.
 #

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.sandbox.worker import function_of
+from search_to_signal.sandbox.loading import function_of
 
 PLACES = 3
 PROGRAM = "import numpy as np\n\ndef place(points, count):\n    return np.sort(points)[:count]\n"

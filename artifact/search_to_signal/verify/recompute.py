@@ -36,7 +36,7 @@ from search_to_signal.run.again import (
     text_findings,
 )
 from search_to_signal.run.config import RunConfig, host_setup
-from search_to_signal.run.recorded import (
+from search_to_signal.run.replayed import (
     DrawnAgain,
     RecordedGroup,
     Replay,

@@ -33,7 +33,7 @@ from search_to_signal.records.schema import (
     operators_of_host,
     population_sha256,
 )
-from search_to_signal.run.recorded import (
+from search_to_signal.run.replayed import (
     AdmittedAsRecorded,
     AsRecorded,
     OfAnyHost,

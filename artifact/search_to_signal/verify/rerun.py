@@ -35,7 +35,7 @@ from search_to_signal.run.again import LIMITED, Sample
 from search_to_signal.run.config import CONFIG, ParentRun, RunConfig
 from search_to_signal.run.execution import Execution, PlannedRun, execute
 from search_to_signal.run.machine_check import require_card_of_run
-from search_to_signal.run.recorded import run_config
+from search_to_signal.run.replayed import run_config
 from search_to_signal.search.hosts import find_host
 
 # In the order in which a group is made: the first difference is the cause of the others.

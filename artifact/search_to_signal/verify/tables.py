@@ -23,7 +23,7 @@ from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
 from search_to_signal.records.manifest import REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.provenance import source
 from search_to_signal.records.reader import HEURISTICS
-from search_to_signal.run.recorded import (
+from search_to_signal.run.replayed import (
     Replay,
     final_population,
     host_search,

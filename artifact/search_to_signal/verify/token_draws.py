@@ -27,7 +27,7 @@ from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.run.again import Sample
 from search_to_signal.run.config import ADAPTER, RunConfig
-from search_to_signal.run.recorded import run_config
+from search_to_signal.run.replayed import run_config
 from search_to_signal.verify.rerun import model_here
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from search_to_signal.base.errors import ConfigError, MappingError
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.run.profile import load_profile
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.sandbox.worker import function_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nearest_number.py"
 

@@ -12,7 +12,7 @@ from colonies import MATRICES, orienteering_case, routing_case
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony import colonies, kernels
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.sandbox.worker import function_of
+from search_to_signal.sandbox.loading import function_of
 
 pytestmark = pytest.mark.slow
 

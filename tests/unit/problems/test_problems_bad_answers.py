@@ -6,7 +6,7 @@ from spec.in_process import run_in_process
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.sandbox.worker import function_of
+from search_to_signal.sandbox.loading import function_of
 
 COLONIES = ("cvrp", "op")
 

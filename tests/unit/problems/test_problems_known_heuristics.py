@@ -13,8 +13,8 @@ from search_to_signal.problems.tsp import (
     reference_file,
     reference_lengths,
 )
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import sha256_text
-from search_to_signal.sandbox.worker import function_of
 
 TSP = get_problem("tsp")
 RECORDED = {(one.code_sha256, one.split): one for one in known_scores()}

@@ -31,10 +31,10 @@ from search_to_signal.problems.grammar import (
 )
 from search_to_signal.problems.obp import Obp
 from search_to_signal.records.schema import CALM_OPERATORS, Outcome
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING, Failure, Proposal, parse
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.sandbox.worker import function_of
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ from search_to_signal.problems.grammar import (
     render_code,
 )
 from search_to_signal.records.schema import CALM_OPERATORS, Operator
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import OPENING
-from search_to_signal.sandbox.worker import function_of
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     CROSSOVER,

@@ -27,7 +27,7 @@ from search_to_signal.learner import get_rule
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome
 from search_to_signal.report.results import load_runs
-from search_to_signal.run.recorded import AsRecorded, replayed
+from search_to_signal.run.replayed import AsRecorded, replayed
 from search_to_signal.search.host import HostSetup, Transition, update_search
 from search_to_signal.search.hosts import open_host
 from search_to_signal.search.member import Evaluated, seed_member

@@ -19,7 +19,7 @@ from search_to_signal.records.schema import GIVEN, HeuristicRecord, given, popul
 from search_to_signal.run.config import ParentRun, RunConfig
 from search_to_signal.run.directory import run_files
 from search_to_signal.run.loop import Live, run_live, starting_position
-from search_to_signal.run.recorded import AsRecorded, final_population, replayed
+from search_to_signal.run.replayed import AsRecorded, final_population, replayed
 from search_to_signal.run.resuming import replayed_state
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.search.host import begin

@@ -25,7 +25,7 @@ from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome
 from search_to_signal.run.directory import run_files
 from search_to_signal.run.loop import Live, run_live, starting_position
 from search_to_signal.run.profile import Profile, load_profile
-from search_to_signal.run.recorded import run_config
+from search_to_signal.run.replayed import run_config
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.programs import OPENING
 from search_to_signal.study.container import read_container

@@ -8,7 +8,7 @@ from search_to_signal.problems.tsp import Tsp
 from search_to_signal.sandbox.outcomes import Isolation
 from search_to_signal.sandbox.pool import EvaluationPool
 from search_to_signal.sandbox.settings import EvaluationSettings
-from search_to_signal.sandbox.worker import allowed_attributes, refusal
+from search_to_signal.sandbox.static_gate import allowed_attributes, refusal
 
 HEAD = "import numpy as np\ndef f(c, d, u, m):\n    "
 ORDINARY = [
@@ -77,7 +77,7 @@ def test_no_allowed_attribute_is_a_module() -> None:
     import importlib
     from types import ModuleType
 
-    from search_to_signal.sandbox.worker import MODULES
+    from search_to_signal.sandbox.static_gate import MODULES
 
     seen, todo, found = set(), [importlib.import_module(name) for name in MODULES], set()
     while todo:

@@ -40,7 +40,7 @@ from search_to_signal.report.metrics.replay import (
 )
 from search_to_signal.run.planned_runs import Reproduction, tasks_of
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import AsRecorded, replayed
+from search_to_signal.run.replayed import AsRecorded, replayed
 from search_to_signal.search.hosts.calm.host import exposures
 from search_to_signal.search.hosts.calm.settings import SearchSettings
 

@@ -21,7 +21,7 @@ from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.reader import read_records
 from search_to_signal.run.again import RecordedText, Tools, text_findings
 from search_to_signal.run.config import RunConfig
-from search_to_signal.run.recorded import run_config
+from search_to_signal.run.replayed import run_config
 from search_to_signal.run.texts import NO_TOKENIZER, ModelTokenizer, rendered
 from search_to_signal.sandbox.programs import sha256_text
 

@@ -24,7 +24,7 @@ from search_to_signal.run.config import RunConfig
 from search_to_signal.run.directory import Kind, read_own
 from search_to_signal.run.planned_runs import LOADING, Reproduction, make_adapters
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import host_search, replayed
+from search_to_signal.run.replayed import host_search, replayed
 from search_to_signal.search.hosts import open_host
 
 # The bank of the common-context probe: prompts of Frozen search, rebuilt from its records.

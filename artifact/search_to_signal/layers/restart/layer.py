@@ -22,7 +22,7 @@ from search_to_signal.run.config import ParentRun, RunConfig
 from search_to_signal.run.execution import PlannedRun
 from search_to_signal.run.planned_runs import LOADING, Reproduction, make_adapters, run_missing
 from search_to_signal.run.profile import Profile
-from search_to_signal.run.recorded import final_population
+from search_to_signal.run.replayed import final_population
 
 
 def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[RunConfig]:

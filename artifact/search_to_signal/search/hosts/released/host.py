@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from search_to_signal.base.errors import HostError
 from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.sandbox.programs import program_sha256
-from search_to_signal.sandbox.worker import function_of
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
     CROSSOVER,

@@ -27,7 +27,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.sandbox import programs
-from search_to_signal.sandbox.worker import function_of
+from search_to_signal.sandbox.loading import function_of
 from search_to_signal.search.hosts.calm.host import exposures
 from search_to_signal.search.hosts.calm.prompts import (
     CREATION,
