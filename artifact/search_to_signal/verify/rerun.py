@@ -7,6 +7,7 @@ difference is reported.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,10 @@ def refuse_inside(out: Path, directory: Path) -> None:
         raise ConfigError(f"{out} is inside the directory that is checked: give another --out")
 
 
+# Runs that an unknown name is answered with: the most similar names.
+_SHOWN = 6
+
+
 def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
     """Return the manifests of runs and of their parents by name; raises ConfigError for an unknown name."""
     refuse_special_files(directory)
@@ -278,7 +283,9 @@ def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
             continue
         if not _is_run_of(directory, name):
             known = [path.relative_to(directory).as_posix() for path in runs_below(directory)]
-            raise ConfigError(f"{directory} has no run {name!r}: choose one of {', '.join(known)}")
+            near = known if len(known) <= _SHOWN else get_close_matches(name, known, _SHOWN, 0.0)
+            more = f", or of {len(known) - len(near)} others" if len(near) < len(known) else ""
+            raise ConfigError(f"{directory} has no run {name!r}: choose one of {', '.join(near)}{more}")
         manifests[name] = read_manifest(directory / name)
         pending += _parents(name, run_config(manifests[name]))
     return manifests
